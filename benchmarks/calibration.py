@@ -27,6 +27,7 @@ import torch
 from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from record import Records, options_of
+from resampled_masks import ResampledMasks
 from torch import Tensor, nn
 
 from lexppl.distributions import MaskDirichlet
@@ -34,7 +35,6 @@ from lexppl.effects import mask_particles
 from lexppl.evaluation import (
     Calibration,
     GuideFits,
-    ResampledMasks,
     calibration,
     mask_calibration,
 )

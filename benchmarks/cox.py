@@ -20,7 +20,7 @@ from lexppl.evaluation import concordance_index, log_hazard_ratio, selection_sco
 from lexppl.inference import NestedIWAE, fit
 from lexppl.models import CoxLikelihood, MarginalImputer, UnmaskedPredictor
 from lexppl.models.grouping import Grouping
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import lex
 
 REAL = ("gbsg2", "whas500")

@@ -26,11 +26,8 @@ import torch
 from posterior_problems import PROBLEMS, Problem, nuts_draws
 from record import Records, options_of
 
-from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
-from lexppl.inference.posterior.stochastic.ensemble import Ensemble
-from lexppl.inference.posterior.stochastic.laplace import Laplace
-from lexppl.inference.posterior.stochastic.sghmc import SGHMC
-from lexppl.inference.posterior.stochastic.sgld import SGLD
+from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
+from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
 
 NOMINAL = 0.9
 SAME = ("problem", "method", "set")

@@ -27,10 +27,11 @@ from typing import Any
 import torch
 from importances import importances
 from record import Records, options_of
+from stability import max_sensitivity
 from torch import Tensor
 
-from lexppl.data import digits_pair, fashion_pair, imdb
-from lexppl.evaluation import fidelity_scores, fit_predictor, max_sensitivity
+from lexppl.data import fashion_mnist, imdb, mnist
+from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Architecture, flat_images, images, regime_targets, texts
@@ -85,8 +86,10 @@ class Task:
     weight_decay: float
 
 
-def of_pair(pair: Callable[..., Any], seed: int, options: argparse.Namespace) -> Task:
-    train, test = (pair(FOLDER, train=part) for part in (True, False))
+def of_pair(
+    read: Callable[..., Any], pair: tuple[Any, Any], seed: int, options: argparse.Namespace
+) -> Task:
+    train, test = (read(FOLDER, train=part).only(*pair) for part in (True, False))
     if not options.full:
         train, test = train.take(options.rows, seed=seed), test.take(options.rows // 2, seed=seed)
     size = {} if options.full else {"blocks": (8, 16), "levels": 2, "width": 8}
@@ -119,8 +122,8 @@ def _from(seed: int) -> torch.Generator:
 
 
 SETS: dict[str, Callable[[int, argparse.Namespace], Task]] = {
-    "digits": partial(of_pair, partial(digits_pair, 3, 8)),
-    "fashion": partial(of_pair, partial(fashion_pair, "Pullover", "Shirt")),
+    "digits": partial(of_pair, mnist, (3, 8)),
+    "fashion": partial(of_pair, fashion_mnist, ("Pullover", "Shirt")),
     "imdb": of_reviews,
 }
 

@@ -19,7 +19,6 @@ from record import Records, options_of
 from lexppl.evaluation import (
     auroc,
     best_validation,
-    fewest_within,
     fidelity_scores,
     fit_evalx,
     fit_predictor,
@@ -123,8 +122,10 @@ def place_of(candidates, full_accuracy):
     """REAL-X's rule; where no candidate is within 5 %, the best there is."""
     sizes = [c["check_size"] for c in candidates]
     accuracies = [c["check_accuracy"] for c in candidates]
-    place = fewest_within(sizes, accuracies, full_accuracy)
-    return best_validation(sizes, accuracies) if place is None else place
+    within = [i for i, a in enumerate(accuracies) if a >= (0.95 - 1e-9) * full_accuracy]
+    if not within:
+        return best_validation(sizes, accuracies)
+    return min(within, key=lambda i: (sizes[i], -accuracies[i]))
 
 
 @contextmanager

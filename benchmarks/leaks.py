@@ -22,23 +22,21 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import torch
+from encode_oracle import Redraw, Selection, of_function, oracle_encode_meter
 from record import Records, options_of, timed
+from switch_oracle import ThreeWaySwitchOracle
 from torch import Tensor
 
 from lexppl.data import Dataset, SyntheticSet, synthetic, three_way_switch
 from lexppl.evaluation import (
     EvalX,
     Oracle,
-    ThreeWaySwitchOracle,
     encode_meter,
     fit_evalx,
-    of_function,
-    oracle_encode_meter,
     predictive_log_likelihood,
     selection_scores,
     stripe_x,
 )
-from lexppl.evaluation.truth.encode_oracle import Redraw, Selection
 from lexppl.inference import FitResult, System, fit
 from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer

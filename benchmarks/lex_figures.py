@@ -22,7 +22,7 @@ from lexppl.inference import Linear, LossTerm, ReplicateData, Stage, System, ann
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX, MLP, ConstantImputer, KSubsetSelector
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import random_mask_predictor
 
 FEATURES = 11

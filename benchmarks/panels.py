@@ -23,7 +23,7 @@ import torch
 from record import Records, options_of, timed
 
 from lexppl.data import switching_panels
-from lexppl.evaluation import predictive, share_outside
+from lexppl.evaluation import predictive
 from lexppl.inference import LossTerm, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Architecture, ConstantImputer, flat_images, images
@@ -100,7 +100,9 @@ def judged(result: Any, test: Any, patches: int) -> dict[str, float]:
     truth = test.entry_truth(patches).to(test.y.device)
     with seeded(0), torch.no_grad():
         parts = [result.model.selector(x).sample((DRAWS,)) for x in test.x.split(1000)]
-    shares = share_outside(torch.cat(parts, 1), truth)
+    masks, outside = torch.cat(parts, 1).double(), 1.0 - truth.double()
+    selected = masks.sum(-1)
+    shares = torch.where(selected > 0, (masks * outside).sum(-1) / selected, 1.0).mean(0)
     y = predictive(result, test.x, masks=DRAWS)[result.best]
     return {
         "accuracy": float((y.argmax(-1) == test.y).float().mean()),

@@ -19,7 +19,7 @@ from importances import importances, top
 from judged_images import FOLDER, RATE, said_if_absent
 from record import Records, options_of
 
-from lexppl.data import digits_pair
+from lexppl.data import mnist
 from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import fit
 from lexppl.models import flat_images, frozen, regime_targets
@@ -79,7 +79,7 @@ def accuracies(found, data, judge, grouping):
 def parts(seed, options):
     """Digits for training, for choices and for tests."""
     train, test = (
-        digits_pair(3, 8, FOLDER, train=of_training).to(options.device)
+        mnist(FOLDER, train=of_training).only(3, 8).to(options.device)
         for of_training in (True, False)
     )
     if options.small:

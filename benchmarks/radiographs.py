@@ -17,9 +17,11 @@ too; `--full` has a U-Net and the paper's DenseNet121.
 
 import argparse
 
+import numpy as np
+import torch
 from judged_images import FOLDER, RATE, Task, options_for, run
 
-from lexppl.data import pneumonia
+from lexppl.data import ImageDataset
 from lexppl.models import flat_images, images
 
 GRIDS = {
@@ -54,9 +56,23 @@ def densenet(patches):
 NETWORKS = {"perceptrons": perceptrons, "convolutional": convolutional, "densenet": densenet}
 
 
+def pneumonia(part: str) -> ImageDataset:
+    """PneumoniaMNIST (Kermany et al. 2018; Yang et al. 2023): radiographs `(N, 1, 28, 28)` of
+    "train", "val" or "test". The file is at https://zenodo.org/records/10519652."""
+    file = FOLDER / "pneumoniamnist.npz"
+    below = FOLDER / "pneumonia" / file.name
+    if not file.is_file() and not below.is_file():
+        raise ValueError(f"there is no file {str(file)!r} nor {str(below)!r}")
+    with np.load(file if file.is_file() else below) as arrays:
+        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+    pixels, y = torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.reshape(-1)).long()
+    names = ("normal", "pneumonia")
+    return ImageDataset(pixels, y, names, name="pneumonia", target_name="finding")
+
+
 def task_of(seed, options):
     """Radiographs and the networks that explain them."""
-    train, check, test = (pneumonia(FOLDER, part) for part in ("train", "val", "test"))
+    train, check, test = (pneumonia(part) for part in ("train", "val", "test"))
     if options.small:
         train, check, test = (part.take(300, seed=0) for part in (train, check, test))
     train, check, test = (part.to(options.device) for part in (train, check, test))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.listing import listed
 from lexppl.data.synthetic import AdditiveBranch, Branch, ProductBranch
 
 FEATURES = 10

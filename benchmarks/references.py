@@ -11,8 +11,7 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from lexppl.data import DividedTable
-from lexppl.data.cells import level_index
-from lexppl.data.encoding import CategoricalColumn
+from lexppl.data.columns import CategoricalColumn
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
@@ -24,13 +23,8 @@ MOST_LEVELS = 255
 
 def codes(source: DividedTable, frame: pd.DataFrame) -> NDArray:
     """A table as numbers `(N, G)`, one column each: categories by the places of their levels."""
-    columns = []
-    for column in source.data.encoding.columns:
-        cells = frame[column.name]
-        coded = isinstance(column, CategoricalColumn)
-        values = level_index(cells, column.levels) if coded else column.checked(cells)
-        columns.append(np.asarray(values, dtype=float))
-    return np.stack(columns, 1)
+    columns = source.data.encoding.columns
+    return np.stack([column.numbers(frame[column.name]).astype(float) for column in columns], 1)
 
 
 def categories(source: DividedTable) -> list[int]:

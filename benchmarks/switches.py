@@ -43,7 +43,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX, GaussianImputer
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import lex
 
 FEATURES, CONTROL = 11, 10

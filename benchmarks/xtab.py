@@ -27,9 +27,9 @@ import argparse
 import torch
 from ranked_sets import ranked_names, ranked_set
 from record import Records, options_of
+from stability import kendall_w
 
 from lexppl.data import load
-from lexppl.evaluation import kendall_w
 from lexppl.inference import averaged, fit
 from lexppl.inference.contexts import seeded
 from lexppl.systems import xtab

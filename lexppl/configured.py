@@ -27,10 +27,6 @@ class Configured:
     not_described: ClassVar[frozenset[str]] = frozenset()
     """Arguments of the class's own constructor that only say how its first weights are made."""
 
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
-    """Arguments that a description has only where they are given, as files have it that were
-    written before there were such."""
-
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, but for what the weights hold.
 
@@ -40,11 +36,7 @@ class Configured:
         Raises:
             TypeError: an argument that is not kept under its own name, or that has none (`*args`).
         """
-        return {
-            name: _listed(value)
-            for name, value in constructor_arguments(self).items()
-            if not (value is None and name in self.left_out_if_none)
-        }
+        return {name: _listed(value) for name, value in constructor_arguments(self).items()}
 
 
 def constructor_arguments(part: Configured) -> dict[str, Any]:

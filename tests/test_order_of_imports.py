@@ -58,16 +58,15 @@ ROOMS = {
         "compiled": {"rows"},
         "distributed": {"rows"},
     },
-    "inference/posterior": {"mcmc": set(), "stochastic": set()},
-    "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
-    "evaluation": {
-        "bayes": set(),
-        "truth": set(),
-        "refits": set(),
-        "leaks": {"refits"},
+    "models": {
+        "imputers": set(),
+        "priors": set(),
         "survival": set(),
+        "trees": set(),
+        "architectures": {"imputers"},
     },
-    "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
+    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
+    "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},

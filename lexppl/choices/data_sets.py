@@ -1,8 +1,8 @@
 """The data sets by name: those that need no file, and sets of images and texts under a root."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 SYNTHETIC: Mapping[str, str] = MappingProxyType(
     {"Syn1": "A", "Syn2": "B", "Syn3": "C", "Syn4": "AB", "Syn5": "AC", "Syn6": "BC"}
@@ -22,47 +22,27 @@ TARGETS: Mapping[str, str] = MappingProxyType(
 """Real sets, and what is predicted in each."""
 
 
-@dataclass(frozen=True)
-class ImageSet:
-    """A set of images by name, as it is known before it is read.
+class ImageSet(NamedTuple):
+    """What is known of a set of images before it is read: channels, height and width of an image,
+    and what must lie under the root."""
 
-    Args:
-        target: what is predicted.
-        shape: of an image: channels, height, width.
-        classes: how many there are.
-        files: what must lie under the root.
-        truth: side of the patches of pixels of which it is known what matters, in pixels; ``None``
-            where it is not known.
-    """
-
-    target: str
     shape: tuple[int, int, int]
-    classes: int
     files: tuple[str, ...]
-    truth: int | None = None
 
 
+_DIGITS, _GARMENTS = "MNIST/raw", "FashionMNIST/raw"
 IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
     {
-        "mnist": ImageSet("digit", (1, 28, 28), 10, ("MNIST/raw",)),
-        "fashion_mnist": ImageSet("garment", (1, 28, 28), 10, ("FashionMNIST/raw",)),
-        "mnist_3_8": ImageSet("digit", (1, 28, 28), 2, ("MNIST/raw",)),
-        "fashion_pullover_shirt": ImageSet("garment", (1, 28, 28), 2, ("FashionMNIST/raw",)),
-        "panels_mnist": ImageSet(
-            "digit", (1, 28, 56), 10, ("MNIST/raw", "FashionMNIST/raw"), truth=1
-        ),
-        "panels_fashion": ImageSet(
-            "garment", (1, 28, 56), 10, ("MNIST/raw", "FashionMNIST/raw"), truth=1
-        ),
-        "celeba_smile": ImageSet("expression", (3, 128, 128), 2, ("celeba",), truth=4),
-        "pneumonia": ImageSet("finding", (1, 28, 28), 2, ("pneumoniamnist.npz",)),
+        "mnist": ImageSet((1, 28, 28), (_DIGITS,)),
+        "fashion_mnist": ImageSet((1, 28, 28), (_GARMENTS,)),
+        "mnist_3_8": ImageSet((1, 28, 28), (_DIGITS,)),
+        "fashion_pullover_shirt": ImageSet((1, 28, 28), (_GARMENTS,)),
+        "panels_mnist": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
+        "panels_fashion": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
+        "celeba_smile": ImageSet((3, 128, 128), ("celeba",)),
     }
 )
 """Sets of images that :func:`lexppl.data.image_set` reads from files under a root."""
-
-
-TEXT_SETS: Mapping[str, str] = MappingProxyType({"imdb": "review"})
-"""Sets of texts that are read from files under a root, and what is predicted in each."""
 
 
 def image_names() -> tuple[str, ...]:
@@ -80,7 +60,7 @@ def text_names() -> tuple[str, ...]:
     >>> text_names()
     ('imdb',)
     """
-    return tuple(TEXT_SETS)
+    return ("imdb",)
 
 
 def synthetic_names() -> tuple[str, ...]:

@@ -145,123 +145,79 @@ class Registry(Mapping[str, Method]):
 
 def _listed(
     name: str,
-    home: str,
-    summary: str,
     settings: str,
+    summary: str,
+    home: str | None = None,
     *,
+    networks: str = "hidden predictor_hidden",
     epochs: int = 1,
     own_rate: str | None = None,
     **fixed: Any,
 ) -> Method:
-    """A method of the library, whose factory is loaded at its first use."""
-    return Method(
-        name,
-        f"lexppl.systems.{home}",
-        summary,
-        MappingProxyType(fixed),
-        frozenset({"features", "grouping", *settings.split()}),
-        epochs,
-        own_rate,
-    )
+    """A method of the library, whose factory is loaded at its first use: what it takes beside
+    features, grouping and the widths of networks, and its factory where that has another name."""
+    taken = {"features", "grouping", *settings.split(), *networks.split()}
+    source = f"lexppl.systems.{home or f'{name}:{name}'}"
+    fixed_ones = MappingProxyType(fixed)
+    return Method(name, source, summary, fixed_ones, frozenset(taken), epochs, own_rate)
 
 
 DEFAULT_METHOD = "lex"
 """Where no method is named."""
 
+_LEX = "classes k penalty predictor masks imputations folds unit imputer"
+_BASE_X = "BASE-X: REAL-X whose predictor sees the selector's masks"
+_Q_FIT = "Q-FIT: a Dirichlet posterior of importance, "
+_SUWR = "SUWR: entries chosen one by one by those already kept, which cannot leak"
+_RATE = "0.5 in the logarithm of α, falling to 0.001"
+# Epochs: shares of Q-FIT start alike, and part slowly; for a part of its epochs SUWR's choices are
+# near random; XTab's penalties take up to a nat from the first step on: its masks open slowly.
 METHODS = Registry(
     (
-        _listed(
-            "base_x",
-            "real_x:base_x",
-            "BASE-X: REAL-X whose predictor sees the selector's masks",
-            "classes penalty imputer hidden predictor_hidden",
-        ),
+        _listed("base_x", "classes penalty imputer", _BASE_X, "real_x:base_x"),
         _listed(
             "fastshap",
-            "fastshap:fastshap",
+            "classes black_box imputer",
             "FastSHAP: Shapley values of a surrogate, by regression",
-            "classes black_box imputer hidden predictor_hidden",
         ),
-        _listed(
-            "invase",
-            "invase:invase",
-            "INVASE: actor, critic and baseline",
-            "classes penalty imputer hidden predictor_hidden",
-        ),
-        _listed(
-            "l2x",
-            "l2x:l2x",
-            "L2X: max-of-k Concrete masks",
-            "classes k imputer hidden predictor_hidden",
-        ),
-        _listed(
-            "lex",
-            "lex:lex",
-            "LEX: the nested bound, k-subset or Bernoulli masks",
-            "classes k penalty predictor masks imputations folds unit imputer hidden "
-            "predictor_hidden",
-        ),
-        _listed(
-            "meed",
-            "meed:meed",
-            "MEED: adversarial infidelity learning",
-            "classes k black_box hidden predictor_hidden",
-        ),
-        _listed(
-            "q_fit",
-            "q_fit:q_fit",
-            "Q-FIT: a Dirichlet posterior of importance, by row",
-            "black_box hidden",
-            # Its shares start alike, and part slowly.
-            epochs=4,
-        ),
+        _listed("invase", "classes penalty imputer", "INVASE: actor, critic and baseline"),
+        _listed("l2x", "classes k imputer", "L2X: max-of-k Concrete masks"),
+        _listed("lex", _LEX, "LEX: the nested bound, k-subset or Bernoulli masks"),
+        _listed("meed", "classes k black_box", "MEED: adversarial infidelity learning"),
+        _listed("q_fit", "black_box", f"{_Q_FIT}by row", networks="hidden", epochs=4),
         _listed(
             "q_fit_global",
+            "black_box",
+            f"{_Q_FIT}one for all rows",
             "q_fit:q_fit",
-            "Q-FIT: a Dirichlet posterior of importance, one for all rows",
-            "black_box hidden",
+            networks="hidden",
             scope="global",
             epochs=4,
-            own_rate="0.5 in the logarithm of α, falling to 0.001",
+            own_rate=_RATE,
         ),
         _listed(
             "rationale",
-            "rationale:rationale",
+            "classes penalty imputer",
             "rationale selection: short, contiguous selections",
-            "classes penalty imputer hidden predictor_hidden",
         ),
         _listed(
             "real_x",
-            "real_x:real_x",
+            "classes penalty folds imputer",
             "REAL-X: a predictor of random masks, then a selector",
-            "classes penalty folds imputer hidden predictor_hidden",
         ),
         _listed(
             "senn",
-            "senn:senn",
+            "classes",
             "SENN: linear in x, with coefficients that vary slowly",
-            "classes hidden",
+            networks="hidden",
         ),
-        _listed(
-            "suwr",
-            "suwr:suwr",
-            "SUWR: entries chosen one by one by those already kept, which cannot leak",
-            "classes penalty folds imputer hidden predictor_hidden",
-            # For a part of its epochs its choices are near random.
-            epochs=2,
-        ),
-        _listed(
-            "vibi",
-            "vibi:vibi",
-            "VIBI: L2X with an information bottleneck",
-            "classes k imputer hidden predictor_hidden",
-        ),
+        _listed("suwr", "classes penalty folds imputer", _SUWR, epochs=2),
+        _listed("vibi", "classes k imputer", "VIBI: L2X with an information bottleneck"),
         _listed(
             "xtab",
-            "xtab:xtab",
+            "classes",
             "XTab: a deterministic soft mask",
-            "classes predictor_hidden",
-            # Its penalties take up to a nat from the first step on: its masks open slowly.
+            networks="predictor_hidden",
             epochs=2,
         ),
     )

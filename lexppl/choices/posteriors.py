@@ -30,7 +30,7 @@ GUIDES: Mapping[str, str] = MappingProxyType(
 HAMILTONIAN = frozenset({"nuts", "hmc"})
 """Those that sum over every mask of every row at each step."""
 POINTS = frozenset({"ensemble"})
-"""Those whose draws are modes: they tell how far fits agree, and not how sure the rows leave us."""
+"""Those whose draws are modes: they show how far fits agree, not how sure the rows leave one."""
 NEED_BAYES = frozenset({"sghmc", "sgld", "laplace", "diagonal-laplace", "vi"})
 """Those of the library that the extra `bayes` brings."""
 BAYES_LIBRARY = "posteriors"
@@ -43,7 +43,7 @@ PRIOR_SCALE = 1.0
 
 @dataclass(frozen=True)
 class AskedPosterior:
-    """A posterior of the weights, as it was asked for: by an inference or by a guide.
+    """A posterior of the weights, by an inference or by a guide.
 
     Args:
         inference: of :data:`INFERENCES`, or None.

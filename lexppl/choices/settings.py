@@ -1,4 +1,4 @@
-"""What can be asked of a fit by name, and which method has which of it."""
+"""Settings of a fit by name, and which method has which."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -37,9 +37,9 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
         ...
         ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
-    asked_for = {name: value for name, value in given.items() if value is not None}
-    typed = {name: f"{option.format(name)}={value!r}" for name, value in asked_for.items()}
-    for name in asked_for:
+    chosen = {name: value for name, value in given.items() if value is not None}
+    typed = {name: f"{option.format(name)}={value!r}" for name, value in chosen.items()}
+    for name in chosen:
         takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
         if method in takers:
             continue
@@ -49,15 +49,15 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
             f"{method} has no {option.format(name)}: leave {typed[name]} out; {', '.join(takers)} "
             f"{'has' if len(takers) == 1 else 'have'} one"
         )
-    if "k" in asked_for and "penalty" in asked_for:
+    if "k" in chosen and "penalty" in chosen:
         raise ValueError(
             f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
             "of them"
         )
-    if "penalty" in asked_for:
-        checked_penalty(METHODS[method], asked_for["penalty"], option)
-    if "k" in asked_for:
-        int_at_least("k", asked_for["k"])
+    if "penalty" in chosen:
+        checked_penalty(METHODS[method], chosen["penalty"], option)
+    if "k" in chosen:
+        int_at_least("k", chosen["k"])
 
 
 def usual_imputer(method: Method) -> str:

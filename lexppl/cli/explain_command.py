@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
@@ -27,6 +28,7 @@ from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, n
 from lexppl.cli.judged.gains import (
     JudgedGains,
     explained_by,
+    explained_targets,
     judge_gains,
     judge_learning,
     undecided,
@@ -45,6 +47,7 @@ from lexppl.cli.judged.judging import (
     judge_explainer,
     judge_full,
 )
+from lexppl.cli.judged.settings import Settings, at_each_penalty
 from lexppl.cli.judged.told_by_choice import judge_choice
 from lexppl.cli.notes.messages import (
     behind_message,
@@ -74,6 +77,7 @@ from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.inference.training.checkpoint import below
 from lexppl.models import Grouping
@@ -215,7 +219,9 @@ def _find(
         except FloatingPointError as error:
             notes.append(f"gains are not known: {error}")
             warn(notes[-1])
-    closer, known = _look_closer(options, source, fitted, posterior, gains, complete)
+    closer, known, settings = _look_closer(
+        options, source, fitted, posterior, gains, judgement, complete
+    )
     tell("asking whether the choice of features itself tells", options.quiet)
     choice = judge_choice(
         result,
@@ -249,6 +255,9 @@ def _find(
         black_box=options.black_box,
         path=fitted.table.path,
         choice=choice,
+        learning=gain,
+        settings=settings,
+        groups=fitted.groups,
     )
     return findings, complete
 
@@ -357,7 +366,7 @@ def _with_agreement(
     row: ScoreRow, fitted: Fitted, outputs: Tensor, source: DividedTable, seed: int
 ) -> ScoreRow:
     figures = {**row.figures, "agreement": agreement(fitted.result, outputs, source, seed)}
-    return ScoreRow(row.who, row.size, figures, row.spreads)
+    return replace(row, figures=figures)
 
 
 def _posterior(
@@ -415,28 +424,48 @@ def _look_closer(
     fitted: Fitted,
     posterior: Posterior,
     gains: JudgedGains | None,
+    judgement: Judgement,
     complete: bool,
-) -> tuple[CloserLook, bool]:
-    """Directions and single rows, and whether Ctrl-C has left them alone; a second one ends with
-    the model alone."""
+) -> tuple[CloserLook, bool, Settings | None]:
+    """Directions and single rows, whether Ctrl-C has left them alone, and the fit at each penalty;
+    a second one ends with the model alone."""
     if kind_of(posterior) is not PROBABILITY:
         note = "--row: masks that do not select have no steps by feature"
-        return CloserLook(notes=(note,) * bool(options.row)), True
+        return CloserLook(notes=(note,) * bool(options.row)), True, None
     tell("looking at directions and single rows", options.quiet)
+    plan, outputs, full = fitted.table.plan, fitted.outputs, fitted.full
+    closer = CloserLook(notes=("single rows and directions were interrupted",))
     try:
         note_rows(posterior, source, gains)
-        return look_closer(
+        closer = look_closer(
             fitted.result,
             source,
-            fitted.table.plan,
+            plan,
             posterior,
-            outputs=fitted.outputs,
-            full=fitted.full,
+            outputs=outputs,
+            full=full,
             groups=fitted.groups,
             asked=options.row,
             seed=options.seed,
-        ), True
+        )
+        if not complete:
+            return closer, True, None
+        return (
+            closer,
+            True,
+            at_each_penalty(
+                fitted.result,
+                fitted.table.path,
+                source,
+                judgement.scores,
+                explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
+                fitted.groups,
+                [row.number for row in closer.rows],
+                len(masks_of(posterior)["row"]),
+                options.seed,
+            ),
+        )
     except KeyboardInterrupt:
         if not complete:
             raise
-        return CloserLook(notes=("single rows and directions were interrupted",)), False
+        return closer, False, None

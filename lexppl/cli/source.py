@@ -14,8 +14,8 @@ from lexppl.cli.options.data_name import check_data_name
 from lexppl.cli.options.plan_options import folds_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
+from lexppl.data.files import table_name
 from lexppl.data.stratification import some_of_each
-from lexppl.data.table_files import table_name
 
 MOST_ROWS_APART = 10_000
 """Most rows to choose the best epoch on, and most held-out rows that are looked at: gains, which

@@ -1,9 +1,9 @@
-"""Captum: importances by its gradients, and its baselines drawn from an imputer."""
+"""Captum: importances by gradients, and baselines drawn from an imputer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, get_args
 
 import torch
@@ -15,86 +15,50 @@ from lexppl.evaluation import FittedPredictor
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.black_box import Output, distribution_targets
-from lexppl.models.imputers import Imputer
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.black_box import Output
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.likelihoods import Likelihood, distribution_targets
 
-
-class DifferentiableOutput:
-    """Probabilities `(B, C)` or responses `(B,)` of a torch predictor, as a function of its rows.
-
-    Args:
-        model: a `Predictor`, a full predictor, or any other `nn.Module` with `output`.
-        output: what another module returns: "logits", "probabilities" or "response".
-
-    Raises:
-        TypeError: a model that is no `nn.Module` has no gradient to follow.
-        ValueError: a module without `output`, or a predictor with it.
-
-    Example:
-        >>> network = nn.Linear(2, 1)
-        >>> DifferentiableOutput(network, "logits")(torch.zeros(4, 2)).shape
-        torch.Size([4, 2])
-    """
-
-    def __init__(self, model: Any, output: Output | None = None) -> None:
-        module = model.predictor if isinstance(model, FittedPredictor) else model
-        if not isinstance(module, nn.Module):
-            raise TypeError(
-                "attribution by gradients needs a torch predictor, an nn.Module such as "
-                f"lexppl.models.Predictor; it is {type(model).__name__}. Models that can only be "
-                "asked have shap_importances, lime_importances and permutation_importances"
-            )
-        self.module = module
-        self._has_distribution = isinstance(getattr(module, "likelihood", None), Likelihood)
-        if output is not None and output not in get_args(Output):
-            raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
-        if self._has_distribution == (output is not None):
-            name = type(module).__name__
-            raise ValueError(
-                f"{name} has a likelihood, which says what it returns; leave output={output!r} out"
-                if self._has_distribution
-                else f"say what {name} returns: output='logits', 'probabilities' or 'response'"
-            )
-        self._output = output
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        outputs = self.module(rows)
-        if self._has_distribution:
-            return distribution_targets(outputs)
-        if outputs.dim() == 2 and outputs.shape[1] == 1:
-            outputs = outputs.squeeze(1)
-        if self._output == "response" or (self._output == "probabilities" and outputs.dim() == 2):
-            return outputs
-        if self._output == "logits" and outputs.dim() == 2:
-            return outputs.softmax(1)
-        of_one = outputs if self._output == "probabilities" else outputs.sigmoid()
-        return torch.stack([1.0 - of_one, of_one], 1)
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Evaluation mode and gradients inside; each part's own mode is put back."""
-        with evaluating(self.module), torch.enable_grad():
-            yield
-
-
+METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        "saliency": "Saliency",
+        "gradient_x_input": "InputXGradient",
+        "integrated_gradients": "IntegratedGradients",
+    }
+)
+"""Names, and Captum's."""
 ROWS_AT_ONCE = 500
 """Rows whose gradients are held at once; integrated gradients holds as many for each step."""
 
 
-def saliency_importances(
-    model: Any, x: Tensor, *, output: Output | None = None, grouping: Grouping | None = None
+def gradient_importances(
+    method: str,
+    model: Any,
+    x: Tensor,
+    *,
+    output: Output | None = None,
+    grouping: Grouping | None = None,
+    baseline: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Absolute gradients, `|∂f(x)/∂x_d|`, by `captum.attr.Saliency`.
+    """Absolute attributions by gradients of f, by Captum:
+
+        saliency              |∂f(x)/∂x_d|
+        gradient_x_input      |x_d ∂f(x)/∂x_d|
+        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt| .
 
     What is explained, f, is the probability of the row's likeliest class, or the response. Nothing
     is drawn, and the model's mode and its parameters' gradients are left as they are.
 
     Args:
+        method: one of these.
         model: a torch predictor: a `Predictor`, a full predictor, or an `nn.Module` with `output`.
         x: rows, `(B, D)`.
         output: what another module returns: "logits", "probabilities" or "response".
         grouping: which columns make a mask entry; their absolute attributions are summed.
+        baseline: b of integrated gradients, `(D,)`, such as the mean of the training rows; 0 if
+            None, which is that mean where the features are standardised.
+        options: of the library's `attribute`, such as `n_steps`, the points of the quadrature.
 
     Returns:
         `(B, G)`.
@@ -102,126 +66,72 @@ def saliency_importances(
     Raises:
         ImportError: without the `compare` extra.
         TypeError: a model that is no `nn.Module`.
-        ValueError: rows that do not fit, a module without `output`.
+        ValueError: rows that do not fit, a module without `output`, a baseline of another shape.
 
     Source:
-        Simonyan, Vedaldi, Zisserman 2014; the library `captum`, which computes it.
+        Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017; the
+        library `captum`, which computes them.
 
     Example:
         >>> network = torch.nn.Linear(3, 1, bias=False)
         >>> _ = network.weight.data.copy_(torch.tensor([[1.0, 0.0, -2.0]]))
-        >>> saliency_importances(network, torch.ones(1, 3), output="response")
-        tensor([[1., 0., 2.]])
-    """
-    attribution = _attribution("Saliency", model, x, output, grouping)
-    return attribution(lambda method, rows, target: method.attribute(rows, target=target))
-
-
-def gradient_x_input_importances(
-    model: Any, x: Tensor, *, output: Output | None = None, grouping: Grouping | None = None
-) -> Tensor:
-    """Absolute gradient × input, `|x_d ∂f(x)/∂x_d|`, by `captum.attr.InputXGradient`.
-
-    Args:
-        model, x, output, grouping: as :func:`saliency_importances`.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError, TypeError, ValueError: as :func:`saliency_importances`.
-
-    Source:
-        Shrikumar et al. 2016; the library `captum`, which computes it.
-
-    Example:
-        >>> network = torch.nn.Linear(3, 1, bias=False)
-        >>> _ = network.weight.data.copy_(torch.tensor([[1.0, 0.0, -2.0]]))
-        >>> gradient_x_input_importances(network, 3 * torch.ones(1, 3), output="response")
+        >>> x = 3 * torch.ones(1, 3)
+        >>> gradient_importances("gradient_x_input", network, x, output="response")
         tensor([[3., 0., 6.]])
     """
-    attribution = _attribution("InputXGradient", model, x, output, grouping)
-    return attribution(lambda method, rows, target: method.attribute(rows, target=target))
-
-
-def integrated_gradients_importances(
-    model: Any,
-    x: Tensor,
-    baseline: Tensor | None = None,
-    *,
-    output: Output | None = None,
-    grouping: Grouping | None = None,
-    steps: int = 50,
-) -> Tensor:
-    """Absolute integrated gradients, by `captum.attr.IntegratedGradients`:
-
-        |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|
-
-    by Gauss–Legendre quadrature, with the baseline b.
-
-    Args:
-        model, x, output, grouping: as :func:`saliency_importances`.
-        baseline: b, `(D,)`, such as the mean of the training rows; 0 if None, which is that mean
-            where the features are standardised.
-        steps: points of the quadrature.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError, TypeError, ValueError: as :func:`saliency_importances`; a baseline of another
-            shape.
-
-    Source:
-        Sundararajan, Taly, Yan 2017; the library `captum`, which computes it.
-
-    Example:
-        >>> network = torch.nn.Linear(3, 1, bias=False)
-        >>> _ = network.weight.data.copy_(torch.tensor([[1.0, 0.0, -2.0]]))
-        >>> integrated_gradients_importances(network, torch.ones(1, 3), torch.tensor([0.0, 0, 2]),
-        ...     output="response").round(decimals=4)
-        tensor([[1., 0., 2.]])
-    """
-    steps = int_at_least("steps", steps)
-    attribution = _attribution("IntegratedGradients", model, x, output, grouping)
-    if baseline is None:
-        baseline = torch.zeros_like(x[0])
-    if not isinstance(baseline, Tensor) or baseline.shape != x.shape[1:]:
-        given = tuple(baseline.shape) if isinstance(baseline, Tensor) else type(baseline).__name__
-        raise ValueError(f"baseline must be one row of {x.shape[1]} features; it is {given}")
-    start = baseline.to(x)
-
-    def integrated(method: Any, rows: Tensor, target: Tensor | None) -> Tensor:
-        baselines = start.expand_as(rows)
-        found: Tensor = method.attribute(rows, baselines, target=target, n_steps=steps)
-        return found
-
-    return attribution(integrated)
-
-
-Attribute = Callable[[Any, Tensor, Tensor | None], Tensor]
-
-
-def _attribution(
-    name: str, model: Any, x: Tensor, output: Output | None, grouping: Grouping | None
-) -> Callable[[Attribute], Tensor]:
-    """Check everything, and return what runs a method of Captum on chunks of the rows."""
     check_tables(grouping, x=x)
-    output_module = DifferentiableOutput(model, output)
-    method = getattr(library("captum.attr"), name)(output_module)
+    module = model.predictor if isinstance(model, FittedPredictor) else model
+    outputs = _differentiable(module, output)
+    if baseline is not None and baseline.shape != x.shape[1:]:
+        raise ValueError(
+            f"baseline must be one row of {x.shape[1]} features; it is {tuple(baseline.shape)}"
+        )
+    attribution = getattr(library("captum.attr"), METHODS[method])(outputs)
+    parts = []
+    with evaluating(module), torch.enable_grad():
+        for chunk in x.detach().split(ROWS_AT_ONCE):
+            with torch.no_grad():
+                values = outputs(chunk)
+            of_chunk = {"target": values.argmax(1) if values.dim() == 2 else None, **options}
+            if baseline is not None:
+                of_chunk["baselines"] = baseline.to(x).expand_as(chunk)
+            rows = chunk.clone().requires_grad_()
+            parts.append(attribution.attribute(rows, **of_chunk).detach().to(x))
+    return grouped_importances(torch.cat(parts), grouping)
 
-    def run(attribute: Attribute) -> Tensor:
-        parts = []
-        with output_module.evaluating():
-            for chunk in x.detach().split(ROWS_AT_ONCE):
-                with torch.no_grad():
-                    values = output_module(chunk)
-                target = values.argmax(1) if values.dim() == 2 else None
-                rows = chunk.clone().requires_grad_()
-                parts.append(attribute(method, rows, target).detach().to(x))
-        return grouped_importances(torch.cat(parts), grouping)
 
-    return run
+def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Tensor]:
+    """Probabilities `(B, C)` or responses `(B,)` of a torch predictor, as a function of its rows;
+    refuses what has no gradient, or does not say what it returns."""
+    name = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            "attribution by gradients needs a torch predictor, an nn.Module such as "
+            f"lexppl.models.Predictor; it is {name}. Other models have shap, lime and permutation"
+        )
+    if output is not None and output not in get_args(Output):
+        raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
+    has_likelihood = isinstance(getattr(module, "likelihood", None), Likelihood)
+    if has_likelihood == (output is not None):
+        raise ValueError(
+            f"{name} has a likelihood, which says what it returns; leave output={output!r} out"
+            if has_likelihood
+            else f"say what {name} returns: output='logits', 'probabilities' or 'response'"
+        )
+
+    def outputs(rows: Tensor) -> Tensor:
+        found = module(rows)
+        if has_likelihood:
+            return distribution_targets(found)
+        if found.dim() == 2 and found.shape[1] > 1:
+            return found.softmax(1) if output == "logits" else found
+        found = found.reshape(len(found))
+        if output == "response":
+            return found
+        of_one = found.sigmoid() if output == "logits" else found
+        return torch.stack([1.0 - of_one, of_one], 1)
+
+    return outputs
 
 
 def unconditional_baselines(
@@ -253,7 +163,7 @@ def unconditional_baselines(
 
     Example:
         >>> from captum.attr import GradientShap
-        >>> from lexppl.models.imputers import GaussianImputer
+        >>> from lexppl.models.imputers.simple import GaussianImputer
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
         >>> x = torch.ones(2, 3)
         >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
@@ -302,7 +212,7 @@ def conditional_baselines(
 
     Example:
         >>> from captum.attr import FeatureAblation
-        >>> from lexppl.models.imputers import ConditionalGaussianImputer
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
         >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.eye(2))
         >>> network, x = torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(4, 2)
         >>> method = FeatureAblation(network)
@@ -311,12 +221,9 @@ def conditional_baselines(
         torch.Size([4, 2])
     """
     _check(imputer, x, draws, seed)
-    if x.dim() != 2:
-        raise ValueError(f"x must be a table (B, D); it has shape {tuple(x.shape)}")
+    check_tables(grouping, x=x)
     if grouping is None:
         grouping = Grouping.identity(x.shape[1])
-    if grouping.features != x.shape[1]:
-        raise ValueError(f"grouping is of {grouping.features} features; x has {x.shape[1]}")
     index = grouping.index.to(x.device)
     others = ~torch.eye(grouping.entries, dtype=torch.bool, device=x.device)[:, index]
     columns = torch.arange(x.shape[1], device=x.device)
@@ -330,8 +237,8 @@ def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
     if not isinstance(imputer, Imputer):
         raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        given = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor; it is {given}")
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor; it is {kind}")
     if x.dim() < 2 or len(x) == 0:
         raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
     draws = int_at_least("draws", draws)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,18 +20,7 @@ from lexppl.models.black_box import BlackBox, black_box
 
 
 def library(module: str) -> Any:
-    """Import a library of the `compare` extra, or say how to get it.
-
-    Args:
-        module: its name as Python imports it, such as "shap".
-
-    Raises:
-        ImportError: as :func:`lexppl.extras.extra_library`.
-
-    Example:
-        >>> library("json").dumps([1])
-        '[1]'
-    """
+    """A library of the `compare` extra; ``ImportError`` says how to get it."""
     return extra_library(module, "compare")
 
 
@@ -43,15 +32,15 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
         tables: `(N, D)` each, by the argument's name; all like the first.
 
     Raises:
-        TypeError: no floating tensor, or of another type than the first.
-        ValueError: another shape, no rows, values that are not finite, another device, or a
-            grouping of other features.
+        TypeError: no floating tensor.
+        ValueError: another shape, no rows, values that are not finite, another type or device
+            than the first's, or a grouping of other features.
     """
     first_name, first = next(iter(tables.items()))
     for name, table in tables.items():
         if not isinstance(table, Tensor) or not table.is_floating_point():
-            given = table.dtype if isinstance(table, Tensor) else type(table).__name__
-            raise TypeError(f"{name} must be a floating-point tensor; it is {given}")
+            kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+            raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
         if table.dim() != 2 or table.numel() == 0:
             raise ValueError(
                 f"{name} must be a table (N, D) with a row and a column; it has shape "
@@ -60,17 +49,9 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
         bad = int((~table.isfinite()).sum())
         if bad:
             raise ValueError(f"{name} must be finite; {bad} of its values are NaN or infinite")
-        if table.shape[1] != first.shape[1]:
-            raise ValueError(
-                f"{name} has {table.shape[1]} features and {first_name} {first.shape[1]}; they "
-                "must be the same features"
-            )
-        if table.dtype != first.dtype:
-            raise TypeError(f"{name} is {table.dtype} and {first_name} {first.dtype}; convert one")
-        if table.device != first.device:
-            raise ValueError(
-                f"{name} is on {table.device} and {first_name} on {first.device}; move one"
-            )
+        kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")
     if grouping is not None and grouping.features != first.shape[1]:
         raise ValueError(
             f"grouping is of {grouping.features} features; {first_name} has {first.shape[1]}"
@@ -99,26 +80,6 @@ def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tens
         return size
     total = size.new_zeros(len(size), grouping.entries)
     return total.index_add_(1, grouping.index.to(size.device), size)
-
-
-def likeliest_class(values: Tensor, probabilities: Tensor) -> Tensor:
-    """Of what is known of each class, that of each row's likeliest one.
-
-    Args:
-        values: `(B, D, C)`.
-        probabilities: `(B, C)`; of equal ones the first is the likeliest.
-
-    Returns:
-        `(B, D)`.
-
-    Example:
-        >>> import torch
-        >>> likeliest_class(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[0.1, 0.9]]))
-        tensor([[2.]])
-    """
-    chosen = probabilities.argmax(1)
-    index = chosen[:, None, None].expand(-1, values.shape[1], 1)
-    return values.gather(2, index).squeeze(2)
 
 
 @contextmanager
@@ -178,26 +139,24 @@ def black_box_of(model: Any) -> BlackBox:
     return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
 
 
-class NumpyModel:
+def numpy_model(box: BlackBox, like: Tensor) -> Callable[[np.ndarray], np.ndarray]:
     """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64.
 
     Args:
         box: the black box.
-        like: rows whose type and device the black box is asked in.
+        like: rows whose type and device it takes.
 
     Example:
         >>> box = black_box_of(lambda rows: np.full(len(rows), 0.25))
-        >>> NumpyModel(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
+        >>> numpy_model(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
         array([[0.75, 0.25]])
     """
 
-    def __init__(self, box: BlackBox, like: Tensor) -> None:
-        self.box = box
-        self._like = like[:1]
+    def outputs(rows: np.ndarray) -> np.ndarray:
+        x = torch.as_tensor(np.ascontiguousarray(rows)).to(like)
+        return box.targets(x).double().cpu().numpy()
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
-        x = torch.as_tensor(np.ascontiguousarray(rows)).to(self._like)
-        return self.box.targets(x).double().cpu().numpy()
+    return outputs
 
 
 def array_of(x: Tensor) -> np.ndarray:

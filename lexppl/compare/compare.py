@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
+from lexppl.choices.compared import LIBRARIES
+from lexppl.compare import captum
+from lexppl.compare.captum import gradient_importances
 from lexppl.compare.common import black_box_of, check_tables, library
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
-from lexppl.compare.methods import METHODS, ComparisonContext, Importances
+from lexppl.compare.importances import (
+    fit_tabnet,
+    lime_importances,
+    permutation_importances,
+    shap_importances,
+)
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
 from lexppl.evaluation.leaks.encode_meter import check_meter_rows
@@ -30,7 +41,59 @@ RANDOM = "random"
 FIRST_SIZES = (1, 3, 5)
 
 Table = Dataset | tuple[Tensor, Tensor]
-Compared = str | FitResult | Callable[[Tensor], Tensor]
+Importances = Callable[[Tensor], Tensor]
+"""From rows `(B, D)` to importances `(B, G)`."""
+Compared = str | FitResult | Importances
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """What every method starts from: training rows `(N, D)` and what they observe, the model that
+    is explained, or None, with the seconds of its fit, mask entries, and the seed."""
+
+    x: Tensor
+    y: Tensor
+    model: Any
+    model_seconds: float
+    grouping: Grouping | None
+    seed: int
+
+
+def _by_gradients(name: str, ground: _Context, **options: Any) -> Importances:
+    if name == "integrated_gradients":
+        options = {"baseline": ground.x.mean(0), **options}
+    model, grouping = ground.model, ground.grouping
+    return lambda x: gradient_importances(name, model, x, grouping=grouping, **options)
+
+
+def _by_background(function: Any, ground: _Context, **options: Any) -> Importances:
+    shared = {"grouping": ground.grouping, "seed": ground.seed, **options}
+    return lambda x: function(ground.model, x, ground.x, **shared)
+
+
+def _permutation(ground: _Context, **options: Any) -> Importances:
+    shared = {"grouping": ground.grouping, "seed": ground.seed, **options}
+    scored = (ground.x, ground.y)
+    of_all = permutation_importances(ground.model, ground.x[:1], scored, **shared)
+    return lambda x: of_all.expand(len(x), -1)
+
+
+def _tabnet(ground: _Context, **options: Any) -> Importances:
+    fitted = fit_tabnet(ground.x, ground.y, **{"seed": ground.seed, **options})
+    return lambda x: fitted(x, ground.grouping)
+
+
+METHODS: Mapping[str, Callable[..., Importances]] = MappingProxyType(
+    {
+        "shap": partial(_by_background, shap_importances),
+        "lime": partial(_by_background, lime_importances),
+        **{name: partial(_by_gradients, name) for name in captum.METHODS},
+        "permutation": _permutation,
+        "tabnet": _tabnet,
+    }
+)
+"""By name, from a context and a method's own options to what explains rows. All but "tabnet"
+explain a model; `compare` adds "random", the control."""
 
 
 def compare(
@@ -68,7 +131,7 @@ def compare(
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
-    - with `leaks`, `encoded@k`: the nats that the choice of k entries tells of y beyond their
+    - with `leaks`, `encoded@k`: the nats that the choice of k entries has about y beyond their
       values (:func:`lexppl.evaluation.encode_meter`). EVAL-X does not see it: of two methods that
       it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
       multiple of it. Of honest choices it is about 0, its interval over rows and refits.
@@ -95,7 +158,7 @@ def compare(
         valid: for the fits below: rows to validate, the share of train set apart, or None.
         model: the model that methods explain; if None a full predictor is fitted
             (:func:`lexppl.evaluation.fit_predictor`), which they share. What
-            :func:`lexppl.compare.shap_importances` takes.
+            :func:`lexppl.models.black_box.black_box` takes.
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
         options: by the method's name in the table, further arguments of its function, such as
@@ -142,33 +205,28 @@ def compare(
     seed = int_at_least("seed", seed, 0)
     x, y, grouping, _ = _table(train, "train")
     test_x, test_y, test_grouping, truth = _table(test, "test")
-    check_tables(grouping, train=x, test=test_x)
+    _check_tasks((x, y, grouping), (test_x, test_y, test_grouping))
     entries = x.shape[1] if grouping is None else grouping.entries
-    _check_same_groups(grouping, test_grouping)
-    if y.is_floating_point() != test_y.is_floating_point():
-        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
     if leaks:
-        check_meter_rows(test_y, name="y of test, which leaks=True asks,")
+        check_meter_rows(test_y, name="y of test, which leaks=True reads,")
     chosen = _sizes(sizes, entries)
-    given = {} if seconds is None else dict(seconds)
-    for argument, of_methods in (("options", options), ("seconds", given)):
-        unknown = sorted(set(of_methods) - set(named))
-        if unknown:
-            raise ValueError(
-                f"{argument} has {unknown}, which methods does not have: {list(named)}"
-            )
+    stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
+    for argument, of_methods in (("options", options), ("seconds", seconds or {})):
+        if unknown := sorted(set(of_methods) - set(named)):
+            raise ValueError(f"{argument} has {unknown}, which methods lack: {list(named)}")
     if judge is not None and judge.entries != entries:
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
-    model_seconds = _seconds_of(model)
-    if model is None and any(_built_in(what, "explains_model") for what in named.values()):
+    of_epochs = model.result.history.seconds if isinstance(model, FittedPredictor) else math.nan
+    model_seconds = float(np.sum(of_epochs))
+    if model is None and any(_explains_model(what) for what in named.values()):
         started = time.perf_counter()
         model = fit_predictor(train, **shared)
         model_seconds = time.perf_counter() - started
     if judge is None:
         judge = fit_evalx(train, **shared)
-    ground = ComparisonContext(x, y, model, grouping, seed, model_seconds)
+    ground = _Context(x, y, model, model_seconds, grouping, seed)
     control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
     rows = []
 
@@ -177,39 +235,33 @@ def compare(
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
         importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
-        if name == RANDOM:
-            timing["fit_seconds"] = 0.0
-        if name in given:
-            timing["fit_seconds"] = float(given[name])
-        each, weighted = torch.as_tensor(importances).detach(), False
-        if isinstance(what, FitResult):
-            weighted = what.row_weights == DIRICHLET
-        else:
-            each = each[None]
-        ranked = _checked(each, name, (len(test_x), entries))
+        ranked = _checked(importances, name, (len(test_x), entries))
+        weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
         figures = with_intervals(judged, ranked, weighted)
         if leaks:
             figures |= encoded(
                 ranked.mean(0).to(test_x), test_x, test_y, grouping, chosen, seed, fit_options
             )
         rows.append({**timing, **figures})
+        if name in stated:
+            rows[-1]["fit_seconds"] = float(stated[name])
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
 def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compared]:
     if isinstance(methods, str):
         raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
+    names = list(methods)
     if not isinstance(methods, Mapping):
-        repeated = sorted({str(m) for m in methods if list(methods).count(m) > 1})
+        repeated = sorted({str(name) for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"methods must be different names; {repeated} repeat")
-    pairs = methods.items() if isinstance(methods, Mapping) else zip(methods, methods, strict=True)
-    given: dict[str, Compared] = dict(pairs)
-    if not given:
+    stated = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
+    if not stated:
         raise ValueError(f"methods must have at least one; the names are {list(METHODS)}")
-    if RANDOM in given:
+    if RANDOM in stated:
         raise ValueError(f"{RANDOM!r} is the control, which every comparison has; leave it out")
-    for name, what in given.items():
+    for name, what in stated.items():
         if isinstance(what, str):
             if what not in METHODS:
                 raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
@@ -218,7 +270,7 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
                 f"importances; it is {type(what).__name__}"
             )
-    return given
+    return stated
 
 
 def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Tensor | None]:
@@ -237,9 +289,16 @@ def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Ten
     return x, y, None, None
 
 
-def _check_same_groups(train: Grouping | None, test: Grouping | None) -> None:
-    if train is not None and test is not None and not torch.equal(train.index, test.index):
+def _check_tasks(
+    train: tuple[Tensor, Tensor, Grouping | None], test: tuple[Tensor, Tensor, Grouping | None]
+) -> None:
+    """Refuse rows to fit on and to judge that are not of the same features, groups and task."""
+    (x, y, grouping), (test_x, test_y, of_test) = train, test
+    check_tables(grouping, train=x, test=test_x)
+    if grouping and of_test and not torch.equal(grouping.index, of_test.index):
         raise ValueError("train and test must have the same groups")
+    if y.is_floating_point() != test_y.is_floating_point():
+        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
 
 
 def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
@@ -253,51 +312,45 @@ def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
     )
 
 
-def _built_in(what: Compared, attribute: str) -> Any:
-    return getattr(METHODS[what], attribute) if isinstance(what, str) else None
+def _explains_model(what: Compared) -> bool:
+    return isinstance(what, str) and what != "tabnet"
 
 
 def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None:
     """Refuse what would fail only after the fits."""
+    differentiable = model is None or isinstance(model, nn.Module | FittedPredictor)
     for name, what in named.items():
         if isinstance(what, FitResult):
             what.check(x)
-        needed = _built_in(what, "needs")
-        if needed is not None:
-            library(needed)
-        if model is None or isinstance(model, nn.Module | FittedPredictor):
+        if not isinstance(what, str):
             continue
-        if _built_in(what, "by_gradient"):
+        if needed := LIBRARIES[what]:
+            library(needed)
+        if what in captum.METHODS and not differentiable:
             raise TypeError(
                 f"{name!r} needs a model with gradients, a Predictor, an nn.Module or a full "
                 f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
                 "so that one is fitted"
             )
-    if model is not None:
-        by_asking = [
-            name
-            for name, what in named.items()
-            if _built_in(what, "explains_model") and not _built_in(what, "by_gradient")
-        ]
-        if by_asking:
+        if model is not None and _explains_model(what) and what not in captum.METHODS:
             black_box_of(model)
 
 
 def _explained(
-    what: Compared, ground: ComparisonContext, x: Tensor, options: Mapping[str, Any], draws: int
-) -> tuple[Any, dict[str, float]]:
-    """Importances of each replicate, and the seconds that they took."""
+    what: Compared, ground: _Context, x: Tensor, options: Mapping[str, Any], draws: int
+) -> tuple[Tensor, dict[str, float]]:
+    """Importances of each replicate, `(R, N, G)`, and the seconds that they took."""
     started = time.perf_counter()
     method: Importances
     if isinstance(what, str):
-        method = METHODS[what].prepare(ground, **options)
-        _finish(x)
+        method = METHODS[what](ground, **options)
+        _synchronise(x)
         fit_seconds = time.perf_counter() - started
-        if METHODS[what].explains_model:
+        if _explains_model(what):
             fit_seconds += ground.model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
-        _finish(x)
+        _synchronise(x)
     elif isinstance(what, FitResult):
         method = _of_fit(what, draws, ground.seed)
         fit_seconds = float(np.sum(what.history.seconds))
@@ -305,17 +358,11 @@ def _explained(
         method = what
         fit_seconds = math.nan
     started = time.perf_counter()
-    importances = method(x)
-    _finish(x)
+    found = torch.as_tensor(method(x)).detach()
+    _synchronise(x)
     seconds = (time.perf_counter() - started) / len(x)
-    return importances, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
-
-
-def _seconds_of(model: Any) -> float:
-    """Of a model's fit: of its epochs where it is one of the library's, else not known."""
-    if not isinstance(model, FittedPredictor):
-        return math.nan
-    return float(np.sum(model.result.history.seconds))
+    each = found if isinstance(what, FitResult) else found[None]
+    return each, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
 
 
 def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
@@ -329,7 +376,7 @@ def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
     return importances
 
 
-def _finish(x: Tensor) -> None:
+def _synchronise(x: Tensor) -> None:
     """Wait for the device, so that a clock reads work that is done."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)

@@ -14,7 +14,7 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
 from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
-from lexppl.evaluation.refits.predictor_fit import TrainingOptions
+from lexppl.evaluation.refits.fitted_predictor import TrainingOptions
 from lexppl.explanation.reading.ranking import mean_error
 from lexppl.models import Grouping
 
@@ -114,8 +114,8 @@ def figures_of(
     figures: dict[str, Figure] = {}
     for k in sizes:
         masks = top_masks(importances, k, seed=seed)
-        told = judge.predict(x, masks, seed=seed)[0]
-        figures |= {f"{name}@{k}": figure for name, figure in _predicted(told, y).items()}
+        predicted = judge.predict(x, masks, seed=seed)[0]
+        figures |= {f"{name}@{k}": figure for name, figure in _predicted(predicted, y).items()}
         if truth is not None:
             figures |= {f"{name}@{k}": figure for name, figure in _selected(masks, truth).items()}
     if truth is not None:
@@ -171,15 +171,15 @@ def with_intervals(
     return {name: figure.value for name, figure in whole.items()} | bounds
 
 
-def _predicted(told: Tensor, y: Tensor) -> dict[str, Figure]:
+def _predicted(outputs: Tensor, y: Tensor) -> dict[str, Figure]:
     """How well what is kept predicts, from probabilities `(N, C)` or means `(N,)`."""
-    scores = prediction_scores(told, y)
-    values, truth = told.double().cpu().numpy(), y.cpu().numpy()
+    scores = prediction_scores(outputs, y)
+    values, truth = outputs.double().cpu().numpy(), y.cpu().numpy()
     rows = len(truth)
     if scores.accuracy is None or scores.auroc is None:
         square = (values - truth) ** 2
         spread = (truth - truth.mean()) ** 2
-        r2, rmse = _number(scores.r2), _number(scores.rmse)
+        r2, rmse = (math.nan if v is None else v for v in (scores.r2, scores.rmse))
         of_r2 = -(square - (1.0 - r2) * spread) / spread.mean() if spread.any() else square * np.nan
         of_rmse = (square - rmse**2) / (2.0 * rmse) if rmse > 0.0 else square
         return {
@@ -245,10 +245,6 @@ def _error(influence: Values) -> float:
     if len(influence) < 2:
         return math.nan
     return float(influence.std(ddof=1) / math.sqrt(len(influence)))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def encoded(

@@ -5,25 +5,22 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.inspection import permutation_importance
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.compare.common import (
-    NumpyModel,
     all_seeded,
     array_of,
     black_box_of,
     check_tables,
     grouped_importances,
     library,
-    likeliest_class,
+    numpy_model,
     numpy_seed,
 )
 from lexppl.models import Grouping
@@ -56,7 +53,7 @@ def shap_importances(
         background: training rows, `(N, D)`.
         grouping: which columns make a mask entry; their absolute values are summed.
         background_rows: M, drawn from the background without replacement; all if it has fewer.
-        permutations: orders a row; the model is asked for up to `M (2D + 1)` rows in each.
+        permutations: orders a row; the model predicts up to `M (2D + 1)` rows in each.
         seed: of the background rows and the orders. Global random state is left alone.
 
     Returns:
@@ -85,13 +82,14 @@ def shap_importances(
         chosen = background[torch.randperm(len(background))[:background_rows].to(x.device)]
         masker = shap.maskers.Independent(array_of(chosen), max_samples=len(chosen))
         explainer = shap.explainers.Permutation(
-            NumpyModel(box, like=x), masker, seed=numpy_seed(seed)
+            numpy_model(box, like=x), masker, seed=numpy_seed(seed)
         )
         evaluations = permutations * (2 * x.shape[1] + 1)
         explained = explainer(array_of(x), max_evals=evaluations, silent=True)
         values = torch.from_numpy(explained.values)
         if values.dim() == 3:
-            values = likeliest_class(values, box.targets(x).cpu())
+            likeliest = box.targets(x).cpu().argmax(1)
+            values = values[torch.arange(len(values)), :, likeliest]
     return grouped_importances(values.to(x), grouping)
 
 
@@ -104,8 +102,7 @@ def permutation_importances(
     repeats: int = 5,
     seed: int = 0,
 ) -> Tensor:
-    """Permutation importances of a model, the same for every row, by
-    `sklearn.inspection.permutation_importance`:
+    """Permutation importances of a model, the same for every row:
 
         I_g = score(x, y) − E_π[score(x with the columns of g shuffled by π, y)]
 
@@ -129,7 +126,7 @@ def permutation_importances(
             type.
 
     Source:
-        Breiman 2001; Fisher, Rudin, Dominici 2019; scikit-learn, which computes it.
+        Breiman 2001; Fisher, Rudin, Dominici 2019.
 
     Example:
         >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
@@ -147,46 +144,23 @@ def permutation_importances(
             f"scored must have {kind} of shape ({len(rows)},); they are {y.dtype} of shape "
             f"{tuple(y.shape)}"
         )
-    entries = rows.shape[1] if grouping is None else grouping.entries
-    index = torch.arange(entries) if grouping is None else grouping.index.cpu()
-    entrywise = _EntrywiseRows(box, rows, index)
-    # scikit-learn shuffles columns; here a column is an entry, and holds numbers of rows.
-    numbers = np.repeat(np.arange(len(rows))[:, None], entries, 1)
-    with all_seeded(seed, x.device):
-        found = permutation_importance(
-            entrywise,
-            numbers,
-            y.cpu().numpy(),
-            scoring=_score,
-            n_repeats=repeats,
-            random_state=numpy_seed(seed),
-        )
-    return torch.from_numpy(found.importances_mean).to(x).expand(len(x), -1).clone()
+    groups = Grouping.identity(rows.shape[1]) if grouping is None else grouping
+    generator = torch.Generator().manual_seed(int_at_least("seed", seed, 0))
+    found = torch.zeros(groups.entries, dtype=torch.float64)
+    for entry in range(groups.entries):
+        columns = groups.index.to(rows.device) == entry
+        for _ in range(repeats):
+            order = torch.randperm(len(rows), generator=generator).to(rows.device)
+            found[entry] -= _score(box, torch.where(columns, rows[order], rows), y)
+    found = found / repeats + _score(box, rows, y)
+    return found.to(x).expand(len(x), -1).clone()
 
 
-class _EntrywiseRows(BaseEstimator):
-    """A black box asked for rows that are put together from several, entry by entry."""
-
-    def __init__(self, box: BlackBox, rows: Tensor, index: Tensor) -> None:
-        self.box = box
-        self.rows = rows
-        self.index = index
-
-    def fit(self, numbers: np.ndarray, y: np.ndarray) -> _EntrywiseRows:
-        """Nothing: the model is fitted; scikit-learn asks for the method."""
-        return self
-
-    def predict(self, numbers: np.ndarray) -> Tensor:
-        """What the model says where entry g is that of row `numbers[n, g]`."""
-        chosen = torch.from_numpy(numbers)[:, self.index].to(self.rows.device)
-        return self.box.targets(self.rows.gather(0, chosen)).double().cpu()
-
-
-def _score(model: _EntrywiseRows, numbers: np.ndarray, y: np.ndarray) -> float:
-    outputs, truth = model.predict(numbers), torch.from_numpy(y)
+def _score(box: BlackBox, rows: Tensor, y: Tensor) -> float:
+    outputs = box.targets(rows).double()
     if outputs.dim() == 1:
-        return -float((outputs - truth.double()).square().mean())
-    likelihood = outputs.gather(1, truth.long()[:, None]).clamp(min=torch.finfo(outputs.dtype).tiny)
+        return -float((outputs - y).square().mean())
+    likelihood = outputs.gather(1, y.long()[:, None]).clamp(min=torch.finfo(outputs.dtype).tiny)
     return float(likelihood.log().mean())
 
 
@@ -235,63 +209,27 @@ def lime_importances(
     samples = int_at_least("samples", samples)
     box = black_box_of(model)
     lime_tabular = library("lime.lime_tabular")
-    asked, rows = NumpyModel(box, like=x), array_of(x)
+    outputs, rows = numpy_model(box, like=x), array_of(x)
     table = array_of(background)
+    two_valued = ((table == table.min(0)) | (table == table.max(0))).all(0)
     of_labels = box.task == "classification"
     found = np.zeros(rows.shape)
     with all_seeded(seed, x.device):
         explainer = lime_tabular.LimeTabularExplainer(
             table,
             mode=box.task,
-            categorical_features=[d for d, column in enumerate(table.T) if _two_valued(column)],
+            categorical_features=np.flatnonzero(two_valued).tolist(),
             random_state=numpy_seed(seed),
         )
         chosen = box.targets(x).argmax(1).tolist() if of_labels else [1] * len(x)
         # The library explains one row at a time.
         for n, label in enumerate(chosen):
             explained = explainer.explain_instance(
-                rows[n], asked, labels=(label,), num_features=x.shape[1], num_samples=samples
+                rows[n], outputs, labels=(label,), num_features=x.shape[1], num_samples=samples
             )
             columns, weights = zip(*explained.local_exp[label], strict=True)
             found[n, list(columns)] = weights
     return grouped_importances(torch.from_numpy(found).to(x), grouping)
-
-
-def _two_valued(column: np.ndarray) -> bool:
-    return bool(((column == column.min()) | (column == column.max())).all())
-
-
-@dataclass(frozen=True, eq=False)
-class FittedTabNet:
-    """A fitted `TabNetClassifier` or `TabNetRegressor`: see :func:`fit_tabnet`.
-
-    Args:
-        network: the library's estimator.
-        features: D.
-    """
-
-    network: Any
-    features: int
-
-    def importances(self, x: Tensor, grouping: Grouping | None = None) -> Tensor:
-        """The masks of `explain`, summed over TabNet's steps by what each step decides.
-
-        Args:
-            x: rows, `(B, D)`.
-            grouping: which columns make a mask entry; their masks are summed.
-
-        Returns:
-            `(B, G)`, at least 0.
-
-        Raises:
-            ValueError, TypeError: rows unlike those of the fit.
-        """
-        check_tables(grouping, x=x)
-        if x.shape[1] != self.features:
-            raise ValueError(f"TabNet was fitted on {self.features} features; x has {x.shape[1]}")
-        with all_seeded(0, x.device):
-            masks, _ = self.network.explain(x.detach().float().cpu().numpy())
-        return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
 
 
 def fit_tabnet(
@@ -304,7 +242,7 @@ def fit_tabnet(
     valid: float = 0.2,
     seed: int = 0,
     **settings: Any,
-) -> FittedTabNet:
+) -> Callable[[Tensor, Grouping | None], Tensor]:
     """Fit TabNet, which predicts y and explains itself, with the library's defaults.
 
     Args:
@@ -317,6 +255,11 @@ def fit_tabnet(
         seed: of the division, of initial weights and batches. Global random state is left alone.
         settings: of `TabNetClassifier`, such as `n_d`, `n_a`, `n_steps`, `gamma`, `lambda_sparse`.
 
+    Returns:
+        a function from rows `(B, D)` and a grouping (None for an entry a column) to importances
+        `(B, G)`: the masks of the library's `explain`, summed over TabNet's steps by what each step
+        decides, and over an entry's columns.
+
     Raises:
         ImportError: without the `compare` extra.
         ValueError, TypeError: rows or counts that do not fit.
@@ -326,20 +269,18 @@ def fit_tabnet(
 
     Example:
         >>> rows = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> fitted = fit_tabnet(rows, (rows[:, 0] > 0).long(), epochs=2)
-        >>> fitted.importances(rows[:5]).shape
+        >>> importances = fit_tabnet(rows, (rows[:, 0] > 0).long(), epochs=2)
+        >>> importances(rows[:5], None).shape
         torch.Size([5, 3])
     """
     check_tables(None, x=x)
-    epochs = int_at_least("epochs", epochs)
-    batch_size = int_at_least("batch_size", batch_size)
-    patience = int_at_least("patience", patience)
-    if y.shape != x.shape[:1]:
-        raise ValueError(f"y must have shape ({len(x)},), one a row; it has {tuple(y.shape)}")
+    for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
+        int_at_least(name, count)
     held = round(len(x) * fraction("valid", valid, of="the rows"))
-    if not 1 <= held < len(x) - 1:
+    if y.shape != x.shape[:1] or not 1 <= held < len(x) - 1:
         raise ValueError(
-            f"valid must leave rows to fit and to validate; it is {valid!r} of {len(x)} rows"
+            f"y must have shape ({len(x)},), and valid leave rows to fit and to validate; they are "
+            f"{tuple(y.shape)} and {valid!r}"
         )
     models = library("pytorch_tabnet.tab_model")
     labels = not y.is_floating_point()
@@ -352,26 +293,27 @@ def fit_tabnet(
         # The library refuses validation labels that it has not fitted.
         validating = validating[np.isin(target[validating], target[fitting])]
     size = min(batch_size, len(fitting))
-    with all_seeded(seed, x.device), warnings.catch_warnings(), _silenced():
+    with all_seeded(seed, x.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = estimator(seed=seed, verbose=0, device_name=x.device.type, **settings)
-        network.fit(
-            rows[fitting],
-            target[fitting],
-            eval_set=[(rows[validating], target[validating])],
-            max_epochs=epochs,
-            patience=patience,
-            batch_size=size,
-            virtual_batch_size=min(128, size),
-            # Its batch normalisation cannot take one row alone.
-            drop_last=len(fitting) % size == 1,
-            compute_importance=False,
-        )
-    return FittedTabNet(network, x.shape[1])
+        # The library prints where it stopped, whatever `verbose` is.
+        with contextlib.redirect_stdout(io.StringIO()):
+            network.fit(
+                rows[fitting],
+                target[fitting],
+                eval_set=[(rows[validating], target[validating])],
+                max_epochs=epochs,
+                patience=patience,
+                batch_size=size,
+                virtual_batch_size=min(128, size),
+                # Its batch normalisation cannot take one row alone.
+                drop_last=len(fitting) % size == 1,
+                compute_importance=False,
+            )
 
+    def importances(x: Tensor, grouping: Grouping | None) -> Tensor:
+        with all_seeded(0, x.device):
+            masks, _ = network.explain(x.detach().float().cpu().numpy())
+        return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
 
-@contextlib.contextmanager
-def _silenced() -> Any:
-    """The library prints where it stopped, whatever `verbose` is."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+    return importances

@@ -6,20 +6,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import xarray as xr
 from scipy.stats import t
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.compare.common import (
-    library,
-)
+from lexppl.compare.common import library
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import are_given_y, constants_name, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.imputers import Imputer
+from lexppl.models.imputers.imputer import Imputer
 
 NO_CHANGE = 2**31 - 1
 """SHAP's code, in a list of toggles, for a mask that is the same as the one before."""
@@ -46,7 +43,7 @@ class ImputerMasker:
 
     Args:
         imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
-            is to be asked. It must run under `torch.func.vmap`, as those of
+            is to run. It must do so under `torch.func.vmap`, as those of
             `lexppl.models.imputers` do.
         imputations: K.
         grouping: which columns make a mask entry, to be kept or hidden together; values are then
@@ -67,7 +64,7 @@ class ImputerMasker:
         Aas, Jullum, Løland 2021 (conditional Gaussian imputation for it).
 
     Example:
-        >>> from lexppl.models.imputers import ConditionalGaussianImputer
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
         >>> covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]])
         >>> masker = ImputerMasker(ConditionalGaussianImputer(torch.zeros(2), covariance), 1000)
         >>> rows = masker(np.array([True, False]), np.array([2.0, 0.0]))
@@ -98,17 +95,15 @@ class ImputerMasker:
             raise ValueError(
                 f"grouping is of {grouping.features} features, and imputer of {event[0]}"
             )
-        if clustering is not None:
-            clustering = np.asarray(clustering)
-            if clustering.ndim != 2 or clustering.shape[1] != 4:
-                raise ValueError(
-                    "clustering must be a linkage matrix (G - 1, 4); it has shape "
-                    f"{clustering.shape}"
-                )
+        if clustering is not None and np.shape(clustering)[1:] != (4,):
+            raise ValueError(
+                "clustering must be a linkage matrix (G - 1, 4); it has shape "
+                f"{np.shape(clustering)}"
+            )
         self.imputer = imputer
         self.imputations = imputations
         self.grouping = grouping
-        self.clustering = clustering
+        self.clustering = None if clustering is None else np.asarray(clustering)
         self.seed = seed
         if grouping is not None:
             self.data_transform = self._entry_values
@@ -253,6 +248,7 @@ def shap_explanation(
             outside (0, 1).
 
     Example:
+        >>> import xarray as xr
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.array([[[[1, 0]], [[1, 1]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
@@ -282,8 +278,19 @@ def shap_explanation(
         )
     shap = library("shap")
     mean = mask.mean(("chain", "draw"), dtype=np.float64).values
-    bounds = _over_chains if over == "chains" else _over_draws
-    error, lower, upper = bounds(mask, ess, mean, level)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    if over == "chains":
+        error = mask.mean("draw", dtype=np.float64).values.std(0, ddof=1) / np.sqrt(chains)
+        half = t.ppf(tails[1], chains - 1) * error
+        lower, upper = (mean - half).clip(0.0, 1.0), (mean + half).clip(0.0, 1.0)
+    else:
+        share = np.full((len(mean), 1), 1.0 / (chains * mask.sizes["draw"]))
+        if ess is not None:
+            share = share + 1.0 / ess.sum("chain").values[:, None]
+        error = mask.astype(np.float64).std(("chain", "draw")).values * np.sqrt(share)
+        lower, upper = mask.quantile(
+            tails, ("chain", "draw"), method="inverted_cdf", skipna=False
+        ).values
     names = [str(name) for name in mask[mask.dims[-1]].values]
     return shap.Explanation(
         mean,
@@ -293,34 +300,6 @@ def shap_explanation(
         upper_bounds=upper,
         error_std=error,
     )
-
-
-Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def _over_chains(
-    mask: xr.DataArray, _: xr.DataArray | None, mean: np.ndarray, level: float
-) -> Bounds:
-    chains = mask.sizes["chain"]
-    by_chain = mask.mean("draw", dtype=np.float64).values
-    error = by_chain.std(0, ddof=1) / np.sqrt(chains)
-    half = t.ppf(0.5 + level / 2, chains - 1) * error
-    return error, (mean - half).clip(0.0, 1.0), (mean + half).clip(0.0, 1.0)
-
-
-def _over_draws(
-    mask: xr.DataArray, ess: xr.DataArray | None, mean: np.ndarray, level: float
-) -> Bounds:
-    count = mask.sizes["chain"] * mask.sizes["draw"]
-    deviation = mask.astype(np.float64).std(("chain", "draw")).values
-    share = np.full((len(mean), 1), 1.0 / count)
-    if ess is not None:
-        share = share + 1.0 / ess.sum("chain").values[:, None]
-    tails = ((1 - level) / 2, (1 + level) / 2)
-    lower, upper = mask.quantile(
-        tails, ("chain", "draw"), method="inverted_cdf", skipna=False
-    ).values
-    return deviation * np.sqrt(share), lower, upper
 
 
 def _data(posterior: Posterior, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,22 +1,179 @@
-"""The kinds of columns, and the features and the mask entry that each becomes."""
+"""Columns of a table: which kind each is, and the features and the one mask entry it becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api import types
 
 from lexppl.argument_checks import finite_float
-from lexppl.data.cells import level_index, numbers_of
-from lexppl.data.dates import Order, checked_order, days_of, waves
+from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
+from lexppl.data.dates import Order, checked_order, days_of, holds_dates, waves
+
+Kind = Literal["number", "level", "date"]
+POOLED = "other levels"
+"""The level that stands for the rare ones."""
+
+
+def kind_of(cells: pd.Series) -> Kind:
+    """What a column holds.
+
+    Raises:
+        ValueError: durations, complex numbers, lists.
+
+    >>> kind_of(pd.Series([1.5, None])), kind_of(pd.Series(["clerk"]))
+    ('number', 'level')
+    >>> kind_of(pd.Series(["2026-11-22"]))
+    'date'
+    """
+    if isinstance(cells.dtype, pd.CategoricalDtype) or types.is_bool_dtype(cells.dtype):
+        return "level"
+    inferred = types.infer_dtype(cells, skipna=True)
+    real = types.is_numeric_dtype(cells.dtype) and inferred != "complex"
+    if real or inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
+        return "number"
+    if holds_dates(cells):
+        return "date"
+    scalars = inferred == "mixed" and cells.map(types.is_scalar).all()
+    if scalars or inferred in ("string", "boolean", "mixed-integer", "empty"):
+        return "level"
+    raise ValueError(
+        f"column {cells.name!r} holds values of kind {inferred!r}; expected numbers, words, "
+        "dates, categories or booleans: turn it into one of these or leave it out with "
+        f"drop=[{str(cells.name)!r}]"
+    )
+
+
+def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]:
+    """The levels that occur: in the order of the categories, of numbers, or of words.
+
+    Args:
+        cells: the column.
+        every_category: of a pandas category also those that no cell has.
+
+    >>> levels_in(pd.Series(["smith", "clerk", None, "smith"]))
+    ('clerk', 'smith')
+    """
+    values, ordered = cells.dropna().unique().tolist(), False
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        known = cells.cat if every_category else cells.cat.remove_unused_categories().cat
+        values, ordered = known.categories.tolist(), bool(known.ordered)
+    if not ordered:
+        are_numbers = all(isinstance(value, numbers.Real) for value in values)
+        values = sorted(values, key=None if are_numbers else level_of)
+    return tuple(dict.fromkeys(level_of(value) for value in values))
+
+
+def pooled_levels(
+    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | None
+) -> tuple[tuple[str, ...], str | None]:
+    """The levels that enough cells have, with the one that stands for the others last, and the
+    name of this one, None where no level is rare.
+
+    Args:
+        cells: the column, of the rows that count.
+        levels: in their order; one that none of the cells has is rare too.
+        fewer_than: cells that a level must have to stand for itself; where None none is rare.
+
+    >>> pooled_levels(pd.Series(["cook", "cook", "king", "smith"]), ("cook", "king", "smith"), 2)
+    (('cook', 'other levels'), 'other levels')
+    """
+    if fewer_than is None:
+        return levels, None
+    counts = cells.dropna().map(level_of).value_counts()
+    kept = tuple(level for level in levels if counts.get(level, 0) >= fewer_than)
+    if len(kept) == len(levels):
+        return levels, None
+    pooled = POOLED
+    while pooled in levels:
+        pooled = f"({pooled})"
+    return (*kept, pooled), pooled
+
+
+def level_index(
+    cells: pd.Series,
+    levels: tuple[str, ...],
+    what: str = "level",
+    *,
+    gaps: bool = False,
+    pooled: str | None = None,
+) -> NDArray[np.int64]:
+    """The place of each cell's level among those that are known, ``(N,)``; −1 where a cell is
+    missing.
+
+    Args:
+        cells: the column.
+        levels: that are known.
+        what: they are called in errors.
+        gaps: cells may be missing.
+        pooled: the level that stands for all that are not known; refused where None.
+
+    Raises:
+        ValueError: cells that are missing, or of a level that is not known.
+
+    >>> level_index(pd.Series(["smith", "clerk"]), ("clerk", "smith")).tolist()
+    [1, 0]
+    """
+    if not gaps:
+        refuse_missing(cells.to_frame())
+    codes, uniques = pd.factorize(cells)
+    position = {level: index for index, level in enumerate(levels)}
+    names = [level_of(value) for value in uniques]
+    unseen = [name for name in names if name not in position]
+    if unseen and pooled is None:
+        raise ValueError(
+            f"column {cells.name!r} has {what} {listed(unseen)}, not seen in fit; "
+            f"known are {listed(levels)}"
+        )
+    others = -1 if pooled is None else position[pooled]
+    return np.asarray([*(position.get(name, others) for name in names), -1], np.int64)[codes]
+
+
+class _Column:
+    """What the kinds of columns share: with ``gaps`` a marker, the last feature, is 1 where a cell
+    is missing, and the others are then 0; all are of one mask entry."""
+
+    name: str
+    gaps: bool
+
+    @property
+    def source(self) -> str:
+        """The column of the table that it is made from."""
+        return self.name
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, the marker's last where there is one."""
+        return (*self._own_names(), *([marker_name(self.name)] if self.gaps else []))
+
+    def encode(self, cells: pd.Series) -> NDArray[np.float64]:
+        """The features of cells, ``(N, features)``.
+
+        Raises:
+            ValueError: cells that are missing and may not be, or that are of another kind.
+        """
+        own = self._own_features(cells)
+        if not self.gaps:
+            return own
+        return np.column_stack([np.where(np.isnan(own), 0.0, own), cells.isna().to_numpy()])
+
+    def _own_names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class NumericColumn:
+class NumericColumn(_Column):
     """A column ``v`` that enters as ``(v − mean) / scale``.
 
     Args:
@@ -31,31 +188,19 @@ class NumericColumn:
     scale: float
     gaps: bool = False
 
-    @property
-    def plain(self) -> tuple[Plain, ...]:
-        """Return the columns of one feature kind each that it is made of, the marker last."""
-        return (replace(self, gaps=False), *_marker(self))
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return the column's own name, and its marker's where it has one."""
-        return _names(self)
-
-    def checked(self, cells: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as numbers, shape ``(N,)``; NaN where they are missing.
-
-        Raises:
-            ValueError: cells that are missing and may not be, infinite or no numbers.
-        """
+    def numbers(self, cells: pd.Series) -> NDArray[np.float64]:
+        """The cells as numbers ``(N,)``, NaN where they are missing."""
         return numbers_of(cells, self.gaps)
 
-    def values(self, cells: pd.Series) -> list[NDArray[Any]]:
-        """Return what the plain columns hold, as :meth:`checked`."""
-        return [self.checked(cells), *_marked(self, cells)]
+    def _own_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
+        return ((self.numbers(cells) - self.mean) / self.scale)[:, None]
 
 
 @dataclass(frozen=True)
-class CategoricalColumn:
+class CategoricalColumn(_Column):
     """A column that enters as one 0/1 feature a level; all of them are one mask entry.
 
     Args:
@@ -72,33 +217,25 @@ class CategoricalColumn:
     gaps: bool = False
     pooled: str | None = None
 
-    @property
-    def plain(self) -> tuple[Plain, ...]:
-        """Return the columns of one feature kind each that it is made of, the marker last."""
-        return (replace(self, gaps=False), *_marker(self))
+    def __post_init__(self) -> None:
+        if self.pooled is not None and self.pooled not in self.levels:
+            raise ValueError(
+                f"pooled of column {self.name!r} must be one of its levels; it is {self.pooled!r}"
+            )
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return ``column=level`` for each level, and the marker's name where it has one."""
-        return _names(self)
+    def numbers(self, cells: pd.Series) -> NDArray[np.int64]:
+        """The places of the cells' levels ``(N,)``, −1 where they are missing."""
+        return level_index(cells, self.levels, gaps=self.gaps, pooled=self.pooled)
 
-    def checked(self, cells: pd.Series) -> NDArray[np.object_]:
-        """Return the cells as names of levels, shape ``(N,)``; None where they are missing.
+    def _own_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={level}" for level in self.levels)
 
-        Raises:
-            ValueError: cells that are missing and may not be, or of a level that was not there
-                before and is not pooled.
-        """
-        places = level_index(cells, self.levels, gaps=self.gaps, pooled=self.pooled)
-        return np.asarray([*self.levels, None], dtype=object)[places]
-
-    def values(self, cells: pd.Series) -> list[NDArray[Any]]:
-        """Return what the plain columns hold, as :meth:`checked`."""
-        return [self.checked(cells), *_marked(self, cells)]
+    def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
+        return (self.numbers(cells)[:, None] == np.arange(len(self.levels))).astype(np.float64)
 
 
 @dataclass(frozen=True)
-class DateColumn:
+class DateColumn(_Column):
     """A column of dates that enters as a trend and as what recurs; all of it is one mask entry.
 
     With ``t`` in days since 1970-01-01 (UTC) the features are ``(t − mean) / scale`` and the sine
@@ -127,40 +264,30 @@ class DateColumn:
     order: Order | None = None
     gaps: bool = False
 
-    @property
-    def plain(self) -> tuple[Plain, ...]:
-        """Return the columns of one feature kind each that it is made of, the marker last."""
-        return (
-            NumericColumn(self.name, self.mean, self.scale),
-            *(NumericColumn(f"{self.name}: {part}", 0.0, 1.0) for part in self.parts),
-            *_marker(self),
-        )
+    def __post_init__(self) -> None:
+        known = tuple(waves(np.zeros(1)))
+        unknown = [part for part in self.parts if part not in known]
+        if unknown:
+            raise ValueError(f"parts of column {self.name!r} must be of {known}; it has {unknown}")
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return the names of the trend, of the waves, and of the marker where it has one."""
-        return _names(self)
+    def numbers(self, cells: pd.Series) -> NDArray[np.float64]:
+        """The cells as days since 1970-01-01 ``(N,)``, NaN where they are missing."""
+        days = pd.Series(days_of(cells, self.order), cells.index, name=cells.name)
+        return numbers_of(days, self.gaps)
 
-    def checked(self, cells: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as days since 1970-01-01, shape ``(N,)``; NaN where they are missing.
+    def _own_names(self) -> tuple[str, ...]:
+        return (self.name, *(f"{self.name}: {part}" for part in self.parts))
 
-        Raises:
-            ValueError: cells that are missing and may not be, or no dates.
-        """
-        return numbers_of(
-            pd.Series(days_of(cells, self.order), cells.index, name=cells.name), self.gaps
-        )
-
-    def values(self, cells: pd.Series) -> list[NDArray[Any]]:
-        """Return what the plain columns hold, as :meth:`checked`."""
-        days = self.checked(cells)
+    def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
+        days = self.numbers(cells)
         found = waves(days)
-        return [days, *(found[part] for part in self.parts), *_marked(self, cells)]
+        trend = (days - self.mean) / self.scale
+        return np.column_stack([trend, *(found[part] for part in self.parts)])
 
 
 @dataclass(frozen=True)
-class IndicatorColumn:
-    """A mask entry of its own that says whether another column is missing: a 0/1 feature.
+class IndicatorColumn(_Column):
+    """A mask entry of its own that is 1 where another column is missing, else 0.
 
     Args:
         name: of the entry.
@@ -172,35 +299,27 @@ class IndicatorColumn:
     gaps: bool = False
 
     @property
-    def plain(self) -> tuple[Plain, ...]:
-        """Return the column of one feature."""
-        return (NumericColumn(self.name, 0.0, 1.0),)
+    def source(self) -> str:
+        """The column that may be missing."""
+        return self.of
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return the entry's name."""
+    def _own_names(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def values(self, cells: pd.Series) -> list[NDArray[Any]]:
-        """Return 1 where the other column's cells are missing."""
-        return [cells.isna().to_numpy(dtype=np.float64)]
+    def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
+        return cells.isna().to_numpy().astype(np.float64)[:, None]
 
 
-Plain = NumericColumn | CategoricalColumn
 Column = NumericColumn | CategoricalColumn | DateColumn | IndicatorColumn
 
 
-def source_of(column: Column) -> str:
-    """The column of the table that a column is made from.
-
-    >>> source_of(IndicatorColumn("age is missing", of="age"))
-    'age'
-    """
-    return column.of if isinstance(column, IndicatorColumn) else column.name
+def marker_name(column: str) -> str:
+    """The name of the feature that marks a column's gaps."""
+    return f"{column} (hidden)"
 
 
 def markers_of(columns: Sequence[Column]) -> tuple[int, ...]:
-    """For each feature the place of the marker that says that it is missing, or −1; a marker's is
+    """For each feature the place of the marker that is 1 where it is missing, or −1; a marker's is
     its own.
 
     >>> markers_of([NumericColumn("a", 0.0, 1.0), NumericColumn("b", 0.0, 1.0, gaps=True)])
@@ -213,87 +332,15 @@ def markers_of(columns: Sequence[Column]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def column_to_json(column: Column) -> dict[str, Any]:
-    """A column's description, of what is not as by default."""
-    kinds = {
-        NumericColumn: "numeric",
-        CategoricalColumn: "categorical",
-        DateColumn: "date",
-        IndicatorColumn: "indicator",
-    }
-    given = {key: value for key, value in asdict(column).items() if value not in (False, None)}
-    if isinstance(column, NumericColumn | DateColumn):
-        given |= {"mean": column.mean, "scale": column.scale}
-    return {"kind": kinds[type(column)]} | {
-        key: list(value) if isinstance(value, tuple) else value for key, value in given.items()
-    }
-
-
-def column_from_json(description: Mapping[str, Any]) -> Column:
-    """The column that :func:`column_to_json` described.
-
-    Raises:
-        ValueError: another kind of column.
-
-    >>> column_from_json(column_to_json(NumericColumn("age", 0.0, 1.0, gaps=True)))
-    NumericColumn(name='age', mean=0.0, scale=1.0, gaps=True)
-    """
-    kind, name = description["kind"], text_of("name", description["name"])
-    gaps = bool(description.get("gaps", False))
-    if kind == "numeric":
-        return NumericColumn(name, *_statistics(description), gaps)
-    if kind == "categorical":
-        levels, pooled = texts_of("levels", description["levels"]), description.get("pooled")
-        if pooled is not None and pooled not in levels:
-            raise ValueError(
-                f"pooled of column {name!r} must be one of its levels; it is {pooled!r}"
-            )
-        return CategoricalColumn(name, levels, gaps, pooled)
-    if kind == "date":
-        parts, order = texts_of("parts", description.get("parts", [])), description.get("order")
-        known = tuple(waves(np.zeros(1)))
-        unknown = [part for part in parts if part not in known]
-        if unknown:
-            raise ValueError(f"parts of column {name!r} must be of {known}; it has {unknown}")
-        return DateColumn(name, *_statistics(description), parts, checked_order(order), gaps)
-    if kind == "indicator":
-        return IndicatorColumn(name, text_of("of", description["of"]))
-    raise ValueError(
-        f"column {name!r} must be of kind 'numeric', 'categorical', 'date' or 'indicator'; it is "
-        f"{kind!r}"
-    )
-
-
-def _statistics(description: Mapping[str, Any]) -> tuple[float, float]:
-    return (
-        finite_float("mean", description["mean"]),
-        finite_float("scale", description["scale"], above=0.0),
-    )
-
-
 def text_of(name: str, value: Any) -> str:
-    """A name in a description.
-
-    Raises:
-        ValueError: no text.
-
-    >>> text_of("name", "age")
-    'age'
-    """
+    """A name in a description; ``ValueError`` where it is no text."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a text; it is {value!r}")
     return value
 
 
 def texts_of(name: str, value: Any) -> tuple[str, ...]:
-    """Different names in a description.
-
-    Raises:
-        ValueError: no list of texts, or one that has some twice.
-
-    >>> texts_of("levels", ["clerk", "smith"])
-    ('clerk', 'smith')
-    """
+    """Different names in a description; ``ValueError`` where they are no texts, or repeat."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise ValueError(f"{name} must be a list of texts; it is {value!r}")
     if len(set(value)) < len(value):
@@ -301,29 +348,48 @@ def texts_of(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def marker_name(column: str) -> str:
-    """The name of the feature that marks a column's gaps."""
-    return f"{column} (hidden)"
+KINDS: Mapping[str, type[Column]] = MappingProxyType(
+    {
+        "numeric": NumericColumn,
+        "categorical": CategoricalColumn,
+        "date": DateColumn,
+        "indicator": IndicatorColumn,
+    }
+)
+READ: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("name", "of", "pooled"), text_of),
+        **dict.fromkeys(("levels", "parts"), texts_of),
+        "mean": finite_float,
+        "scale": partial(finite_float, above=0.0),
+        "order": lambda _, value: checked_order(value),
+        "gaps": lambda _, value: bool(value),
+    }
+)
+"""What reads a field of a description, and refuses wrong ones."""
 
 
-def level_feature(column: str, level: str) -> str:
-    """The name of a level's feature."""
-    return f"{column}={level}"
+def column_to_json(column: Column) -> dict[str, Any]:
+    """A column's description, without what is False or None."""
+    kind = next(name for name, known in KINDS.items() if isinstance(column, known))
+    fields = asdict(column).items()
+    return {"kind": kind} | {n: v for n, v in fields if v is not None and v is not False}
 
 
-def _names(column: NumericColumn | CategoricalColumn | DateColumn) -> tuple[str, ...]:
-    found: list[str] = []
-    for part in column.plain:
-        levels = part.levels if isinstance(part, CategoricalColumn) else None
-        found += [part.name] if levels is None else [level_feature(part.name, n) for n in levels]
-    return tuple(found)
+def column_from_json(description: Mapping[str, Any]) -> Column:
+    """The column that :func:`column_to_json` described.
 
+    Raises:
+        ValueError, KeyError, TypeError: another description.
 
-def _marker(column: NumericColumn | CategoricalColumn | DateColumn) -> list[Plain]:
-    return [NumericColumn(marker_name(column.name), 0.0, 1.0)] if column.gaps else []
-
-
-def _marked(
-    column: NumericColumn | CategoricalColumn | DateColumn, cells: pd.Series
-) -> list[NDArray[Any]]:
-    return [cells.isna().to_numpy(dtype=np.float64)] if column.gaps else []
+    >>> column_from_json(column_to_json(NumericColumn("age", 0.0, 1.0, gaps=True)))
+    NumericColumn(name='age', mean=0.0, scale=1.0, gaps=True)
+    """
+    fields = dict(description)
+    kind = fields.pop("kind")
+    if kind not in KINDS:
+        raise ValueError(
+            f"column {fields.get('name')!r} must be of kind {', '.join(KINDS)}; it is {kind!r}"
+        )
+    made: Column = KINDS[kind](**{name: READ[name](name, value) for name, value in fields.items()})
+    return made

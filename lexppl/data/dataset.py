@@ -8,20 +8,18 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data.encoding import TableEncoding
-from lexppl.data.labels import check_labels, labels_told, refuse_one_label, refuse_repeated
-from lexppl.data.listing import counted, listed
-from lexppl.data.stratification import parts_by_fractions
+from lexppl.data.checks import check_labels, counted, label_counts, listed, refuse_repeated
+from lexppl.data.encoding import TableEncoding, Task
+from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, short, some_of
 from lexppl.summary import counted as number_of
 
-Task = Literal["classification", "regression"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(Summarised):
+class Dataset(Divisible, Summarised):
     """``N`` rows of ``D`` features, ``G`` mask entries and a target.
 
     A mask entry is what an explanation keeps or hides as one: a feature, or all the one-hot
@@ -78,11 +76,18 @@ class Dataset(Summarised):
 
     def __post_init__(self) -> None:
         _check_shapes(self)
-        _check_names(self)
-        _check_finite(self)
-        _check_labels(self)
+        for name in ("feature_names", "entry_names"):
+            refuse_repeated(name, getattr(self, name))
+        _check_values(self)
         if not self.is_part:
             _check_variation(self)
+        if self.class_names is not None:
+            check_labels(self.y, self.class_names, self.target_name, self.is_part)
+        elif not self.y.is_floating_point():
+            raise TypeError(
+                f"y must be floating for regression; it is {self.y.dtype} "
+                "(give class_names for classification)"
+            )
 
     def summarised(self) -> Summary:
         """What is in it, without its values."""
@@ -90,57 +95,50 @@ class Dataset(Summarised):
             "x": f"{number_of(self.n_features, 'feature')}, {self.x.dtype}, {self.x.device}",
             "entries": f"{number_of(self.n_entries, 'mask entry', 'mask entries')}: "
             f"{some_of(map(short, self.entry_names))}",
-            "y": self._y_told(),
+            "y": self._target_line(),
             "truth": None if self.truth is None else "known for each row",
             "part": "of a larger table" if self.is_part else None,
         }
         return Summary(f"Dataset {self.name!r}: {number_of(len(self), 'row')}", lines)
 
-    def _y_told(self) -> str:
+    def _target_line(self) -> str:
         if self.class_names is None:
             if self.y.dim() > 1:
                 events = int(self.y[:, 1].sum())
                 return f"{self.target_name}, survival times with {number_of(events, 'event')}"
             low, high = float(self.y.min()), float(self.y.max())
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
-        return labels_told(self.y, self.class_names, self.target_name)
+        return label_counts(self.y, self.class_names, self.target_name)
 
     def __len__(self) -> int:
-        """Return ``N``, the number of rows."""
+        """``N``, the number of rows."""
         return len(self.x)
 
     @property
     def n_features(self) -> int:
-        """Return ``D``, the number of columns of ``x``."""
+        """``D``, the number of columns of ``x``."""
         return self.x.shape[1]
 
     @property
     def n_entries(self) -> int:
-        """Return ``G``, the number of mask entries."""
+        """``G``, the number of mask entries."""
         return len(self.entry_names)
 
     @property
     def n_classes(self) -> int | None:
-        """Return ``C``, the number of classes; ``None`` for regression."""
+        """``C``, the number of classes; ``None`` for regression."""
         return None if self.class_names is None else len(self.class_names)
 
     @property
     def task(self) -> Task | Literal["survival"]:
-        """Return ``"classification"``, ``"regression"`` or, of survival times, ``"survival"``."""
+        """``"classification"``, ``"regression"`` or, of survival times, ``"survival"``."""
         if self.y.dim() > 1:
             return "survival"
         return "regression" if self.class_names is None else "classification"
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
-        """Return the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no row is chosen.
-            IndexError: a row that is not there.
-        """
-        rows = index if isinstance(index, slice) else torch.as_tensor(index, device=self.x.device)
-        if isinstance(rows, Tensor) and rows.numel() == 0:
-            raise ValueError("index must choose at least one row; it chooses none")
+        """The rows of ``index``, which are then a part of a larger table."""
+        rows = self.places(index).to(self.x.device)
         return replace(
             self,
             x=self.x[rows],
@@ -149,41 +147,18 @@ class Dataset(Summarised):
             is_part=True,
         )
 
-    def split(self, *fractions: float, seed: int) -> tuple[Dataset, ...]:
-        """Divide the rows at random into parts of the given fractions.
-
-        For classification (and for survival times, by event) the parts are stratified: each class
-        is divided in these fractions up to one row, and its first row goes to the largest part,
-        so that no class of a rare kind is met for the first time in a test. Rows keep their order
-        within a part. The same seed gives the same rows, and no global random state is touched.
-
-        Args:
-            fractions: two or more positive numbers that sum to 1.
-            seed: of the random division.
-
-        Raises:
-            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
-
-        Example:
-            >>> from lexppl.data import load
-            >>> train, valid, test = load("wine").split(0.6, 0.2, 0.2, seed=0)
-            >>> len(train), len(valid), len(test)
-            (107, 36, 35)
-        """
-        strata = (
-            self.y.detach().cpu().numpy()
-            if self.class_names is not None
-            else np.zeros(len(self), dtype=np.int64)
-        )
+    @property
+    def strata(self) -> NDArray[np.int64]:
+        """What each row's part of a division is stratified by: its class; of survival times the
+        event; 0 for responses."""
         if self.y.dim() > 1:
-            strata = self.y[:, 1].long().cpu().numpy()
-        parts = parts_by_fractions(strata, fractions, seed)
-        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
+            return np.asarray(self.y[:, 1].long().cpu())
+        return np.asarray(self.y.cpu()) if self.class_names else np.zeros(len(self), np.int64)
 
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Dataset:
-        """Return the same rows on ``device``, floating tensors as ``dtype``."""
+        """The same rows on ``device``, floating tensors as ``dtype``."""
 
         def moved(tensor: Tensor) -> Tensor:
             return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
@@ -235,12 +210,7 @@ def _check_shapes(data: Dataset) -> None:
         )
 
 
-def _check_names(data: Dataset) -> None:
-    for name in ("feature_names", "entry_names", "class_names"):
-        refuse_repeated(name, getattr(data, name) or ())
-
-
-def _check_finite(data: Dataset) -> None:
+def _check_values(data: Dataset) -> None:
     for what, bad in (("NaN", data.x.isnan()), ("infinite values", data.x.isinf())):
         if bad.any():
             counts = bad.sum(0).tolist()
@@ -255,17 +225,6 @@ def _check_finite(data: Dataset) -> None:
         raise ValueError("truth must hold 0 and 1 only; it holds other values")
 
 
-def _check_labels(data: Dataset) -> None:
-    if data.class_names is None:
-        if not data.y.is_floating_point():
-            raise TypeError(
-                f"y must be floating for regression; it is {data.y.dtype} "
-                "(give class_names for classification)"
-            )
-        return
-    check_labels(data.y, data.class_names, data.target_name)
-
-
 def _check_variation(data: Dataset) -> None:
     constant = (data.x == data.x[0]).all(0).nonzero().flatten().tolist()
     if len(data) == 1:
@@ -273,9 +232,5 @@ def _check_variation(data: Dataset) -> None:
     if constant:
         names = listed(data.feature_names[d] for d in constant)
         raise ValueError(f"constant columns explain nothing; leave out {names}")
-    if (data.y == data.y[0]).all():
-        if data.y.dim() > 1:
-            raise ValueError(f"target {data.target_name!r} is constant in all rows")
-        if data.class_names is not None:
-            refuse_one_label(data.y, data.class_names, data.target_name)
-        raise ValueError(f"target {data.target_name!r} is constant: {float(data.y[0]):g}")
+    if data.class_names is None and (data.y == data.y[0]).all():
+        raise ValueError(f"target {data.target_name!r} is constant: {data.y[0].tolist()}")

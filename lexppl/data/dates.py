@@ -1,10 +1,10 @@
-"""Dates and times: which cells are some, in which order their parts stand, and the parts."""
+"""Dates and times: which cells are some, the order of day and month, and what recurs in them."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,32 +14,26 @@ from pandas.api import types
 Order = Literal["dayfirst", "monthfirst"]
 """How 03/04/2026 is read: as the third of April, or as the fourth of March."""
 
-ORDERS: tuple[str, ...] = get_args(Order)
-
-_TIME = (
-    r"(?:[T ]+(?P<h>\d{1,2}):(?P<min>\d{2})(?::(?P<s>\d{2})(?P<f>[.,]\d+)?)?"
-    r" ?(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_TIME = r"(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)? ?(?:Z|[+-]\d{2}:?\d{2})?)?"
+_YEAR_LAST = (
+    r"(?P<first>\d{1,2})(?P<sign>[-/.])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4})"
+    rf"(?P<time>{_TIME})"
 )
-_YEAR_FIRST = re.compile(
-    r"(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?:(?P=sep)(?P<d>\d{1,2}))?" + _TIME
+_DATE = re.compile(
+    rf"\d{{4}}(?P<s>[-/.])\d{{1,2}}(?:(?P=s)\d{{1,2}})?{_TIME}|{_YEAR_LAST}"
+    rf"|\d{{1,2}}[ .-]+{_MONTH}[ .,-]+\d{{4}}{_TIME}|{_MONTH}\.? \d{{1,2}},? \d{{4}}{_TIME}",
+    re.IGNORECASE,
 )
-_YEAR_LAST = re.compile(r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4})" + _TIME)
-_NAMED = re.compile(r"(?P<d>\d{1,2})[ .-]+(?P<name>[A-Za-z]{3,9})[ .,-]+(?P<y>\d{4})" + _TIME)
-_NAME_FIRST = re.compile(r"(?P<name>[A-Za-z]{3,9})\.? (?P<d>\d{1,2}),? (?P<y>\d{4})" + _TIME)
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
-    *("october", "november", "december"),
-)
-_DAY = 86_400.0
-TOLD_BY = 1000
-"""Different words by which a column of dates is told from one of others."""
-MOST_OTHERS = 0.1
-"""Share of these words that may be no dates for the column to be called one of dates that has
-something wrong, rather than one of words."""
+_YEAR_IS_LAST = re.compile(f"^{_YEAR_LAST}$", re.IGNORECASE)
+SAMPLE = 1000
+"""Different words of a column that decide whether it holds dates."""
+LEAST_DATES = 0.9
+"""Share of these words that are dates in a column of dates; the others are then refused."""
 
 
 class DateOrderError(ValueError):
-    """Dates of which nothing says whether the day or the month comes first."""
+    """Dates of which nothing shows whether the day or the month comes first."""
 
 
 def holds_dates(cells: pd.Series) -> bool:
@@ -57,63 +51,51 @@ def holds_dates(cells: pd.Series) -> bool:
         return True
     if types.infer_dtype(cells) in ("date", "datetime", "datetime64"):
         return True
-    # A column of words is told by some of them; others that are no dates are refused later.
-    words = _words(cells)[:TOLD_BY]
-    if not words:
-        return False
-    others, most = 0, MOST_OTHERS * len(words)
-    for word in words:
-        others += _match(word) is None
-        if others > most:
-            return False
-    return True
+    words = _words(cells)[:SAMPLE]
+    dates = sum(_DATE.fullmatch(word) is not None for word in words)
+    return bool(words) and dates >= LEAST_DATES * len(words)
 
 
-def date_order(cells: pd.Series, given: str | None = None) -> Order | None:
-    """In which order a column's words have day and month; None where it is written otherwise.
+def date_order(cells: pd.Series, stated: str | None = None) -> Order | None:
+    """In which order a column's words have day and month; None where the year is not last.
 
     Args:
         cells: a column of dates.
-        given: what was said of it, for words that do not tell.
+        stated: the order of words that do not show it.
 
     Raises:
-        DateOrderError: words that do not tell, and nothing was said.
-        ValueError: words of both orders, or of another than was said.
+        DateOrderError: words that do not show it, and no order is given.
+        ValueError: words of both orders, or of another than the given one.
 
     >>> date_order(pd.Series(["03/04/2026", "22/11/2026"]))
     'dayfirst'
     """
-    words = _words(cells)
-    if not any(_YEAR_LAST.fullmatch(word) for word in words[:TOLD_BY]):
+    words = pd.Series(_words(cells), dtype=object)
+    parts = words.str.extract(_YEAR_IS_LAST).dropna(subset="first")
+    if parts.empty:
         return None
-    found: dict[str, str] = {}
-    example = None
-    for word in words:
-        match = _YEAR_LAST.fullmatch(word)
-        if match is None:
-            continue
-        first, second = int(match["a"]), int(match["b"])
-        if first > 12 or (match["sep"] == "." and second <= 12):
-            found.setdefault("dayfirst", word)
-        elif second > 12:
-            found.setdefault("monthfirst", word)
-        example = example or word
-    if len(found) > 1:
+    first, second = parts["first"].astype(int), parts["second"].astype(int)
+    day_first = (first > 12) | ((parts["sign"] == ".") & (second <= 12))
+    month_first = (second > 12) & ~day_first
+    places_of = {"dayfirst": parts.index[day_first], "monthfirst": parts.index[month_first]}
+    example = {order: words[places[0]] for order, places in places_of.items() if len(places)}
+    if len(example) > 1:
         raise ValueError(
-            f"column {cells.name!r} holds dates of both orders, such as {found['dayfirst']!r} and "
-            f"{found['monthfirst']!r}; write them as 2026-11-22"
+            f"column {cells.name!r} holds dates of both orders, such as {example['dayfirst']!r} "
+            f"and {example['monthfirst']!r}; write them as 2026-11-22"
         )
-    if not found and given is None:
+    order = next(iter(example), stated)
+    if order is None:
         raise DateOrderError(
-            f"column {cells.name!r} holds dates such as {example!r}, which do not tell the day "
-            "from the month"
+            f"column {cells.name!r} holds dates such as {words[parts.index[0]]!r}, which do "
+            "not tell the day from the month: give dates='dayfirst' or dates='monthfirst', or "
+            "read them first, as by pandas.to_datetime(…, dayfirst=True)"
         )
-    order = next(iter(found), given)
-    if given is not None and order != given:
+    if stated not in (None, order):
         raise ValueError(
-            f"dates={given!r} was given, and column {cells.name!r} holds {found[str(order)]!r}"
+            f"dates={stated!r} was given, and column {cells.name!r} holds {example[order]!r}"
         )
-    return "dayfirst" if order == "dayfirst" else "monthfirst"
+    return checked_order(order)
 
 
 def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]:
@@ -130,48 +112,36 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
     >>> days_of(pd.Series(["1970-01-02 12:00", None])).tolist()
     [1.5, nan]
     """
-    if types.is_datetime64_any_dtype(cells.dtype):
-        return _days(cells)
     codes, uniques = pd.factorize(cells)
-    days = np.append(_usual_days(pd.Series(list(uniques), dtype=object), order), np.nan)
-    wrong = []
-    for place in np.flatnonzero(np.isnan(days[:-1])).tolist():
-        try:
-            days[place] = _day(uniques[place], order)
-        except (ValueError, OverflowError):
-            wrong.append(uniques[place])
-    if wrong:
-        count = int(cells.isin(wrong).sum())
+    values: Any = [_readable(value, order) for value in uniques]
+    found: Any = pd.Series(pd.to_datetime(values, format="mixed", utc=True, errors="coerce"))
+    if found.isna().any():
+        wrong = uniques[found.isna()]
         raise ValueError(
-            f"column {cells.name!r} must hold dates; {count} cells do not, such as "
-            f"{str(wrong[0])!r}"
+            f"column {cells.name!r} must hold dates; {int(cells.isin(wrong).sum())} cells do not, "
+            f"such as {str(wrong[0])!r}"
         )
-    return days[codes]
+    days = (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return np.append(days.to_numpy(dtype=np.float64), np.nan)[codes]
 
 
-def _days(instants: pd.Series) -> NDArray[np.float64]:
-    """Days of a column of instants, NaN for none."""
-    zoned = instants.dt.tz is not None
-    found = (instants - pd.Timestamp(0, tz="UTC" if zoned else None)) / pd.Timedelta(days=1)
-    # pandas' own is not to be written to.
-    return np.array(found.to_numpy(dtype=np.float64, na_value=np.nan))
+def _readable(value: object, order: Order | None) -> object:
+    """A cell that pandas reads as it is meant, the year first, or None."""
+    if not isinstance(value, str):
+        return value if isinstance(value, datetime.date | np.datetime64) else None
+    word = value.strip()
+    last = _YEAR_IS_LAST.match(word)
+    if last is None:
+        return word if _DATE.fullmatch(word) else None
+    if order is None:
+        return None
+    day, month = (
+        last.group("first", "second") if order == "dayfirst" else last.group("second", "first")
+    )
+    return f"{last['year']}-{month:0>2}-{day:0>2}{last['time']}"
 
 
-def _usual_days(words: pd.Series, order: Order | None) -> NDArray[np.float64]:
-    """Days of the words that pandas reads in one go, NaN for others: there may be many."""
-    if types.infer_dtype(words) != "string":
-        return np.full(len(words), np.nan)
-    days = _days(pd.to_datetime(words, format="ISO8601", utc=True, errors="coerce"))
-    for sign in "./-" if order else "":
-        left = np.isnan(days)
-        if left.any():
-            first, second = ("%d", "%m") if order == "dayfirst" else ("%m", "%d")
-            written = f"{first}{sign}{second}{sign}%Y"
-            days[left] = _days(pd.to_datetime(words[left], format=written, errors="coerce"))
-    return days
-
-
-def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """The angles, in radians, of what recurs: month of the year, day of the week, hour of the day.
 
     Args:
@@ -180,21 +150,17 @@ def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     >>> [name for name, angle in cyclic_parts(np.array([0.0, 31.25])).items()]
     ['month', 'weekday', 'hour']
     """
-    known = ~np.isnan(days)
-    instants = np.round(np.where(known, days, 0.0) * _DAY * 1e3).astype("datetime64[ms]")
-    months = instants.astype("datetime64[M]").astype(np.int64) % 12
-    whole = instants.astype("datetime64[D]").astype(np.int64)
-    # 1970-01-01 was a Thursday.
-    weekdays = (whole + 3) % 7
-    hours = (instants - instants.astype("datetime64[D]")).astype(np.int64) / 3.6e6
-    turns = {"month": months / 12.0, "weekday": weekdays / 7.0, "hour": hours / 24.0}
-    return {
-        name: np.where(known, 2.0 * np.pi * turn, np.nan).astype(np.float64)
-        for name, turn in turns.items()
+    instants = pd.to_datetime(pd.Series(days), unit="D").dt.round("ms")
+    whole = instants.dt.normalize()
+    turns = {
+        "month": (instants.dt.month - 1) / 12.0,
+        "weekday": instants.dt.day_of_week / 7.0,
+        "hour": (instants - whole) / pd.Timedelta(days=1),
     }
+    return {name: 2.0 * np.pi * turn.to_numpy(dtype=np.float64) for name, turn in turns.items()}
 
 
-def waves(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def waves(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """The sine and the cosine of each angle of :func:`cyclic_parts`, `(N,)`, by name.
 
     >>> list(waves(np.array([0.0])))[:2]
@@ -208,17 +174,13 @@ def waves(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
 
 
 def varying_waves(days: NDArray[np.float64]) -> tuple[str, ...]:
-    """Names of the waves that are not the same in all dates.
+    """Names of the waves that are not the same in all dates, but for rounding.
 
     >>> varying_waves(np.array([0.0, 7.0, np.nan, 38.0]))
     ('month sin', 'month cos', 'weekday sin', 'weekday cos')
     """
     known = waves(days[~np.isnan(days)])
-    return tuple(name for name, wave in known.items() if np.ptp(wave) > ALIKE)
-
-
-ALIKE = 1e-6
-"""What waves may differ by, by rounding."""
+    return tuple(name for name, wave in known.items() if np.ptp(wave) > 1e-6)
 
 
 def _words(cells: pd.Series) -> list[str]:
@@ -228,64 +190,8 @@ def _words(cells: pd.Series) -> list[str]:
     return [word.strip() for word in cells.dropna().unique().tolist()]
 
 
-def _match(word: str) -> re.Match[str] | None:
-    for shape in (_YEAR_FIRST, _YEAR_LAST, _NAMED, _NAME_FIRST):
-        found = shape.fullmatch(word)
-        if found and ("name" not in found.groupdict() or _month(found["name"])):
-            return found
-    return None
-
-
-def _month(name: str) -> int | None:
-    """A month's number by its name or its first three letters; None for another word."""
-    word = name.lower()
-    return next((n for n, m in enumerate(_MONTHS, 1) if word in (m, m[:3])), None)
-
-
-def _day(value: object, order: Order | None) -> float:
-    """A cell as days since 1970."""
-    if isinstance(value, str):
-        return _day_of_word(value.strip(), order)
-    if isinstance(value, datetime.date | datetime.datetime | np.datetime64):
-        stamp = pd.Timestamp(value)
-        if stamp.tzinfo is not None:
-            stamp = stamp.tz_convert("UTC").tz_localize(None)
-        return float((stamp - pd.Timestamp(0)) / pd.Timedelta(days=1))
-    raise ValueError(f"{value!r} is no date")
-
-
-def _day_of_word(word: str, order: Order | None) -> float:
-    match = _match(word)
-    if match is None:
-        raise ValueError(f"{word!r} is no date")
-    parts = match.groupdict()
-    if "a" in parts:
-        if order is None:
-            raise ValueError(f"{word!r} does not tell the day from the month")
-        day, month = (parts["a"], parts["b"]) if order == "dayfirst" else (parts["b"], parts["a"])
-    else:
-        day = parts["d"] or "1"
-        month = parts["m"] if "m" in parts else str(_month(parts["name"]))
-    date = datetime.date(int(parts["y"]), int(month), int(day))
-    days = (date - datetime.date(1970, 1, 1)).days
-    if parts["h"] is None:
-        return float(days)
-    time = datetime.time(int(parts["h"]), int(parts["min"]), int(parts["s"] or 0))
-    seconds = time.hour * 3600 + time.minute * 60 + time.second
-    fraction = float("0." + parts["f"][1:]) if parts["f"] else 0.0
-    return days + (seconds + fraction - _offset(parts["zone"])) / _DAY
-
-
-def _offset(zone: str | None) -> float:
-    """Seconds that a zone is ahead of UTC."""
-    if zone in (None, "Z"):
-        return 0.0
-    sign = -1.0 if zone[0] == "-" else 1.0
-    return sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
-
-
-def checked_order(given: object) -> Order | None:
-    """What was said of the order of day and month.
+def checked_order(stated: object) -> Order | None:
+    """The order of day and month.
 
     Raises:
         ValueError: neither of the two, nor None.
@@ -293,8 +199,8 @@ def checked_order(given: object) -> Order | None:
     >>> checked_order("dayfirst")
     'dayfirst'
     """
-    if given is None:
+    if stated is None:
         return None
-    if given not in ORDERS:
-        raise ValueError(f"dates must be 'dayfirst' or 'monthfirst'; it is {given!r}")
-    return "dayfirst" if given == "dayfirst" else "monthfirst"
+    if stated not in ("dayfirst", "monthfirst"):
+        raise ValueError(f"dates must be 'dayfirst' or 'monthfirst'; it is {stated!r}")
+    return "dayfirst" if stated == "dayfirst" else "monthfirst"

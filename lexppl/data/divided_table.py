@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
+from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import holds_dates
-from lexppl.data.reading.read_rows import chosen_columns, rows_left
+from lexppl.data.dates import date_order, days_of, holds_dates
+from lexppl.data.encoding import TargetColumn
+from lexppl.data.files import check_columns, named_cells
+from lexppl.data.problems import refuse, table_problems
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import (
     fold_of_groups,
@@ -25,7 +26,7 @@ from lexppl.data.stratification import (
     stratified_parts,
     training_and_validation,
 )
-from lexppl.data.tables import dataset_from_frame
+from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
 
 
@@ -72,38 +73,38 @@ class DividedTable(Summarised):
 
     @cached_property
     def train(self) -> Dataset:
-        """Return the rows to fit on."""
+        """The rows to fit on."""
         return self.data.subset(torch.from_numpy(self.train_rows))
 
     @cached_property
     def valid(self) -> Dataset | None:
-        """Return the rows to choose the best epoch on, or ``None``."""
+        """The rows to choose the best epoch on, or ``None``."""
         if self.valid_rows is None:
             return None
         return self.data.subset(torch.from_numpy(self.valid_rows))
 
     @cached_property
     def test(self) -> Dataset:
-        """Return the rows to judge."""
+        """The rows to judge."""
         return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property
     def folds(self) -> int | None:
-        """Return how many folds the rows are in; ``None`` where rows are held out."""
+        """How many folds the rows are in; ``None`` where rows are held out."""
         return None if self.fold is None else int(self.fold.max()) + 1
 
     @property
     def target_scale(self) -> float:
-        """Return what a unit of a standardised response is in the table's own units."""
+        """What a unit of a standardised response is in the table's own units."""
         return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
 
     @property
     def target_mean(self) -> float:
-        """Return what a standardised response of 0 is in the table's own units."""
+        """What a standardised response of 0 is in the table's own units."""
         return 0.0 if self.data.encoding is None else self.data.encoding.target.mean
 
     def to(self, device: torch.device | str) -> DividedTable:
-        """Return the same table with its data on ``device``."""
+        """The same table with its data on ``device``."""
         return replace(self, data=self.data.to(device))
 
 
@@ -157,68 +158,45 @@ def divided_frame(
         if folds is None or None not in (group, time):
             raise ValueError("rows stay together, or in time order, in folds: give one of the two")
         if column not in map(str, frame.columns):
-            raise ValueError(f"there is no column {column!r}; columns: {_listed(frame)}")
+            raise ValueError(f"there is no column {column!r}; columns: {listed(frame.columns)}")
         reading["drop"] = [*reading.get("drop", ()), column]
-    first = dataset_from_frame(frame, target, **reading)
-    table = _table_of(frame, first.target_name, **reading)
-    rows = _divided(first, valid_share, test_share, folds, seed)
+    cells = named_cells(frame).reset_index(drop=True)
+    check_columns(list(cells.columns))
+    known = {f.name for f in fields(TableReading)}
+    how = TableReading(**{name: value for name, value in reading.items() if name in known})
+    used = how.read(cells, target)
+    refuse(table_problems(used, how))
+    labels = used.iloc[:, -1]
+    column_of_target = TargetColumn.fit(labels, how.task)
+    names = column_of_target.class_names
+    strata = _strata(column_of_target.encode(labels), names)
+    rows = _divided(strata, names, valid_share, test_share, folds, seed)
+    table = cells.loc[used.index].drop(columns=str(labels.name)).reset_index(drop=True)
     unit = None
     if column is not None and rows[3] is not None:
-        cells, count = table[column], int(rows[3].max()) + 1
-        if cells.isna().any():
-            raise ValueError(f"column {column!r} has {int(cells.isna().sum())} missing cells")
+        values, count = table[column], int(rows[3].max()) + 1
+        if values.isna().any():
+            raise ValueError(f"column {column!r} has {int(values.isna().sum())} missing cells")
         if time is not None:
-            rows = (*rows[:3], fold_of_times(_times_of(cells), count))
+            rows = (*rows[:3], fold_of_times(_times_of(values, how.dates), count))
         else:
-            unit = pd.factorize(cells)[0].astype(np.int64)
-            rows = (*rows[:3], fold_of_groups(_strata(first), unit, count, seed))
-    with warnings.catch_warnings():
-        # What there is to warn of was told just now.
-        warnings.simplefilter("ignore", UserWarning)
-        data = dataset_from_frame(
-            frame,
-            target,
-            standardise_target=first.task == "regression",
-            statistics_rows=rows[0],
-            **reading,
-        )
+            unit = pd.factorize(values)[0].astype(np.int64)
+            rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
+    data = dataset_from_frame(
+        frame, target, standardise_target=names is None, statistics_rows=rows[0], **reading
+    )
     return DividedTable(data, table, *rows, unit)
 
 
-def _listed(frame: pd.DataFrame) -> str:
-    return some_of(map(short, map(str, frame.columns)))
-
-
-def _times_of(cells: pd.Series) -> NDArray[np.float64]:
-    """Numbers in the order of a column of numbers, dates or times.
-
-    Raises:
-        ValueError: another column.
-    """
+def _times_of(cells: pd.Series, order: Any) -> NDArray[np.float64]:
+    """Numbers in the order of a column of numbers, dates or times; refuses another column."""
     if holds_dates(cells):
-        return np.asarray(pd.to_datetime(cells).astype("int64"), dtype=np.float64)
+        return days_of(cells, date_order(cells, order))
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         wrong = cells[~np.isfinite(numbers)].iloc[0]
         raise ValueError(f"column {cells.name!r} is no time: it has the cell {wrong!r}")
     return numbers
-
-
-def _table_of(
-    frame: pd.DataFrame,
-    target: str,
-    *,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    drop_missing: bool = False,
-    hide_missing: bool = False,
-    **_: Any,
-) -> pd.DataFrame:
-    """The rows that are read as they were, without the target."""
-    cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    features, _target = chosen_columns(list(cells.columns), target, drop=drop, keep=keep)
-    left = rows_left(cells[[*features, target]], target, drop_missing, hide_missing)
-    return cells[left].drop(columns=target).reset_index(drop=True)
 
 
 def divided_set(
@@ -257,7 +235,9 @@ def divided_set(
     table = pd.DataFrame(
         load(name, dtype=torch.float64).x.numpy(), columns=list(data.feature_names)
     )
-    return DividedTable(data, table, *_divided(data, valid_share, test_share, folds, seed))
+    strata = _strata(data.y, data.class_names)
+    rows = _divided(strata, data.class_names, valid_share, test_share, folds, seed)
+    return DividedTable(data, table, *rows)
 
 
 Places = tuple[
@@ -265,53 +245,47 @@ Places = tuple[
 ]
 
 
-def _strata(data: Dataset) -> NDArray[np.int64]:
+def _strata(y: torch.Tensor, names: tuple[str, ...] | None) -> NDArray[np.int64]:
     """The class of each row; all equal for responses."""
-    labels: NDArray[np.int64] = data.y.numpy()
-    return labels if data.class_names is not None else np.zeros(len(data), np.int64)
+    return np.zeros(len(y), np.int64) if names is None else np.asarray(y, np.int64)
 
 
 def _divided(
-    data: Dataset, valid_share: float | None, test_share: float | None, folds: int | None, seed: int
+    strata: NDArray[np.int64],
+    names: tuple[str, ...] | None,
+    valid_share: float | None,
+    test_share: float | None,
+    folds: int | None,
+    seed: int,
 ) -> Places:
-    strata = _strata(data)
+    """The rows to fit on, to choose the best epoch on and to judge, and the fold of each."""
+    count = len(strata)
     if folds is not None:
-        folds = min(folds, len(data))
-        _refuse_rare(data, folds)
-        return _in_folds(strata, folds, seed)
+        folds = min(folds, count)
+        for name, rows in zip(names or (), np.bincount(strata).tolist(), strict=names is not None):
+            if rows < folds:
+                raise ValueError(
+                    f"class {name!r} has {counted(rows, 'row')}, fewer than the {folds} folds (one "
+                    "for each replicate): give fewer replicates, or leave the class out"
+                )
+        if folds < 2:
+            raise ValueError(f"folds need two rows or more; there are {count}")
+        every = np.random.default_rng(seed).permutation(count)
+        return every, None, every, fold_of_rows(strata, folds, seed)
     held_out = 0.0 if test_share is None else test_share
     rest, test = stratified_parts(strata, (1.0 - held_out, held_out), seed)
     if min(len(rest), len(test)) == 0:
         raise ValueError(
-            f"each part needs a row; {len(data)} rows give {len(rest)} to fit on and {len(test)} "
+            f"each part needs a row; {count} rows give {len(rest)} to fit on and {len(test)} "
             "to judge: give more rows, or another test_share"
         )
     share = None if valid_share is None else valid_share / (1.0 - held_out)
     train, valid = training_and_validation(strata[rest], share, seed)
     train, valid = rest[train], None if valid is None else rest[valid]
     unseen = sorted(set(strata.tolist()) - set(strata[train].tolist()))
-    if unseen and data.class_names is not None:
+    if unseen and names is not None:
         raise ValueError(
-            f"class {data.class_names[unseen[0]]!r} has no row to fit on; give a lower "
+            f"class {names[unseen[0]]!r} has no row to fit on; give a lower "
             "valid_share and test_share"
         )
     return train, valid, test, None
-
-
-def _refuse_rare(data: Dataset, folds: int) -> None:
-    if data.class_names is None:
-        return
-    counts = torch.bincount(data.y, minlength=len(data.class_names)).tolist()
-    for name, rows in zip(data.class_names, counts, strict=True):
-        if rows < folds:
-            raise ValueError(
-                f"class {name!r} has {counted(rows, 'row')}, fewer than the {folds} folds (one for "
-                "each replicate): give fewer replicates, or leave the class out"
-            )
-
-
-def _in_folds(strata: NDArray[np.int64], folds: int, seed: int) -> Places:
-    if folds < 2:
-        raise ValueError(f"folds need two rows or more; there are {len(strata)}")
-    rows = np.random.default_rng(seed).permutation(len(strata))
-    return rows, None, rows, fold_of_rows(strata, folds, seed)

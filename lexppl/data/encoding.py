@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from pandas.api import types
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.data.cells import (
-    kind_of,
-    levels_in,
+from lexppl.data.checks import (
+    counted,
+    listed,
     missing_in,
     numbers_of,
-    pooled_levels,
     refuse_missing,
+    refuse_repeated,
 )
 from lexppl.data.columns import (
     CategoricalColumn,
@@ -33,31 +30,154 @@ from lexppl.data.columns import (
     DateColumn,
     IndicatorColumn,
     NumericColumn,
-    Plain,
     column_from_json,
     column_to_json,
-    level_feature,
+    kind_of,
+    level_index,
+    levels_in,
     markers_of,
-    source_of,
+    pooled_levels,
     text_of,
     texts_of,
 )
-from lexppl.data.dates import DateOrderError, Order, checked_order, date_order, varying_waves
-from lexppl.data.listing import counted, listed
-from lexppl.data.reading.file_format import FileFormat
-from lexppl.data.target_column import TargetColumn, statistics_of
+from lexppl.data.dates import checked_order, date_order, varying_waves
+from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 
+Task = Literal["classification", "regression"]
+MOST_INTEGER_CLASSES = 20
 FORMAT = 2
-"""With a checksum; files of before have neither."""
+"""Of the file; the first had no checksum."""
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """The column to predict: classes, or numbers that enter as ``(v − mean) / scale``.
+
+    For regression ``mean`` is 0 and ``scale`` is 1 unless the target was standardised.
+    """
+
+    name: str
+    class_names: tuple[str, ...] | None
+    mean: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def fit(
+        cls,
+        cells: pd.Series,
+        task: Task | None = None,
+        standardise: bool = False,
+        rows: NDArray[np.int64] | None = None,
+    ) -> TargetColumn:
+        """The target by its cells, none of them missing: integers of at most 20 values are classes
+        where no task is given. A response to be standardised has the mean and the scale of its
+        values, or of those in some rows.
+
+        Raises:
+            ValueError: an unknown task, words or dates for numbers, one value only.
+
+        >>> TargetColumn.fit(pd.Series(["low", "high"], name="y")).class_names
+        ('high', 'low')
+        """
+        name, kind = str(cells.name), kind_of(cells)
+        if task not in (None, "classification", "regression"):
+            raise ValueError(f"task must be 'classification' or 'regression'; it is {task!r}")
+        if kind == "date" and task is None:
+            raise ValueError(
+                f"target {name!r} holds dates; predict another column, or give "
+                "task='classification' if each date is a class"
+            )
+        if task is None:
+            task = "regression" if kind == "number" and not _are_codes(cells) else "classification"
+        if task == "classification":
+            levels = levels_in(cells)
+            if standardise:
+                raise ValueError(
+                    f"standardise_target is for regression; target {name!r} is of classes"
+                )
+            if len(levels) < 2:
+                raise ValueError(
+                    f"target {name!r} has one class only: every row is {levels[0]!r}; "
+                    "at least two are needed"
+                )
+            return cls(name, levels)
+        values = numbers_of(cells)
+        if (values == values[0]).all():
+            raise ValueError(f"target {name!r} is constant: {values[0]:g}")
+        if not standardise:
+            return cls(name, None)
+        return cls.standardised(name, values if rows is None else values[rows])
+
+    @classmethod
+    def standardised(
+        cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+    ) -> TargetColumn:
+        """A response with the mean and the scale of values ``(N,)``, each counted as often as
+        its weight; ``ValueError`` where they are too large to be standardised.
+
+        >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
+        TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
+        """
+        [(mean, scale)] = statistics_of([name], values[:, None], weights)
+        return cls(name, None, mean, scale)
+
+    def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
+        """Class indices (long) or the numbers, ``(N,)``; ``ValueError`` for cells that are missing,
+        a label that was not there before, or no numbers."""
+        if self.class_names is not None:
+            return torch.from_numpy(level_index(cells, self.class_names, what="label"))
+        values = (numbers_of(cells) - self.mean) / self.scale
+        return torch.from_numpy(values).to(dtype or torch.get_default_dtype())
+
+    def decode(self, values: Tensor) -> Tensor:
+        """Numbers of a regression target in the table's own units."""
+        return values * self.scale + self.mean
+
+
+def _are_codes(cells: pd.Series) -> bool:
+    values = numbers_of(cells)
+    whole = cells.dtype == object and bool((values == np.round(values)).all())
+    few = len(np.unique(values)) <= MOST_INTEGER_CLASSES
+    return few and (whole or types.is_integer_dtype(cells.dtype))
+
+
+def statistics_of(
+    names: Sequence[str],
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> list[tuple[float, float]]:
+    """The mean and the scale of each column of values ``(N, columns)``; scale 1 of constant ones.
+    NaN, where a value is missing, counts for nothing, a row as often as its weight.
+
+    Raises:
+        ValueError: a column without values, or of values so large that they have no statistics.
+
+    >>> statistics_of(["age"], np.array([[10.0], [np.nan], [30.0]]))
+    [(20.0, 10.0)]
+    """
+    # Extreme values overflow a square; the result is checked, so no warning is wanted.
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        scaler = StandardScaler().fit(values, sample_weight=weights)
+    for name, mean, variance, column in zip(
+        names, scaler.mean_, scaler.var_, values.T, strict=True
+    ):
+        if np.isnan(column).all():
+            raise ValueError(
+                f"column {name!r} has no value in the rows to fit on; leave it out with "
+                f"drop=[{name!r}]"
+            )
+        if not np.isfinite([mean, variance]).all():
+            raise ValueError(
+                f"column {name!r} cannot be standardised: its mean is {mean:g} and its standard "
+                f"deviation {np.sqrt(variance):g}; rescale it"
+            )
+    return list(zip(scaler.mean_.tolist(), scaler.scale_.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class TableEncoding:
     """Everything needed to turn further tables of the same columns into the same features.
-
-    scikit-learn's ``StandardScaler`` and ``OneHotEncoder`` do the work, in a ``ColumnTransformer``
-    that is built from the columns; what a table has wrong is refused before, by column.
 
     Args:
         columns: the feature columns in order, one mask entry each.
@@ -102,7 +222,7 @@ class TableEncoding:
         rare: int | None = None,
         dates: str | None = None,
     ) -> TableEncoding:
-        """Return the encoding of a table's columns.
+        """The encoding of a table's columns.
 
         Numbers enter by the mean and the standard deviation (population) of some of the rows, a
         column that is constant in these with scale 1. Columns of words, categories and booleans
@@ -113,185 +233,124 @@ class TableEncoding:
             target: what they predict.
             statistics_rows: places of the rows that means and scales are of, and by which levels
                 are rare, as of a training part; all where ``None``.
-            statistics_weights: how often each of these rows counts in means and scales; once where
-                ``None``.
-            every_category: a pandas category has all its categories as levels, in these rows or
-                not.
+            statistics_weights: how often each of these rows counts in means and scales.
+            every_category: a pandas category has all its categories as levels.
             hide_missing: columns with missing values have gaps; they are refused otherwise.
-            missing_indicator: each of these has a mask entry beside it that says where it is
+            missing_indicator: each of these has a mask entry beside it that is 1 where it is
                 missing.
             rare: levels with fewer of the rows that statistics are of are pooled into one.
             dates: ``"dayfirst"`` or ``"monthfirst"``, for words such as 03/04/2026.
 
         Raises:
             ValueError: missing or infinite values, numbers so large that they cannot be
-                standardised, dates whose order nothing tells, durations and the like.
-
-        Example:
-            >>> frame = pd.DataFrame({"age": [30.0, 50.0, 90.0], "job": ["smith", "cook", "king"]})
-            >>> target = TargetColumn("y", ("0", "1"))
-            >>> encoding = TableEncoding.fit(frame, target, statistics_rows=[0, 1])
-            >>> encoding.columns[0]
-            NumericColumn(name='age', mean=40.0, scale=10.0, gaps=False)
-            >>> encoding.feature_names
-            ('age', 'job=cook', 'job=king', 'job=smith')
+                standardised, dates without an order, durations and the like.
         """
         rows = slice(None) if statistics_rows is None else np.asarray(statistics_rows)
-        given = checked_order(dates)
+        order = checked_order(dates)
         found: dict[str, Column] = {}
-        numbers: dict[str, NDArray[np.float64]] = {}
         for name in frame.columns:
             cells = frame[name]
             gaps = hide_missing and bool(cells.isna().any())
             kind = kind_of(cells)
             if kind == "level":
-                found[name] = _levelled(cells, gaps, every_category, rare, rows)
+                levels, pooled = pooled_levels(
+                    cells.iloc[rows], levels_in(cells, every_category), rare
+                )
+                found[name] = CategoricalColumn(name, levels, gaps, pooled)
             elif kind == "number":
                 found[name] = NumericColumn(name, 0.0, 1.0, gaps)
-                numbers[name] = numbers_of(cells, gaps)
             else:
-                dated = DateColumn(name, 0.0, 1.0, (), _order(cells, given), gaps)
-                numbers[name] = dated.checked(cells)
-                found[name] = replace(dated, parts=varying_waves(numbers[name]))
+                found[name] = DateColumn(name, 0.0, 1.0, (), date_order(cells, order), gaps)
+        numbers = {
+            name: (column, column.numbers(frame[name]))
+            for name, column in found.items()
+            if isinstance(column, NumericColumn | DateColumn)
+        }
         if numbers:
-            values = np.stack(list(numbers.values()), axis=1)[rows]
+            values = np.stack([each for _, each in numbers.values()], axis=1)[rows]
             pairs = statistics_of(list(numbers), values, statistics_weights)
-            for name, (mean, scale) in zip(numbers, pairs, strict=True):
-                column = found[name]
-                if isinstance(column, NumericColumn | DateColumn):
-                    found[name] = replace(column, mean=mean, scale=scale)
+            for (column, each), (mean, scale) in zip(numbers.values(), pairs, strict=True):
+                if isinstance(column, DateColumn):
+                    column = replace(column, parts=varying_waves(each))
+                found[column.name] = replace(column, mean=mean, scale=scale)
         columns: list[Column] = []
-        for name, column in found.items():
-            columns.append(column)
-            if column.gaps and missing_indicator:
+        for name, known in found.items():
+            columns.append(known)
+            if known.gaps and missing_indicator:
                 columns.append(IndicatorColumn(f"{name} is missing", name))
-        names = [part.name for column in columns for part in column.plain]
-        repeated = [name for name, count in Counter(names).items() if count > 1]
-        if repeated:
-            raise ValueError(f"columns give features of one name, {listed(repeated)}; rename them")
+        for names in ([c.name for c in columns], [n for c in columns for n in c.feature_names]):
+            refuse_repeated("features' names", names)
         return cls(tuple(columns), target)
-
-    @cached_property
-    def _plain(self) -> tuple[Plain, ...]:
-        return tuple(part for column in self.columns for part in column.plain)
-
-    @cached_property
-    def transformer(self) -> ColumnTransformer:
-        """Return the fitted transformer, from checked cells to ``(N, D)``.
-
-        It is fitted to a row that says nothing, for the columns' names, and then has their own
-        means and scales put in place. A missing number stays NaN, a missing level is 0 in all
-        features.
-        """
-        runs = {f"run {place}": run for place, run in enumerate(_runs(self._plain))}
-        row = pd.DataFrame(
-            {c.name: [0.0 if isinstance(c, NumericColumn) else c.levels[0]] for c in self._plain}
-        )
-        transformer = ColumnTransformer(
-            [(name, _part_of(run), [c.name for c in run]) for name, run in runs.items()],
-            verbose_feature_names_out=False,
-        ).set_output(transform="default")
-        transformer.fit(row)
-        for name, run in runs.items():
-            numbers = [column for column in run if isinstance(column, NumericColumn)]
-            if numbers:
-                scaler = transformer.named_transformers_[name]
-                scaler.mean_ = np.asarray([column.mean for column in numbers])
-                scaler.scale_ = np.asarray([column.scale for column in numbers])
-                scaler.var_ = scaler.scale_**2
-        return transformer
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Return the ``D`` feature names: the column's, or ``column=level``."""
+        """The ``D`` feature names: the column's, or ``column=level``."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
     def table_columns(self) -> tuple[str, ...]:
-        """Return the names of the table's columns that are read, without the target."""
-        return tuple(dict.fromkeys(source_of(column) for column in self.columns))
+        """Names of the table's columns that are read, without the target."""
+        return tuple(dict.fromkeys(column.source for column in self.columns))
 
     @property
     def markers(self) -> tuple[int, ...]:
-        """Return for each of the ``D`` features the place of the one that says where it is
-        missing, a marker's own for a marker, −1 for what is never missing."""
+        """For each of the ``D`` features the place of the one that is 1 where it is missing, a
+        marker's own for a marker, −1 for what is never missing."""
         return markers_of(self.columns)
 
     @property
     def entry_names(self) -> tuple[str, ...]:
-        """Return the ``G`` names of the columns."""
+        """The ``G`` names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Return the index of its column for each of the ``D`` features."""
-        return tuple(
-            g for g, column in enumerate(self.columns) for _ in range(len(column.feature_names))
-        )
+        """The index of its column for each of the ``D`` features."""
+        return tuple(g for g, column in enumerate(self.columns) for _ in column.feature_names)
 
     def encode(self, frame: pd.DataFrame, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the features of a new table, shape ``(N, D)``.
+        """The features of a new table, ``(N, D)``.
 
         Columns are found by name, in any order; the target may be among them and is not read. All
         features are finite: what is missing is 0, and its marker 1.
-
-        Args:
-            frame: the new table.
-            dtype: of the features; torch's default where ``None``.
 
         Raises:
             TypeError: ``frame`` is no ``pandas.DataFrame``.
             ValueError: columns that lack or are not known, no rows, missing or infinite values,
                 words where numbers were, levels that were not there before.
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
-        given = [str(name) for name in frame.columns]
-        known = self.table_columns
-        lacking = [name for name in known if name not in given]
+        cells = named_cells(frame)
+        there, known = list(cells.columns), self.table_columns
+        lacking = [name for name in known if name not in there]
         read = {*known, *self.left_out, self.target.name}
-        unknown = [name for name in given if name not in read]
-        if lacking or unknown or len(set(given)) < len(given):
+        unknown = [name for name in there if name not in read]
+        if lacking or unknown or len(set(there)) < len(there):
             problems = [
                 f"lacks {listed(lacking)}" if lacking else "",
                 f"has {listed(unknown)}, not there in fit" if unknown else "",
-                "has columns of the same name" if len(set(given)) < len(given) else "",
+                "has columns of the same name" if len(set(there)) < len(there) else "",
             ]
             raise ValueError(
                 f"the table must have the {len(known)} columns of fit, "
                 f"{listed(known)}; it {' and '.join(filter(None, problems))}"
             )
-        if len(frame) == 0:
+        if len(cells) == 0:
             raise ValueError("the table is empty: it has no rows")
-        cells = frame.set_axis(given, axis=1)
-        self._refuse_missing(cells)
-        parts: dict[str, NDArray[Any]] = {}
-        for column in self.columns:
-            values = column.values(cells[source_of(column)])
-            parts |= {p.name: v for p, v in zip(column.plain, values, strict=True)}
-        encoded = np.asarray(self.transformer.transform(pd.DataFrame(parts)), dtype=np.float64)
-        finite = np.where(np.isnan(encoded), 0.0, encoded)
-        return torch.from_numpy(finite).to(dtype or torch.get_default_dtype())
-
-    def _refuse_missing(self, cells: pd.DataFrame) -> None:
-        """Refuse missing values of columns that have none in fit."""
         whole = [c.name for c in self.columns if not c.gaps and not isinstance(c, IndicatorColumn)]
         if len(whole) == len(self.columns):
             refuse_missing(cells[whole])
-            return
-        found = missing_in(cells[whole])
-        if found:
+        elif missing := missing_in(cells[whole]):
             raise ValueError(
-                f"missing values in columns that had none in fit: {counted(found)}; fill them in, "
-                "or fit on rows of which some lack them too"
+                f"missing values in columns that had none in fit: {counted(missing)}; fill them "
+                "in, or fit on rows of which some lack them too"
             )
+        parts = [column.encode(cells[column.source]) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, 1)).to(dtype or torch.get_default_dtype())
 
     def to_json(self) -> dict[str, Any]:
-        """Return a description that ``json.dumps`` accepts and ``from_json`` reads."""
-        target = asdict(self.target)
-        classes = target["class_names"]
-        target["class_names"] = None if classes is None else list(classes)
-        description = {"columns": list(map(column_to_json, self.columns)), "target": target}
+        """A description that ``json.dumps`` accepts and ``from_json`` reads."""
+        description: dict[str, Any] = {"columns": list(map(column_to_json, self.columns))}
+        description["target"] = asdict(self.target)
         if self.left_out:
             description["left_out"] = list(self.left_out)
         if self.file_format.to_json():
@@ -300,17 +359,20 @@ class TableEncoding:
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> TableEncoding:
-        """Return the encoding that ``to_json`` described.
-
-        Raises:
-            ValueError: a description of another form.
-        """
+        """The encoding that ``to_json`` described; ``ValueError`` for another description."""
         try:
+            target = description["target"]
+            classes = target["class_names"]
             return cls(
-                columns=tuple(column_from_json(column) for column in description["columns"]),
-                target=_target_from_json(description["target"]),
-                left_out=texts_of("left_out", description.get("left_out", [])),
-                file_format=FileFormat.from_json(description.get("file_format", {})),
+                tuple(column_from_json(column) for column in description["columns"]),
+                TargetColumn(
+                    text_of("name", target["name"]),
+                    None if classes is None else texts_of("class_names", classes),
+                    finite_float("mean", target["mean"]),
+                    finite_float("scale", target["scale"], above=0.0),
+                ),
+                texts_of("left_out", description.get("left_out", [])),
+                FileFormat.from_json(description.get("file_format", {})),
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
@@ -318,11 +380,7 @@ class TableEncoding:
             ) from error
 
     def save(self, file: str | Path) -> None:
-        """Write the description to a JSON file with a checksum, aside and then renamed.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write the description to a JSON file with a checksum, aside and then renamed."""
         write_sealed(file, {"format": FORMAT, **self.to_json()})
 
     @classmethod
@@ -331,62 +389,10 @@ class TableEncoding:
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a
-                newer version, or no encoding.
+            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of
+                a newer version, or no encoding.
         """
         described, is_whole = read_sealed(file)
         refuse_formats(file, described.get("format", 1), FORMAT, is_whole)
         with refused_by_name(file):
             return cls.from_json(described)
-
-
-def _order(cells: pd.Series, given: Order | None) -> Order | None:
-    """As :func:`date_order`, with what to do where a frame is given and no file is read."""
-    try:
-        return date_order(cells, given)
-    except DateOrderError as error:
-        raise ValueError(
-            f"{error}: read them first, as by pandas.to_datetime(…, dayfirst=True)"
-        ) from error
-
-
-def _levelled(
-    cells: pd.Series, gaps: bool, every_category: bool, rare: int | None, rows: Any
-) -> CategoricalColumn:
-    """A column of levels, the rare ones pooled."""
-    levels = levels_in(cells, every_category)
-    if rare is None:
-        return CategoricalColumn(str(cells.name), levels, gaps)
-    kept, pooled, _ = pooled_levels(cells.iloc[rows], levels, rare)
-    return CategoricalColumn(str(cells.name), kept, gaps, pooled)
-
-
-def _runs(columns: Sequence[Plain]) -> list[list[Plain]]:
-    """Neighbouring columns of one kind, so that features keep the order of the columns."""
-    return [list(run) for _, run in groupby(columns, key=type)]
-
-
-def _part_of(columns: Sequence[Plain]) -> StandardScaler | OneHotEncoder:
-    """What encodes columns of one kind."""
-    levels = [
-        np.asarray(c.levels, dtype=object) for c in columns if isinstance(c, CategoricalColumn)
-    ]
-    if not levels:
-        return StandardScaler()
-    return OneHotEncoder(
-        categories=levels,
-        sparse_output=False,
-        feature_name_combiner=level_feature,
-        # What is not known was refused before; a missing level is none of the columns.
-        handle_unknown="ignore",
-    )
-
-
-def _target_from_json(description: Mapping[str, Any]) -> TargetColumn:
-    classes = description["class_names"]
-    return TargetColumn(
-        name=text_of("name", description["name"]),
-        class_names=None if classes is None else texts_of("class_names", classes),
-        mean=finite_float("mean", description["mean"]),
-        scale=finite_float("scale", description["scale"], above=0.0),
-    )

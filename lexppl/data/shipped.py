@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from sklearn import datasets
 
 from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
+from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.listing import listed
 from lexppl.data.survival import load_survival, survival_names
 from lexppl.data.synthetic import synthetic
 from lexppl.data.tables import dataset_from_frame
 
 
-def load(
-    name: str,
-    *,
-    standardise_target: bool = False,
-    statistics_rows: Sequence[int] | NDArray[Any] | None = None,
-    dtype: torch.dtype | None = None,
-) -> Dataset:
+def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Dataset:
     """Load a data set that needs no file.
 
     =============  ===========  ==========================================================
@@ -37,17 +29,17 @@ def load(
     Syn1 … S3      10,000 × 11  see :func:`lexppl.data.synthetic_set`; drawn with seed 0
     =============  ===========  ==========================================================
 
-    Survival times, which come with the extra ``survival``, are in
-    :func:`lexppl.data.load_survival`'s table: rossi, gbsg2, whas500, veterans_lung_cancer.
+    Survival times come with the extra ``survival``: rossi (432 × 7), gbsg2 (686 × 8), whas500
+    (500 × 14) and veterans_lung_cancer (137 × 6).
 
     The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
     ``dataset.encoding`` has the statistics.
 
     Args:
-        name: one of :func:`shipped_names` or of :func:`survival_names`.
-        standardise_target: standardise a regression target too (diabetes).
-        statistics_rows: rows that means and standard deviations are of; all where ``None``.
+        name: one of :func:`shipped_names`, or of the survival sets.
         dtype: of the features; torch's default where ``None``.
+        reading: ``standardise_target`` and ``statistics_rows`` of
+            :func:`lexppl.data.dataset_from_frame`, for the real sets of classes and responses.
 
     Raises:
         ValueError: an unknown name (the error lists the known ones); ``standardise_target`` for
@@ -59,31 +51,21 @@ def load(
         >>> len(data), data.n_entries, data.class_names
         (569, 30, ('malignant', 'benign'))
     """
-    if name in survival_names():
-        if standardise_target or statistics_rows is not None:
+    if name in (*survival_names(), *synthetic_names()):
+        if any(value not in (False, None) for value in reading.values()):
             raise ValueError(
-                f"{name!r} is of survival times, whose features are standardised over all rows "
-                "and whose times keep their unit: leave standardise_target and statistics_rows out"
+                f"{', '.join(reading)} is for tables of classes or responses, and {name!r} is "
+                "none: leave it out"
             )
-        return load_survival(name, dtype)
-    if name in synthetic_names():
-        if standardise_target:
-            raise ValueError(f"standardise_target is for regression; {name!r} is of classes")
-        if statistics_rows is not None:
-            raise ValueError(f"statistics_rows is for tables; {name!r} is not standardised")
-        return synthetic(name, dtype=dtype)
+        read = load_survival if name in survival_names() else synthetic
+        return read(name, dtype=dtype)
     return dataset_from_frame(
-        shipped_frame(name),
-        drop_constant=True,
-        standardise_target=standardise_target,
-        statistics_rows=statistics_rows,
-        name=name,
-        dtype=dtype,
+        shipped_frame(name), drop_constant=True, name=name, dtype=dtype, **reading
     )
 
 
 def shipped_frame(name: str) -> pd.DataFrame:
-    """Return a real set as a table in its own units, the target last.
+    """A real set as a table in its own units, the target last.
 
     Args:
         name: one of :func:`shipped_names` that is not synthetic.
@@ -99,19 +81,13 @@ def shipped_frame(name: str) -> pd.DataFrame:
             f"there is no shipped data set {name!r}; there are "
             f"{listed((*shipped_names(), *survival_names()), most=20)}"
         )
-    loaders: Mapping[str, Callable[..., Any]] = {
-        "breast_cancer": datasets.load_breast_cancer,
-        "wine": datasets.load_wine,
-        "digits": datasets.load_digits,
-        "diabetes": datasets.load_diabetes,
-    }
     options = {"scaled": False} if name == "diabetes" else {}
-    bunch = loaders[name](**options)
+    bunch = getattr(datasets, f"load_{name}")(**options)
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
-    target = TARGETS[name]
-    frame[target] = (
-        bunch.target
-        if name == "diabetes"
-        else pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
+    classes = name != "diabetes"
+    frame[TARGETS[name]] = (
+        pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
+        if classes
+        else bunch.target
     )
     return frame

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
 
 
 def stratified_parts(
     strata: NDArray[np.int64], fractions: Sequence[float], seed: int
 ) -> list[NDArray[np.int64]]:
-    """Return the row indices of each part, ascending.
+    """The row indices of each part, ascending.
 
     A stratum of ``n`` rows gives each part ``floor(n · fraction)`` rows; each row left over goes
     to the part that lacks most, counted over the strata so far, so that the parts' sizes come out
@@ -55,7 +60,7 @@ def stratified_parts(
 
 
 def fold_of_rows(strata: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """Return which of ``count`` equal parts each row is in, ``(N,)``, as :func:`stratified_parts`
+    """Which of ``count`` equal parts each row is in, ``(N,)``, as :func:`stratified_parts`
     deals them.
 
     Example:
@@ -72,7 +77,7 @@ def fold_of_rows(strata: NDArray[np.int64], count: int, seed: int) -> NDArray[np
 def fold_of_groups(
     strata: NDArray[np.int64], groups: NDArray[np.int64], count: int, seed: int
 ) -> NDArray[np.int64]:
-    """Return a fold of each row in which rows of one group are together, ``(N,)``, with the strata
+    """A fold of each row in which rows of one group are together, ``(N,)``, with the strata
     spread as evenly as the groups allow.
 
     Raises:
@@ -96,7 +101,7 @@ def fold_of_groups(
 
 
 def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Return a fold of each row, ``(N,)``, that follow each other in time and are equal in size.
+    """A fold of each row, ``(N,)``, that follow each other in time and are equal in size.
 
     Example:
         >>> fold_of_times(np.array([3.0, 1.0, 2.0, 4.0]), 2).tolist()
@@ -107,39 +112,87 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return fold
 
 
-def parts_by_fractions(
-    strata: NDArray[np.int64], fractions: Sequence[float], seed: int
-) -> list[NDArray[np.int64]]:
-    """Return the row indices of each part, as :func:`stratified_parts`, where the fractions are.
+class Divisible(ABC):
+    """N rows that are divided, or some of them taken, at random, in the proportions of strata."""
 
-    Args:
-        strata: ``(N,)`` stratum of each row.
-        fractions: two or more positive numbers that sum to 1.
-        seed: of the division.
+    @property
+    @abstractmethod
+    def strata(self) -> NDArray[np.int64]:
+        """The stratum of each row, ``(N,)``."""
 
-    Raises:
-        ValueError: fractions that are not positive or do not sum to 1, a part without rows.
+    @abstractmethod
+    def subset(self, index: Tensor | Sequence[int] | slice) -> Self:
+        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
 
-    Example:
-        >>> import numpy as np
-        >>> parts_by_fractions(np.array([0, 0, 1, 1]), (0.5, 0.6), seed=0)
-        Traceback (most recent call last):
-        ValueError: fractions must be two or more positive numbers that sum to 1, as in
-        split(0.8, 0.2, seed=0); they are (0.5, 0.6)
+        Raises:
+            ValueError: no row is chosen.
+            IndexError: a row that is not there.
+        """
+
+    def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:
+        """The numbers of the rows of ``index``, as :meth:`subset` takes them."""
+        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
+        if isinstance(chosen, Tensor) and chosen.numel() == 0:
+            chosen = slice(0)
+        rows = torch.arange(len(self.strata))[chosen].flatten()
+        if rows.numel() == 0:
+            raise ValueError("index must choose at least one row; it chooses none")
+        return rows
+
+    def split(self, *fractions: float, seed: int) -> tuple[Self, ...]:
+        """Divide the rows at random into parts of the given fractions.
+
+        Each stratum is divided in these fractions up to one row, and its first row goes to the
+        largest part, so that no rare class is met for the first time in a test. Rows keep their
+        order within a part. The same seed gives the same rows, and no global random state is
+        touched.
+
+        Args:
+            fractions: two or more positive numbers that sum to 1.
+            seed: of the random division.
+
+        Raises:
+            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
+
+        Example:
+            >>> from lexppl.data import load
+            >>> train, valid, test = load("wine").split(0.6, 0.2, 0.2, seed=0)
+            >>> len(train), len(valid), len(test)
+            (107, 36, 35)
+        """
+        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
+            raise ValueError(
+                "fractions must be two or more positive numbers that sum to 1, "
+                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
+            )
+        parts = stratified_parts(self.strata, fractions, seed)
+        sizes = [len(part) for part in parts]
+        if min(sizes) == 0:
+            raise ValueError(
+                f"each part needs a row; fractions {fractions} of {len(self.strata)} rows "
+                f"give parts of {sizes} rows"
+            )
+        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
+
+    def take(self, rows: int, *, seed: int) -> Self:
+        """At most so many rows, drawn at random, one of each stratum among them, in their order.
+
+        Raises:
+            ValueError: fewer than one.
+        """
+        return self.subset(torch.from_numpy(at_most(self.strata, rows, seed)))
+
+
+def at_most(strata: NDArray[Any], rows: int | None, seed: int) -> NDArray[np.int64]:
+    """Places of at most so many rows, ascending, as :func:`some_of_each` draws them; of all if
+    None.
+
+    >>> at_most(np.array([0, 0, 1]), 5, seed=0).tolist()
+    [0, 1, 2]
     """
-    if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
-        raise ValueError(
-            "fractions must be two or more positive numbers that sum to 1, "
-            f"as in split(0.8, 0.2, seed=0); they are {fractions}"
-        )
-    parts = stratified_parts(strata, fractions, seed)
-    sizes = [len(part) for part in parts]
-    if min(sizes) == 0:
-        raise ValueError(
-            f"each part needs a row; fractions {fractions} of {len(strata)} rows "
-            f"give parts of {sizes} rows"
-        )
-    return parts
+    if rows is None or int_at_least("rows", rows) >= len(strata):
+        return np.arange(len(strata))
+    return np.sort(some_of_each(strata, rows, np.random.default_rng(seed)))
 
 
 def some_of_each(

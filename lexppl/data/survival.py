@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
+from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.listing import listed
+from lexppl.data.synthetic import drawn_dataset
 from lexppl.data.tables import dataset_from_frame
 from lexppl.extras import extra_library
 
@@ -171,18 +172,8 @@ def synthetic_survival(
         censoring = torch.full_like(times, end)
     x = exact.to(dtype or torch.get_default_dtype())
     y = torch.stack([torch.minimum(times, censoring), (times <= censoring).double()], 1)
-    names = tuple(f"x{d + 1}" for d in range(SIMULATED_FEATURES))
-    return Dataset(
-        x=x,
-        y=y.to(x.dtype),
-        feature_names=names,
-        groups=tuple(range(SIMULATED_FEATURES)),
-        entry_names=names,
-        target_name="time",
-        truth=made.truth(x),
-        name="simulated survival",
-        is_part=True,
-    )
+    named: dict[str, Any] = {"target_name": "time", "class_names": None}
+    return drawn_dataset(x, y.to(x.dtype), made.truth(x), name="simulated survival", **named)
 
 
 def _rossi() -> tuple[pd.DataFrame, Any, Any]:

@@ -1,44 +1,24 @@
-"""Synthetic data sets with known relevant features: Syn1 to Syn6, of which S1 to S3.
-
-The formulas stand here once: data, truth masks and the oracle all come from a
-:class:`SyntheticSet`.
-"""
+"""Synthetic data sets with known relevant features: Syn1 to Syn6, of which S1 to S3, and a
+three-way switch. Data, truth masks and the oracle all come from one formula."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
+from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.listing import listed
 
 Constant = Literal["l2x-code", "l2x-paper", "q-fit-code"]
-
-
-class Branch(Protocol):
-    """One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of ``f``."""
-        ...
-
-    @property
-    def features(self) -> tuple[int, ...]:
-        """Return the indices of the features that ``f`` depends on."""
-        ...
-
-    def log_f(self, x: Tensor) -> Tensor:
-        """Return ``log f(x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class ProductBranch:
     features: tuple[int, int]
 
     def log_f(self, x: Tensor) -> Tensor:
-        """Return ``x_i x_j``, shape ``(…,)``."""
+        """``x_i x_j``, shape ``(…,)``."""
         first, second = self.features
         return x[..., first] * x[..., second]
 
@@ -75,13 +55,17 @@ class AdditiveBranch:
     constant: float
 
     def term_values(self, x: Tensor) -> Tensor:
-        """Return ``t_j(x_j)`` for each feature of the branch, shape ``(…, features)``."""
+        """``t_j(x_j)`` for each feature of the branch, shape ``(…, features)``."""
         pairs = zip(self.features, self.terms, strict=True)
         return torch.stack([term(x[..., feature]) for feature, term in pairs], dim=-1)
 
     def log_f(self, x: Tensor) -> Tensor:
-        """Return ``constant + Σ_j t_j(x_j)``, shape ``(…,)``."""
+        """``constant + Σ_j t_j(x_j)``, shape ``(…,)``."""
         return self.constant + self.term_values(x).sum(-1)
+
+
+Branch = ProductBranch | AdditiveBranch
+"""One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +103,13 @@ class SyntheticSet:
     n_features: int = 11
 
     def branch_index(self, x: Tensor) -> Tensor:
-        """Return the branch that each row takes, shape ``(…,)``, long."""
+        """The branch that each row takes, shape ``(…,)``, long."""
         if self.control is None:
             return torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
         return (x[..., self.control] >= 0).long()
 
     def log_f(self, x: Tensor) -> Tensor:
-        """Return ``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``.
+        """``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``.
 
         Raises:
             ValueError: ``x`` with another number of features.
@@ -135,7 +119,7 @@ class SyntheticSet:
         return values.gather(-1, self.branch_index(x).unsqueeze(-1)).squeeze(-1)
 
     def probability(self, x: Tensor) -> Tensor:
-        """Return ``P(y = 1 | x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``.
+        """``P(y = 1 | x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``.
 
         Raises:
             ValueError: ``x`` with another number of features.
@@ -143,7 +127,7 @@ class SyntheticSet:
         return torch.sigmoid(-self.log_f(x))
 
     def truth(self, x: Tensor) -> Tensor:
-        """Return the mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
+        """The mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
 
         Raises:
             ValueError: ``x`` with another number of features.
@@ -172,10 +156,6 @@ def _absolute(x: Tensor, factor: float) -> Tensor:
     return factor * x.abs()
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
 def _exponential_of_minus(x: Tensor) -> Tensor:
     return torch.exp(-x)
 
@@ -184,17 +164,9 @@ def _nonlinear_additive(
     amplitude: float, frequency: float, factor: float, constant: float
 ) -> AdditiveBranch:
     """``f_C = exp(amplitude sin(frequency x7) + factor |x8| + x9 + e^{−x10} + constant)``."""
-    return AdditiveBranch(
-        "f_C",
-        features=(6, 7, 8, 9),
-        terms=(
-            partial(_sine, amplitude=amplitude, frequency=frequency),
-            partial(_absolute, factor=factor),
-            _identity,
-            _exponential_of_minus,
-        ),
-        constant=constant,
-    )
+    sine = partial(_sine, amplitude=amplitude, frequency=frequency)
+    terms = (sine, partial(_absolute, factor=factor), torch.positive, _exponential_of_minus)
+    return AdditiveBranch("f_C", (6, 7, 8, 9), terms, constant)
 
 
 _INTERACTION = ProductBranch("f_A", features=(0, 1))
@@ -211,7 +183,7 @@ _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
 
 
 def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
-    """Return the distribution of a synthetic set.
+    """The distribution of a synthetic set.
 
     With ``x_1 … x_11`` the features, ``P(y=1|x) = 1/(1+f(x))`` and
 
@@ -298,16 +270,123 @@ def synthetic(
     exact = torch.randn(rows, distribution.n_features, dtype=torch.float64, generator=generator)
     uniform = torch.rand(rows, dtype=torch.float64, generator=generator)
     x = exact.to(dtype or torch.get_default_dtype())
-    names = tuple(f"x{d + 1}" for d in range(distribution.n_features))
-    return Dataset(
-        x=x,
-        y=((0.5 if likeliest else uniform) < distribution.probability(exact)).long(),
-        feature_names=names,
-        groups=tuple(range(distribution.n_features)),
-        entry_names=names,
-        target_name="y",
-        class_names=("0", "1"),
-        truth=distribution.truth(x),
-        name=distribution.name if isinstance(name, SyntheticSet) else name,
-        is_part=True,
-    )
+    y = ((0.5 if likeliest else uniform) < distribution.probability(exact)).long()
+    named = distribution.name if isinstance(name, SyntheticSet) else name
+    return drawn_dataset(x, y, distribution.truth(x), name=named)
+
+
+def drawn_dataset(x: Tensor, y: Tensor, truth: Tensor, **options: Any) -> Dataset:
+    """Rows ``(N, D)`` that were drawn, whose features x1 … xD are each a mask entry."""
+    names = tuple(f"x{d + 1}" for d in range(x.shape[1]))
+    labels: dict[str, Any] = {"target_name": "y", "class_names": ("0", "1"), "is_part": True}
+    groups = tuple(range(len(names)))
+    return Dataset(x, y, names, groups, names, truth=truth, **labels | options)
+
+
+THIRD = 0.4307272992954576
+"""Below minus it, between, and above it lies a third each of a standard normal law."""
+PAIRS = ((0, 1), (3, 4), (6, 7))
+SIGNS = (1.0, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ThreeWaySwitch:
+    r"""The distribution: `x ~ N(0, Σ)` of 12 features, all correlated alike, and
+
+        log-odds of y = 1:   slope (x1 + x2) / √2     where x12 is in the lower third,
+                            −slope (x4 + x5) / √2     in the middle,
+                             slope (x7 + x8) / √2     in the upper third.
+
+    A row's two features and the switch, x12, are relevant; x3, x6, x9, x10 and x11 never are. An
+    explainer whose predictor sees which features were kept need not keep the switch: that the
+    middle pair was kept says which way it stands.
+
+    Args:
+        correlation: of each two features, from 0 to below 1.
+        slope: of the log-odds.
+
+    Raises:
+        ValueError: another correlation.
+
+    Example:
+        >>> law = ThreeWaySwitch()
+        >>> x = torch.zeros(1, 12)
+        >>> law.branch_index(x), law.truth(x)[0, [3, 4, 11]].sum()
+        (tensor([1]), tensor(3.))
+    """
+
+    correlation: float = 0.5
+    slope: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.correlation < 1.0:
+            raise ValueError(f"correlation must be in [0, 1); it is {self.correlation}")
+
+    n_features = 12
+    control = 11
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """Σ, `(12, 12)`."""
+        return torch.full((12, 12), self.correlation).double().fill_diagonal_(1.0)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Of the features in each branch's log-odds, `(3, 12)`."""
+        found = torch.zeros(len(PAIRS), self.n_features, dtype=torch.float64)
+        for row, pair, sign in zip(found, PAIRS, SIGNS, strict=True):
+            row[list(pair)] = sign * self.slope / math.sqrt(2.0)
+        return found
+
+    def branch_index(self, x: Tensor) -> Tensor:
+        """Which pair makes the label of each row, `(…,)`, long."""
+        switch = x[..., self.control]
+        return (switch >= -THIRD).long() + (switch >= THIRD).long()
+
+    def probability(self, x: Tensor) -> Tensor:
+        """`P(y = 1 | x)`, `(…,)`, of x `(…, 12)`."""
+        each = x @ self.weights.to(x).T
+        return torch.sigmoid(each.gather(-1, self.branch_index(x)[..., None]).squeeze(-1))
+
+    def truth(self, x: Tensor) -> Tensor:
+        """The relevant features, `(…, 12)`, 0 and 1 in the type of x."""
+        relevant = (self.weights != 0).to(x)
+        relevant[:, self.control] = 1
+        return relevant[self.branch_index(x)]
+
+
+def three_way_switch(
+    rows: int = 10_000,
+    seed: int = 0,
+    *,
+    correlation: float = 0.5,
+    slope: float = 2.0,
+    dtype: torch.dtype | None = None,
+) -> Dataset:
+    """Draw rows of :class:`ThreeWaySwitch`, with the truth mask.
+
+    Args:
+        rows: N.
+        seed: of the draw, which leaves global random state alone.
+        correlation, slope: of the distribution.
+        dtype: of the features; torch's default where None.
+
+    Raises:
+        ValueError: fewer rows than 1, a correlation outside [0, 1).
+
+    Example:
+        >>> data = three_way_switch(1000, seed=0)
+        >>> data.x.shape, data.truth.sum(1).unique()
+        (torch.Size([1000, 12]), tensor([3.]))
+    """
+    law = ThreeWaySwitch(correlation, slope)
+    rows = int_at_least("rows", rows)
+    generator = torch.Generator().manual_seed(seed)
+    own = torch.randn(rows, law.n_features, dtype=torch.float64, generator=generator)
+    shared = torch.randn(rows, 1, dtype=torch.float64, generator=generator)
+    uniform = torch.rand(rows, dtype=torch.float64, generator=generator)
+    exact = math.sqrt(correlation) * shared + math.sqrt(1.0 - correlation) * own
+    x = exact.to(dtype or torch.get_default_dtype())
+    y = (uniform < law.probability(exact)).long()
+    # The truth is by the values as drawn: rounding may move a switch over its threshold.
+    return drawn_dataset(x, y, law.truth(exact).to(x), name="three_way_switch")

@@ -1,10 +1,11 @@
-"""Tables with numeric and categorical columns, from files and from pandas."""
+"""Tables with columns of numbers, words and dates, from files and from pandas."""
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +16,158 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from lexppl.argument_checks import int_at_least
-from lexppl.data.dataset import Dataset, Task
+from lexppl.data.checks import listed
+from lexppl.data.dataset import Dataset
 from lexppl.data.dates import Order, checked_order
-from lexppl.data.encoding import TableEncoding
-from lexppl.data.fitted_target import fitted_target, target_problems
-from lexppl.data.listing import listed
-from lexppl.data.reading.file_format import FileFormat
-from lexppl.data.reading.read_rows import (
-    Problem,
-    chosen_columns,
-    refuse,
-    rows_left,
-    statistics_places,
-)
-from lexppl.data.reading.table_checks import (
-    Reading,
-    counts_rows,
-    feature_problems,
-    is_constant,
-    missing_problems,
-)
-from lexppl.data.table_files import check_columns, read_frame, table_name
+from lexppl.data.encoding import TableEncoding, TargetColumn, Task
+from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
+from lexppl.data.problems import Problem, constant_columns, counts_rows, refuse, table_problems
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """Which columns and rows of a table are read, and as what.
+
+    Args:
+        task: ``"classification"`` or ``"regression"``. Where ``None``: classification for words,
+            categories, booleans and integers of at most 20 different values, else regression.
+        drop: columns to leave out, such as an identifier.
+        keep: the only columns to read beside the target; all where empty.
+        categorical: columns of numbers, or of words that look like dates, to be read as levels.
+        drop_missing: drop the rows with a missing value; they are refused otherwise.
+        hide_missing: keep them, as values that are hidden from the explainer. Rows without a
+            target are left out, with a warning.
+        missing_indicator: with ``hide_missing``, a mask entry of its own for each column with
+            missing values, 1 where it is missing: for tables in which that matters.
+        drop_constant: drop the columns with a single value; they are refused otherwise.
+        rare: levels with fewer of the rows that statistics are of are pooled into one, "other
+            levels", which then also stands for every level that is met later; no level is pooled
+            where ``None``, and one met later is refused.
+        dates: ``"dayfirst"`` or ``"monthfirst"``, where nothing shows it, as in 03/04/2026.
+
+    Raises:
+        ValueError: a single name for several, ``drop_missing`` beside ``hide_missing``,
+            ``missing_indicator`` without it, other values.
+    """
+
+    task: Task | None = None
+    drop: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    drop_missing: bool = False
+    hide_missing: bool = False
+    missing_indicator: bool = False
+    drop_constant: bool = False
+    rare: int | None = None
+    dates: Order | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("drop", "keep", "categorical"):
+            if isinstance(names := getattr(self, option), str):
+                raise ValueError(f"{option} must be a sequence of columns; it is {names!r}")
+        if self.drop_missing and self.hide_missing:
+            raise ValueError(
+                "drop_missing=True drops rows with missing values and hide_missing=True keeps "
+                "them; give one of the two"
+            )
+        if self.missing_indicator and not self.hide_missing:
+            raise ValueError(
+                "missing_indicator=True is for hide_missing=True; give both, or neither"
+            )
+        if self.rare is not None:
+            int_at_least("rare", self.rare)
+        checked_order(self.dates)
+
+    def read(self, frame: pd.DataFrame, target: str | None) -> pd.DataFrame:
+        """The columns to explain by, in the table's order, and the target, last; without the rows
+        that are dropped.
+
+        Args:
+            frame: the table, columns with different names.
+            target: the column to predict; the last that is not dropped where ``None``.
+
+        Raises:
+            ValueError: names that are not there, with those near to them, all of them at once; a
+                column that is dropped and kept, or is the target and dropped; no column or row
+                left.
+
+        Example:
+            >>> frame = pd.DataFrame({"id": [7, 8], "age": [30.0, None], "y": [0, 1]})
+            >>> list(TableReading(drop=["id"]).read(frame, None))
+            ['age', 'y']
+            >>> len(TableReading(drop_missing=True).read(frame, "y"))
+            1
+            >>> TableReading(drop=["ID"]).read(frame, None)
+            Traceback (most recent call last):
+            ...
+            lexppl.data.problems.TableError: drop names 'ID', and there is no such column;
+            did you mean 'id'?
+        """
+        features, target = self._columns([str(name) for name in frame.columns], target)
+        if len(frame) == 0:
+            raise ValueError("the table is empty: it has no rows")
+        used = frame[[*features, target]].astype(dict.fromkeys(self.categorical, "category"))
+        left = self.rows(used, list(used.columns) if self.drop_missing else [target])
+        if used[target].isna().any() and types.is_float_dtype(used[target].dtype):
+            # pandas reads integers with gaps as floating.
+            whole = bool((left[target] == left[target].round()).all())
+            left = left.astype({target: np.int64}) if whole else left
+        return left
+
+    def rows(self, used: pd.DataFrame, needed: Sequence[str]) -> pd.DataFrame:
+        """The rows of a table that have a value in the columns that are needed, where rows may be
+        dropped."""
+        if not (self.drop_missing or self.hide_missing):
+            return used
+        present = used[list(needed)].notna()
+        if not present.all(axis=1).any():
+            empty = [name for name in needed if not present[name].any()]
+            reason = f"; always missing: {listed(empty)}" if empty else ""
+            raise ValueError(f"no row is left: each has a missing value{reason}")
+        return used[present.all(axis=1)]
+
+    def _columns(self, columns: Sequence[str], target: str | None) -> tuple[list[str], str]:
+        if len(columns) < 2:
+            raise ValueError(
+                f"a table needs a target and at least one other column; it has {listed(columns)}"
+            )
+        problems = [
+            Problem(f"{option} names {name!r}, and there is no such column; {near(name, columns)}")
+            for option in ("drop", "keep", "categorical")
+            for name in dict.fromkeys(getattr(self, option))
+            if name not in columns
+        ]
+        left = [name for name in columns if name not in self.drop]
+        if target is None and left:
+            target = left[-1]
+        if target is None or target not in columns:
+            hint = near(str(target), columns)
+            problems.append(Problem(f"there is no target column {target!r}; {hint}"))
+        refuse(problems)
+        for option in ("drop", "categorical"):
+            if target in getattr(self, option):
+                raise ValueError(
+                    f"{option} names {str(target)!r}; no such column is there beside the target"
+                )
+        if both := [name for name in self.keep if name in self.drop]:
+            raise ValueError(f"drop and keep both name {listed(both)}; give one of the two")
+        kept = self.keep or left
+        features = [name for name in left if name != target and name in kept]
+        if not features:
+            raise ValueError(f"no column is left beside the target {str(target)!r}")
+        if unread := [name for name in self.categorical if name not in features]:
+            raise ValueError(f"categorical names {listed(unread)}, which are left out")
+        return features, str(target)
 
 
 def read_table(
     path: str | Path,
     target: str | None = None,
     *,
-    task: Task | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    drop_missing: bool = False,
-    hide_missing: bool = False,
-    missing_indicator: bool = False,
-    drop_constant: bool = False,
-    rare: int | None = None,
-    dates: Order | None = None,
-    standardise_target: bool = False,
-    statistics_rows: Sequence[int] | NDArray[Any] | None = None,
-    separator: str | None = None,
-    decimal: str | None = None,
-    text_encoding: str | None = None,
     column_names: Sequence[str] | None = None,
     encoding: TableEncoding | None = None,
     name: str | None = None,
-    dtype: torch.dtype | None = None,
+    **reading: Any,
 ) -> Dataset:
     """Read a table as a :class:`Dataset`, one mask entry a column.
 
@@ -88,94 +194,35 @@ def read_table(
             ``.zst``), ``.parquet`` or ``.pq``, ``.xlsx`` (its first sheet, by the extra
             ``excel``); with ``separator``, text of any name.
         target: the column to predict; the last one that is not dropped where ``None``.
-        task: ``"classification"`` or ``"regression"``. Where ``None``: classification for words,
-            categories, booleans and integers of at most 20 different values, else regression.
-        drop: columns to leave out, such as an identifier.
-        keep: the only columns to read beside the target; all where empty.
-        categorical: columns of numbers, or of words that look like dates, to be read as levels.
-        missing: further cells that mean "missing", such as ``("?",)``; empty cells, ``NA``,
-            ``NaN``, ``null`` and the like mean it always.
-        drop_missing: drop the rows with a missing value; they are refused otherwise.
-        hide_missing: keep them, as values that are hidden from the explainer. Rows without a
-            target are left out, with a warning.
-        missing_indicator: with ``hide_missing``, a mask entry of its own for each column with
-            missing values, that says where it is missing: for tables in which that tells something.
-        drop_constant: drop the columns with a single value; they are refused otherwise.
-        rare: levels with fewer of the rows that statistics are of are pooled into one, "other
-            levels", which then also stands for every level that is met later; no level is pooled
-            where ``None``, and one met later is refused.
-        dates: ``"dayfirst"`` or ``"monthfirst"``, where the dates do not tell, as 03/04/2026 does
-            not.
-        standardise_target: standardise a regression target too; its own units come back by
-            ``dataset.encoding.target.decode``.
-        statistics_rows: places (from 0, after rows were dropped) of the rows that means and
-            standard deviations are of, as of the training part of a table that is divided later;
-            all rows where ``None``. Levels are always those of all rows.
-        separator: between the cells of a text file; where ``None``, tabs by the name of the file,
-            else what parts its first lines evenly: a comma, a semicolon, a tab or a bar.
-        decimal: what stands before the decimals, ``","`` or ``"."``; the latter where ``None``.
-        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, by its byte-order
-            mark, else UTF-8.
         column_names: the columns' names, for a text file whose first line is data already.
-        encoding: read the file by the statistics and levels of an earlier table; then ``target``,
-            ``task``, ``keep``, ``categorical``, ``hide_missing``, ``missing_indicator``,
-            ``drop_constant``, ``rare``, ``dates``, ``standardise_target`` and ``statistics_rows``
-            are those of that table and are not given; columns that it left out are left out, and
-            ``missing``, ``separator``, ``decimal`` and ``text_encoding`` are its own where they
-            are not given.
+        encoding: of an earlier table, whose file format is taken where none is given.
         name: of the data set; the file's where ``None``.
-        dtype: of the features; torch's default where ``None``.
+        reading: ``missing``, ``separator``, ``decimal`` and ``text_encoding``, as
+            :class:`FileFormat` has them; and the arguments of :func:`dataset_from_frame`.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: everything else that a table can have wrong, named with its column: an
-            unreadable file, an unknown kind of file, no rows, columns of one name, no such
-            target or column, missing or infinite values, constant columns, more than 100 levels,
-            numbers with decimal commas, dates that do not tell the day from the month, one class
-            only, and with ``encoding`` other columns, levels or labels than before. Of cells it is
-            a :class:`lexppl.data.TableError`, which lists them all.
+        ValueError: an unreadable file, an unknown kind of file; as :func:`dataset_from_frame`.
 
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = pathlib.Path(folder) / "people.csv"
-        ...     text = "age,job,income\\n30,clerk,low\\n50,smith,high\\n40,smith,low\\n"
-        ...     _ = file.write_text(text)
+        ...     file = pathlib.Path(folder, "people.csv")
+        ...     _ = file.write_text("age,job,income\\n30,clerk,low\\n50,smith,high\\n")
         ...     data = read_table(file, target="income")
-        >>> data.feature_names, data.groups, data.class_names
-        (('age', 'job=clerk', 'job=smith'), (0, 1, 1), ('high', 'low'))
-        >>> data.x[:, 0]
-        tensor([-1.2247,  1.2247,  0.0000])
+        >>> data.entry_names, data.groups, data.class_names
+        (('age', 'job'), (0, 1, 1), ('high', 'low'))
     """
-    file = Path(path)
-    known = None if encoding is None else encoding.file_format
-    file_format = FileFormat.given(
-        known,
-        missing=missing,
-        separator=separator,
-        decimal=decimal,
-        text_encoding=text_encoding,
-    )
-    frame = read_frame(file, file_format, column_names=column_names)
+    known = FileFormat() if encoding is None else encoding.file_format
+    chosen = {f.name: reading.pop(f.name, None) for f in fields(FileFormat)}
+    form = replace(known, **{option: value for option, value in chosen.items() if value})
     return dataset_from_frame(
-        frame,
+        read_frame(path, form, column_names=column_names),
         target,
-        task=task,
-        drop=drop,
-        keep=keep,
-        categorical=categorical,
-        drop_missing=drop_missing,
-        hide_missing=hide_missing,
-        missing_indicator=missing_indicator,
-        drop_constant=drop_constant,
-        rare=rare,
-        dates=dates,
-        standardise_target=standardise_target,
-        statistics_rows=statistics_rows,
         encoding=encoding,
-        file_format=file_format,
-        name=table_name(file) if name is None else name,
-        dtype=dtype,
+        file_format=form,
+        name=table_name(Path(path)) if name is None else name,
+        **reading,
     )
 
 
@@ -183,30 +230,41 @@ def dataset_from_frame(
     frame: pd.DataFrame,
     target: str | None = None,
     *,
-    task: Task | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    drop_missing: bool = False,
-    hide_missing: bool = False,
-    missing_indicator: bool = False,
-    drop_constant: bool = False,
-    rare: int | None = None,
-    dates: Order | None = None,
     standardise_target: bool = False,
     statistics_rows: Sequence[int] | NDArray[Any] | None = None,
     encoding: TableEncoding | None = None,
     file_format: FileFormat = FileFormat(),  # noqa: B008 - immutable
     name: str = "data",
     dtype: torch.dtype | None = None,
+    **reading: Any,
 ) -> Dataset:
-    """Turn a ``pandas.DataFrame`` into a :class:`Dataset`; see :func:`read_table`.
+    """Turn a ``pandas.DataFrame`` into a :class:`Dataset`, as :func:`read_table` does.
 
-    ``file_format`` is how the file was written that the frame is from; the encoding keeps it.
+    Args:
+        frame: the table.
+        target: the column to predict; the last one that is not dropped where ``None``.
+        standardise_target: standardise a regression target too; its own units come back by
+            ``dataset.encoding.target.decode``.
+        statistics_rows: places (from 0, after rows were dropped) of the rows that means and
+            standard deviations are of, as of the training part of a table that is divided later;
+            all rows where ``None``. Levels are always those of all rows.
+        encoding: read the table by the statistics and levels of an earlier one. All but
+            ``drop``, ``drop_missing``, ``name`` and ``dtype`` are then those of that table and are
+            not given; columns that it left out are left out.
+        file_format: how the file was written that the frame is from; the encoding keeps it.
+        name: of the data set.
+        dtype: of the features; torch's default where ``None``.
+        reading: ``task``, ``drop``, ``keep``, ``categorical``, ``drop_missing``, ``hide_missing``,
+            ``missing_indicator``, ``drop_constant``, ``rare`` and ``dates``, as
+            :class:`lexppl.data.TableReading` has them.
 
     Raises:
         TypeError: ``frame`` is no ``pandas.DataFrame``.
-        ValueError: as :func:`read_table`.
+        ValueError: everything else that a table can have wrong, named with its column: no rows,
+            columns of one name, no such target or column, missing or infinite values, constant
+            columns, more than 100 levels, numbers with decimal commas, dates without an order, one
+            class only, and with ``encoding`` other columns, levels or labels than before. Of cells
+            it is a :class:`lexppl.data.TableError`, which lists them all.
 
     Example:
         >>> import pandas as pd
@@ -215,127 +273,93 @@ def dataset_from_frame(
         >>> data.entry_names, data.class_names
         (('dose', 'sex'), ('0', '1'))
     """
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
-    cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    cells = named_cells(frame)
     check_columns(list(cells.columns))
+    how = TableReading(**reading)
     if encoding is not None:
-        _refuse_given(
-            target=target is not None,
-            task=task is not None,
-            keep=bool(keep),
-            categorical=bool(categorical),
-            hide_missing=hide_missing,
-            missing_indicator=missing_indicator,
-            drop_constant=drop_constant,
-            rare=rare is not None,
-            dates=dates is not None,
-            standardise_target=standardise_target,
-            statistics_rows=statistics_rows is not None,
+        chosen = {f.name: bool(getattr(how, f.name)) for f in fields(how)}
+        chosen |= {"target": target is not None, "statistics_rows": statistics_rows is not None}
+        chosen |= {"standardise_target": standardise_target, "drop": False, "drop_missing": False}
+        if any(chosen.values()):
+            raise ValueError(
+                "with encoding, these are those of the earlier table and must not be given: "
+                f"{listed(option for option, is_chosen in chosen.items() if is_chosen)}"
+            )
+        return _by_encoding(cells, encoding, how, name, dtype)
+    used = how.read(cells, target)
+    if how.hide_missing and len(used) < len(cells):
+        warnings.warn(
+            f"{len(cells) - len(used)} rows without a target, {used.columns[-1]!r}, are left out",
+            stacklevel=2,
         )
-        return _by_encoding(cells, encoding, drop, drop_missing, name, dtype)
-    if missing_indicator and not hide_missing:
-        raise ValueError("missing_indicator=True is for hide_missing=True; give both, or neither")
-    how = Reading(
-        hide_missing,
-        drop_constant,
-        None if rare is None else int_at_least("rare", rare),
-        checked_order(dates),
-    )
-    features, target = chosen_columns(
-        list(cells.columns), target, drop=drop, keep=keep, categorical=categorical
-    )
-    if len(cells) == 0:
-        raise ValueError("the table is empty: it has no rows")
-    used = cells[[*features, target]].astype(dict.fromkeys(categorical, "category"))
-    left = rows_left(used, target, drop_missing, hide_missing)
-    if hide_missing and not left.all():
-        count = int((~left).sum())
-        warnings.warn(f"{count} rows without a target, {target!r}, are left out", stacklevel=2)
-    used = used[left]
-    labels = used[target]
-    if cells[target].isna().any():
-        labels = _with_integers_back(labels)
-    rows = statistics_places(statistics_rows, len(used))
-    _check(used, labels, task, standardise_target, how, rows)
-    kept = used[features]
-    if drop_constant:
-        kept = kept[[column for column in features if not is_constant(kept[column])]]
-    _warn_of_numbered_rows(kept)
+    rows = _statistics_places(statistics_rows, len(used))
+    refuse(table_problems(used, how, rows))
+    kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    if how.drop_constant:
+        kept = kept.drop(columns=constant_columns(kept))
+    for column in kept.columns:
+        if counts_rows(kept[column]):
+            warnings.warn(
+                f"column {column!r} numbers the rows; unless their order matters, leave it out "
+                f"with drop=[{column!r}]",
+                stacklevel=2,
+            )
     fitted = TableEncoding.fit(
         kept,
-        fitted_target(labels, task, standardise_target, rows),
+        TargetColumn.fit(labels, how.task, standardise_target, rows),
         statistics_rows=rows,
-        hide_missing=hide_missing,
-        missing_indicator=missing_indicator,
+        hide_missing=how.hide_missing,
+        missing_indicator=how.missing_indicator,
         rare=how.rare,
-        dates=dates,
+        dates=how.dates,
     )
-    left_out = tuple(c for c in cells.columns if c != target and c not in kept.columns)
+    left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
-    return _encoded(used[[*kept.columns, target]], fitted, name, dtype, is_part=False)
+    return _encoded(pd.concat([kept, labels], axis=1), fitted, name, dtype, is_part=False)
 
 
-def _check(
-    used: pd.DataFrame,
-    labels: pd.Series,
-    task: Task | None,
-    standardise_target: bool,
-    how: Reading,
-    rows: NDArray[np.int64] | None,
-) -> None:
-    """Refuse everything that the table has wrong, at once."""
-    problems: list[Problem] = []
-    if not how.hide_missing:
-        problems += missing_problems(used)
-    problems += feature_problems(used.drop(columns=str(labels.name)), how, rows)
-    problems += target_problems(labels.dropna(), task, standardise_target)
-    refuse(problems)
+def near(name: str, columns: Sequence[str]) -> str:
+    """Which columns may have been meant, in words.
+
+    >>> near("agee", ["age", "job"])
+    "did you mean 'age'?"
+    """
+    folded = [known for known in columns if known.casefold() == name.casefold()]
+    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, columns, n=3)])
+    return f"did you mean {listed(meant)}?" if meant else f"the columns are {listed(columns)}"
+
+
+def _statistics_places(
+    chosen: Sequence[int] | NDArray[Any] | None, rows: int
+) -> NDArray[np.int64] | None:
+    if chosen is None:
+        return None
+    places = np.asarray(chosen)
+    whole = places.ndim == 1 and len(places) > 0 and types.is_integer_dtype(places.dtype)
+    if not whole or places.min() < 0 or places.max() >= rows:
+        raise ValueError(
+            f"statistics_rows must be places of rows, whole numbers from 0 to {rows - 1}, at "
+            f"least one; they are {chosen!r}"
+        )
+    return places.astype(np.int64)
 
 
 def _by_encoding(
     cells: pd.DataFrame,
     encoding: TableEncoding,
-    drop: Sequence[str],
-    drop_missing: bool,
+    how: TableReading,
     name: str,
     dtype: torch.dtype | None,
 ) -> Dataset:
     """A table by an earlier one's encoding."""
     target = encoding.target.name
-    _, target = chosen_columns(list(cells.columns), target, drop=drop)
-    if len(cells) == 0:
-        raise ValueError("the table is empty: it has no rows")
-    left = cells.drop(columns=list(drop))
-    judged = [column for column in left.columns if column in (*encoding.table_columns, target)]
-    hidden = any(column.gaps for column in encoding.columns)
-    complete = left[rows_left(left[judged], target, drop_missing, hidden and not drop_missing)]
+    TableReading(drop=how.drop).read(cells, target)
+    left = cells.drop(columns=list(how.drop))
+    if any(column.gaps for column in encoding.columns) and not how.drop_missing:
+        how = replace(how, hide_missing=True)
+    judged = [column for column in left.columns if column in encoding.table_columns]
+    complete = how.rows(left, [*judged, target] if how.drop_missing else [target])
     return _encoded(complete, encoding, name, dtype, is_part=True)
-
-
-def _refuse_given(**given: bool) -> None:
-    if any(given.values()):
-        raise ValueError(
-            "with encoding, these are those of the earlier table and must not be given: "
-            f"{listed(name for name, present in given.items() if present)}"
-        )
-
-
-def _with_integers_back(cells: pd.Series) -> pd.Series:
-    """Undo what pandas does to integers with gaps: it reads them as floating."""
-    if types.is_float_dtype(cells.dtype) and bool((cells == cells.round()).all()):
-        return cells.astype(np.int64)
-    return cells
-
-
-def _warn_of_numbered_rows(frame: pd.DataFrame) -> None:
-    for column in frame.columns:
-        if counts_rows(frame[column]):
-            warnings.warn(
-                f"column {column!r} numbers the rows; unless their order says something, leave it "
-                f"out with drop=[{column!r}]",
-                stacklevel=3,
-            )
 
 
 def _encoded(

@@ -1,36 +1,41 @@
 """What is computed when it is first needed, and kept."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+Value = TypeVar("Value")
+
 
 class ComputedOnce:
-    """Values by name, each computed once, and anew where a gradient is first asked of it."""
+    """Holds the values of its methods that are decorated by :func:`computed_once`."""
 
     def __init__(self) -> None:
         self._computed: dict[str, tuple[bool, Any]] = {}
 
-    def once(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The value of that name.
 
-        Args:
-            name: of the value.
-            compute: makes it.
-        """
+def computed_once(method: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """A method of a :class:`ComputedOnce` that computes its value once, and anew where a gradient
+    is first needed of it."""
+
+    @wraps(method)
+    def value(self: ComputedOnce) -> Value:
         graph = torch.is_grad_enabled()
-        known = self._computed.get(name)
+        known = self._computed.get(method.__name__)
         # What was computed without a graph (in a sampler, say) must not cut later gradients.
         if known is None or (graph and not known[0]):
-            known = (graph, compute())
-            self._computed[name] = known
-        return known[1]
+            known = self._computed[method.__name__] = (graph, method(self))
+        result: Value = known[1]
+        return result
+
+    return value
 
 
 class MadeOnce:
-    """What a part makes of numbers that it has, for each type and device that it is asked for.
+    """What a part makes of numbers that it has, for each type and device that is needed.
 
     A device waits for what is copied there from the host, so that no step should copy.
 

@@ -4,17 +4,16 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
-from lexppl.distributions.k_hot import all_of_sizes, checked_logits
-from lexppl.distributions.k_subset.distribution import KSubset
-from lexppl.distributions.vectors import Vectors
+from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.distributions.exchangeable import AllowedSizes
+from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
 
 
-class RandomSizeSubset(TorchDistribution):
+class RandomSizeSubset(MaskDistribution):
     r"""Masks of G entries by a distribution of their size and, given it, the exact k-subset law:
 
     .. math:: p(z) = P(|z|) \; \mathrm{KSubset}(z \mid \mathrm{logits}, |z|), \qquad
@@ -73,8 +72,11 @@ class RandomSizeSubset(TorchDistribution):
         self._largest = size_logits.shape[-1] - 1
         self._by_size = self._given_size()
         super().__init__(batch, torch.Size((entries,)), validate_args=validate_args)
-        if self._validate_args:
-            self._validate_parameters()
+        self._refuse_infinite("logits")
+        if self._validate_args and bool(self._sizes.isnan().any()):
+            raise ValueError(
+                "size_logits must be numbers or −∞, with a size that can be in every row"
+            )
 
     def _given_size(self) -> KSubset | None:
         """The distributions given the sizes 1, …, S, of batch shape `(*batch, S)`."""
@@ -82,14 +84,6 @@ class RandomSizeSubset(TorchDistribution):
             return None
         k = torch.arange(1, self._largest + 1, device=self._logits.device)
         return KSubset(self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest)
-
-    def _validate_parameters(self) -> None:
-        if not bool(self._logits.isfinite().all()):
-            raise ValueError("logits must be finite; some are NaN or infinite")
-        if bool(self._sizes.isnan().any()):
-            raise ValueError(
-                "size_logits must be numbers or −∞, with a size that can be in every row"
-            )
 
     @property
     def logits(self) -> Tensor:
@@ -112,19 +106,6 @@ class RandomSizeSubset(TorchDistribution):
         """Which of the sizes 0, …, G some row can have."""
         some = self._sizes.isfinite().reshape(-1, self._largest + 1).any(0)
         return torch.nn.functional.pad(some, (0, self._event_shape[0] - self._largest))
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "RandomSizeSubset":
-        new = self._get_checked_instance(RandomSizeSubset, _instance)
-        batch_shape = torch.Size(batch_shape)
-        if torch.broadcast_shapes(self._batch_shape, batch_shape) != batch_shape:
-            raise ValueError(
-                f"batch shape {tuple(self._batch_shape)} cannot be expanded to {tuple(batch_shape)}"
-            )
-        for name in ("_logits", "_sizes", "_largest", "_by_size"):
-            setattr(new, name, getattr(self, name))
-        super(RandomSizeSubset, new).__init__(batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     def uniform(self) -> "RandomSizeSubset":
         """The distribution with the same sizes and shapes under which all masks are alike."""
@@ -201,13 +182,92 @@ class RandomSizeSubset(TorchDistribution):
         Raises:
             ValueError: 2^G is more than 2^20.
         """
-        entries = self._event_shape[0]
         masks = all_of_sizes("RandomSizeSubset", self._allowed(), self._logits)
-        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), entries)
-        return masks.expand(-1, *self._batch_shape, entries) if expand else masks
+        return self._listed(masks, expand)
 
 
 def _taken(by_size: Tensor, index: Tensor) -> Tensor:
     """The entry of the last dimension that an index of the leading shape names."""
     every = by_size.expand(*index.shape, by_size.shape[-1])
     return every.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def geometric_sizes(
+    ratio: float, entries: int, *, smallest: int = 0, largest: int | None = None
+) -> Tensor:
+    r"""The truncated geometric prior: each further entry is `ratio` times as likely as the last,
+
+    .. math:: P(k) = \rho^k \Big/ \sum_{j=a}^{b} \rho^j, \qquad a \le k \le b .
+
+    With ρ = 1 all sizes are alike, with ρ < 1 few entries are likelier: −log ρ nats for each. It is
+    a prior on the size alone; masks of one size share it, where a penalty of λ nats for each entry
+    has `P(k) ∝ C(G, k) e^{−λk}`.
+
+    Args:
+        ratio: ρ > 0.
+        entries: G.
+        smallest: a ≥ 0, the smallest size.
+        largest: b ≤ G; G if None.
+
+    Returns:
+        P(0), …, P(G), float64.
+
+    Raises:
+        ValueError: a ratio that is not positive, sizes that are not 0 ≤ a ≤ b ≤ G.
+
+    Example:
+        >>> geometric_sizes(0.5, 3, smallest=1)
+        tensor([0.0000, 0.5714, 0.2857, 0.1429], dtype=torch.float64)
+        >>> geometric_sizes(1.0, 3, largest=1)
+        tensor([0.5000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
+    """
+    ratio = finite_float("ratio", ratio, above=0.0)
+    entries = int_at_least("entries", entries)
+    last = entries if largest is None else int_between("largest", largest, 0, entries)
+    first = int_between("smallest", smallest, 0, last)
+    size = torch.arange(entries + 1, dtype=torch.float64)
+    weights = size * torch.tensor(ratio, dtype=torch.float64).log()
+    outside = (size < first) | (size > last)
+    return weights.masked_fill(outside, -torch.inf).softmax(0)
+
+
+def beta_binomial_sizes(entries: int, a: float = 1.0, b: float = 1.0) -> Tensor:
+    r"""Sizes of masks whose entries are kept with a rate that is itself unknown,
+
+    .. math:: \pi \sim \mathrm{Beta}(a, b), \quad z_g \mid \pi \sim \mathrm{Bernoulli}(\pi), \qquad
+        P(k) = \binom{G}{k} \frac{B(a + k,\; b + G - k)}{B(a, b)} .
+
+    With a = b = 1 all sizes are alike. A given mask of k entries has `P(k) / C(G, k)`, so that a
+    further entry costs the more the more there are to choose from: the correction for multiplicity
+    that a fixed rate lacks.
+
+    Args:
+        entries: G.
+        a, b: of the Beta distribution of the rate, above 0.
+
+    Returns:
+        P(0), …, P(G), float64.
+
+    Raises:
+        ValueError: no entries, a or b not positive.
+
+    References:
+        Scott & Berger (2010), "Bayes and empirical-Bayes multiplicity adjustment in the
+        variable-selection problem", Annals of Statistics 38, § 2.2 and eq. 6.
+
+    Example:
+        >>> beta_binomial_sizes(3)
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+        >>> beta_binomial_sizes(2, 1.0, 3.0)
+        tensor([0.6000, 0.3000, 0.1000], dtype=torch.float64)
+    """
+    entries = int_at_least("entries", entries)
+    a, b = finite_float("a", a, above=0.0), finite_float("b", b, above=0.0)
+    size = torch.arange(entries + 1, dtype=torch.float64)
+
+    def log_beta(x: Tensor, y: Tensor) -> Tensor:
+        return x.lgamma() + y.lgamma() - (x + y).lgamma()
+
+    # log C(G, k) = −log B(k + 1, G − k + 1) − log(G + 1), whose last term is that of every size
+    log_ways = -log_beta(size + 1, entries - size + 1)
+    return (log_ways + log_beta(a + size, b + entries - size)).softmax(0)

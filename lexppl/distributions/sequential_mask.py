@@ -18,7 +18,7 @@ from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
-of the next entry `(…, G)` and of stopping `(…)`. It is asked row by row: of one row for the start,
+of the next entry `(…, G)` and of stopping `(…)`. It is called row by row: of one row for the start,
 and then, on the CPU, of those that go on."""
 
 # A log-probability of 0, whose product with it is then 0 and has a gradient that is no NaN.
@@ -32,7 +32,7 @@ class SequentialMask(TorchDistribution):
 
     with `z_t = {j_1 … j_t}`; after `most` entries it stops for certain (the last factor is 1).
     The policy is given `x ⊙ z_t` and `z_t` and nothing else, so that two rows with the same values
-    at `z_k` draw the sequence with the same probability: **the choice of features tells nothing of
+    at `z_k` draw the sequence with the same probability: **the choice of features says nothing of
     what they do not hold**, `p(y | x_z, E = z) = p(y | x_z)`.
 
     The latent is the **sequence**, `(T, G)`: row t is the entry of step t as zeros and one 1, all
@@ -145,19 +145,18 @@ class SequentialMask(TorchDistribution):
             steps.append(step)
             mask = mask + step
         drawn = torch.stack(steps, -2)
-        said = {"log_prob": total, "steps": every}
-        last = _Drawn(drawn, drawn._version, said)
+        last = _Drawn(drawn, drawn._version, {"log_prob": total, "steps": every})
         self._last = last if torch.is_grad_enabled() else None
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
         """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn.
 
-        Of the last draw itself, where a gradient may be asked, it is what the policy said while it
-        was drawn, once: a step of training asks the policy no second time.
+        Of the last draw itself, where a gradient may be needed, it is what the policy gave while it
+        was drawn, once: a step of training calls the policy no second time.
         """
-        said = self._said_at(value, "log_prob")
-        return self._along(value)[0] if said is None else said
+        kept = self._kept_of(value, "log_prob")
+        return self._along(value)[0] if kept is None else kept
 
     def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
         r"""How far the law is from one that knows nothing of x, `u`, at the steps of sequences,
@@ -173,17 +172,17 @@ class SequentialMask(TorchDistribution):
             value: sequences, `(…, T, G)`.
             going: of u, in (0, 1).
         """
-        said = self._said_at(value, "steps")
-        return self._apart(self._along(value)[1] if said is None else said, going)
+        kept = self._kept_of(value, "steps")
+        return self._apart(self._along(value)[1] if kept is None else kept, going)
 
-    def _said_at(self, value: Tensor, what: str) -> Any:
-        """What the policy said of the last draw itself, once; None of any other value."""
+    def _kept_of(self, value: Tensor, what: str) -> Any:
+        """What was kept of the last draw itself, once; None of any other value."""
         last = self._last
         if last is None or value is not last.value or not torch.is_grad_enabled():
             self._last = None
             return None
-        said = last.said.pop(what, None)
-        return said if value._version == last.version else None
+        kept = last.kept.pop(what, None)
+        return kept if value._version == last.version else None
 
     def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
         """:meth:`log_prob` of any sequences, and the law of each of their steps."""
@@ -236,7 +235,7 @@ class SequentialMask(TorchDistribution):
             part = torch.zeros_like(mask)
             if bits:
                 part = part.scatter_add(-1, kept[..., bits], own[..., bits])
-            choice, stop = self._asked(part, self._rows(part))
+            choice, stop = self._answers(part, self._rows(part))
             full = (part == mask).all(-1) & (len(bits) == size)
             ends = torch.zeros_like(stop) if len(bits) == self.most else logsigmoid(stop)
             final = torch.where(full, reached[code] + ends, final)
@@ -248,11 +247,11 @@ class SequentialMask(TorchDistribution):
                 reached[other] = step if before is None else torch.logaddexp(before, step)
         return final.masked_fill(size > self.most, -torch.inf)
 
-    def _asked(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _answers(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """`log π` and the stop's logit, of the policy's answers to what a mask keeps: nothing else
         of x reaches it."""
         if self.explore == 1.0 and self.explore_stop == 1.0:
-            # All is at random. A network that is not asked has no gradient, where one of zeros
+            # All is at random. A network that is not called has no gradient, where one of zeros
             # would let an optimizer's weight decay wear it away before it has learned anything.
             return self._choices(torch.zeros_like(mask), mask), torch.zeros_like(mask[..., 0])
         keep = mask if self.carry is None else self.carry(mask)
@@ -260,19 +259,19 @@ class SequentialMask(TorchDistribution):
         return self._choices(logits, mask), stop
 
     def _first(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`_asked` before anything is kept: one row's answers, as all rows are alike."""
+        """:meth:`_answers` before anything is kept: one row's answers, as all rows are alike."""
         one = (1,) * (mask.dim() - 1)
         event = self.x.shape[self.x.dim() - self._event_dim :]
-        return self._asked(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
+        return self._answers(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
 
     def _next(self, mask: Tensor, comes: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`_asked` of the rows that come to a step; zeros for those that have stopped, if
+        """:meth:`_answers` of the rows that come to a step; zeros for those that have stopped, if
         the host may know which they are."""
         x = self._rows(mask)
         if not may_choose_rows(comes):
-            return self._asked(mask, x)
+            return self._answers(mask, x)
         at = comes.nonzero(as_tuple=True)
-        found = self._asked(mask[at], x[at])
+        found = self._answers(mask[at], x[at])
         choice, stop = (part.new_zeros((*comes.shape, *part.shape[1:])) for part in found)
         return choice.index_put(at, found[0]), stop.index_put(at, found[1])
 
@@ -329,11 +328,11 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A draw, and what the policy said of it while it was drawn."""
+    """A draw, and what the policy gave for it while it was drawn."""
 
     value: Tensor
     version: int
-    said: dict[str, Any]
+    kept: dict[str, Any]
 
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:

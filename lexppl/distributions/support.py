@@ -1,6 +1,5 @@
 """What a mask distribution can draw: all of its masks, and its family's uniform member."""
 
-import math
 from functools import singledispatch
 from typing import Any
 
@@ -9,12 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints
 
-from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
-from lexppl.distributions.chain.distribution import ChainMask
-from lexppl.distributions.k_hot import KHot
-from lexppl.distributions.k_subset.distribution import KSubset
-from lexppl.distributions.random_size import RandomSizeSubset
-from lexppl.distributions.top_k import OrderedTopK, TopKMask
+from lexppl.distributions.exchangeable import AllowedSizes
+from lexppl.distributions.masks import KHot
+from lexppl.distributions.top_k import OrderedTopK
 
 DEFAULT_LIMIT = 2**16
 
@@ -37,6 +33,7 @@ def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
         TypeError: an independent distribution of other than Bernoullis.
 
     Example:
+        >>> from lexppl.distributions import KSubset
         >>> mask_support(KSubset(torch.zeros(8, 3), k=2)).shape
         torch.Size([3, 1, 3])
     """
@@ -50,32 +47,6 @@ def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
         ) from None
     _refuse_too_many(distribution, len(masks), limit)
     return masks
-
-
-@mask_support.register
-def _(distribution: KSubset, limit: int = DEFAULT_LIMIT) -> Tensor:
-    k = distribution.k
-    if isinstance(k, Tensor):
-        if bool((k != k.flatten()[0]).any()):
-            raise ValueError(
-                "KSubset cannot list its masks where k differs by row; use an estimator that "
-                "draws masks"
-            )
-        k = int(k.flatten()[0])
-    _refuse_too_many(distribution, math.comb(distribution.event_shape[0], k), limit)
-    return distribution.enumerate_support(expand=False)
-
-
-@mask_support.register
-def _(distribution: ChainMask, limit: int = DEFAULT_LIMIT) -> Tensor:
-    _refuse_too_many(distribution, 2 ** distribution.event_shape[0], limit)
-    return distribution.enumerate_support(expand=False)
-
-
-@mask_support.register
-def _(distribution: TopKMask, limit: int = DEFAULT_LIMIT) -> Tensor:
-    _refuse_too_many(distribution, math.comb(distribution.event_shape[0], distribution.k), limit)
-    return distribution.enumerate_support(expand=False)
 
 
 @mask_support.register
@@ -99,6 +70,7 @@ def draws_zeros_and_ones(distribution: Any) -> bool:
     """Whether every draw is of zeros and ones, by what the distribution says of its support.
 
     Example:
+        >>> from lexppl.distributions import KSubset
         >>> draws_zeros_and_ones(KSubset(torch.zeros(3), k=2))
         True
         >>> draws_zeros_and_ones(dist.Poisson(torch.ones(3)).to_event(1))
@@ -126,38 +98,16 @@ def uniform_masks(distribution: Any) -> Any:
         TypeError: none is registered for the distribution.
 
     Example:
+        >>> from lexppl.distributions import KSubset
         >>> uniform_masks(KSubset(torch.tensor([3.0, -1.0, 0.0]), k=1)).mean
         tensor([0.3333, 0.3333, 0.3333])
     """
+    if hasattr(distribution, "uniform"):
+        return distribution.uniform()
     raise TypeError(
         f"the uniform distribution of the family of {type(distribution).__name__} is not known; "
         "register a function that makes it with @uniform_masks.register"
     )
-
-
-@uniform_masks.register
-def _(distribution: KSubset) -> KSubset:
-    return distribution.uniform()
-
-
-@uniform_masks.register
-def _(distribution: ChainMask) -> ChainMask:
-    return distribution.uniform()
-
-
-@uniform_masks.register
-def _(distribution: RandomSizeSubset) -> RandomSizeSubset:
-    return distribution.uniform()
-
-
-@uniform_masks.register
-def _(distribution: TopKMask) -> TopKMask:
-    return TopKMask(torch.zeros_like(distribution.logits), distribution.k, validate_args=False)
-
-
-@uniform_masks.register
-def _(distribution: OrderedTopK) -> OrderedTopK:
-    return OrderedTopK(torch.zeros_like(distribution.logits), distribution.k, validate_args=False)
 
 
 @uniform_masks.register

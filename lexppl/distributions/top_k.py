@@ -3,23 +3,24 @@ mask."""
 
 import math
 from itertools import combinations, permutations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.distributions.gumbel import gumbel
-from lexppl.distributions.k_hot import (
+from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
+from lexppl.distributions.masks import (
     ENUMERATION_LIMIT,
     KHot,
+    MaskDistribution,
+    Vectors,
     all_k_hot,
     checked_k,
     checked_logits,
 )
-from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
-from lexppl.distributions.vectors import Vectors
 
 
 class DistinctIndices(constraints.Constraint):
@@ -38,13 +39,14 @@ class DistinctIndices(constraints.Constraint):
         return inside & (ordered[..., 1:] != ordered[..., :-1]).all(-1)
 
 
-class _WithoutReplacement(TorchDistribution):
+class _WithoutReplacement(MaskDistribution):
     """What the ordered distribution and the distribution of its mask share: logits, an int k, and
     Gumbel keys."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     has_rsample = False
     has_enumerate_support = True
+    expanded = ("logits",)
 
     logits: Tensor
     k: int
@@ -56,8 +58,7 @@ class _WithoutReplacement(TorchDistribution):
         super().__init__(
             logits.shape[:-1], torch.Size((self._event_size(),)), validate_args=validate_args
         )
-        if self._validate_args and not bool(logits.isfinite().all()):
-            raise ValueError("logits must be finite; some are NaN or infinite")
+        self._refuse_infinite("logits")
 
     def _event_size(self) -> int:
         raise NotImplementedError
@@ -65,16 +66,9 @@ class _WithoutReplacement(TorchDistribution):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(type(self), _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.k = self.k
-        new.logits = self.logits.expand(batch_shape + self.logits.shape[-1:])
-        super(_WithoutReplacement, new).__init__(
-            batch_shape, self._event_shape, validate_args=False
-        )
-        new._validate_args = self._validate_args
-        return new
+    def uniform(self) -> Self:
+        """The distribution of the same shapes and k under which all draws are alike."""
+        return type(self)(torch.zeros_like(self.logits), self.k, validate_args=False)
 
     @torch.no_grad()
     def _order(self, sample_shape: Any) -> Tensor:
@@ -152,8 +146,7 @@ class OrderedTopK(_WithoutReplacement):
                 f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
             )
         draws = torch.tensor(list(permutations(range(size), self.k)), device=self.logits.device)
-        draws = draws.reshape(count, *(1,) * len(self._batch_shape), self.k)
-        return draws.expand(count, *self._batch_shape, self.k) if expand else draws
+        return self._listed(draws, expand)
 
 
 class TopKMask(_WithoutReplacement):
@@ -225,10 +218,42 @@ class TopKMask(_WithoutReplacement):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All C(G, k) masks, ``(C(G, k), *batch, G)``; at most 2^20."""
-        size = self.logits.shape[-1]
-        masks = all_k_hot("TopKMask", size, self.k, like=self.logits)
-        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
-        return masks.expand(-1, *self._batch_shape, size) if expand else masks
+        masks = all_k_hot("TopKMask", self.logits.shape[-1], self.k, like=self.logits)
+        return self._listed(masks, expand)
+
+
+class TopEntries(dist.Delta):
+    """The k entries of largest logit, with probability one: how L2X selects once it is trained.
+
+    Args:
+        logits: ``(*batch, G)``.
+        k: how many, 1 ≤ k ≤ G; by row in an integer tensor that broadcasts with ``batch``.
+
+    Raises:
+        ValueError: k < 1 or k > G.
+
+    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.
+
+    Example:
+        >>> TopEntries(torch.tensor([0.3, -1.0, 2.0]), k=2).sample()
+        tensor([1., 0., 1.])
+    """
+
+    def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
+        size = checked_logits(logits)
+        self.k = k if isinstance(k, Tensor) else checked_k(k, size)
+        self.logits = logits
+        if isinstance(self.k, Tensor):
+            rank = logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+            mask = (rank < self.k.unsqueeze(-1)).to(logits.dtype)
+        else:
+            chosen = logits.topk(self.k, -1).indices
+            mask = torch.zeros_like(logits).scatter(-1, chosen, 1.0)
+        super().__init__(mask, event_dim=1, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        """A Delta at the mask: the logits stay with the distribution of the rows."""
+        return dist.Delta(self.v, event_dim=1).expand(batch_shape)
 
 
 def log_weights_of_picks(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:

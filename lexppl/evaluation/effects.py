@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
+from lexppl.evaluation.forced_runs import ForcedRuns, Run
 from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.beside.feature_values import FeatureValues
 from lexppl.explanation.masks.draws import RESPONSE, label_values
@@ -21,8 +21,10 @@ from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
 
+Array = NDArray[np.float64]
+
 LEAST_KEPT = 3.0
-"""Rows that must keep a feature, or its level, before a direction is told."""
+"""Rows that must keep a feature, or its level, for a direction."""
 LEAST_EFFECT = 1e-6
 """Differences of effects below which there is no direction: rounding has one."""
 
@@ -53,7 +55,6 @@ def feature_effects(
     masks: int = 8,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureEffects:
     r"""What keeping each feature does to the prediction, row by row and label by label:
@@ -75,8 +76,7 @@ def feature_effects(
         x: rows, `(N, *event)`: a tensor, or an array.
         masks: L draws a row.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws. Global random state is left alone.
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
@@ -93,9 +93,9 @@ def feature_effects(
         >>> feature_effects(result, x).effects.shape
         torch.Size([1, 100, 3, 2])
     """
-    forcing = Forcing(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
-    entries, classes = forcing.mask.entries, forcing.class_names()
-    parts = forcing.each(_predicted, lambda runs, _: _effects(runs, entries), rows_per_chunk)
+    runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
+    entries, classes = runs.mask.entries, runs.class_names()
+    parts = runs.each(_predicted, lambda run, _: _effects(run, entries))
     return FeatureEffects(
         torch.stack([torch.cat([effect for effect, _ in chunks]) for chunks in parts]),
         torch.stack([torch.cat([kept for _, kept in chunks]) for chunks in parts]),
@@ -124,7 +124,7 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
       of that level: how much knowing it moves the log-odds, against a value that is imputed.
 
     `spread` is the standard deviation over replicates of slope or effect, NaN with one. `kept` is
-    `Σ w`, a number of rows; below three nothing is told (NaN), and there is no direction (NaN) in
+    `Σ w`, a number of rows; below three there is none (NaN), and there is no direction (NaN) in
     effects that are all the same but for 1e-6.
 
     It describes the explainer's prediction, not a cause, and given the other features that the row
@@ -158,8 +158,7 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
             continue
         if len(known) != each.shape[1]:
             raise ValueError(
-                f"values of {name!r} must be of the {each.shape[1]} rows that have effects; there "
-                f"are {len(known)}"
+                f"values of {name!r} must be of {each.shape[1]} rows; there are {len(known)}"
             )
         for c, label in enumerate(effects.class_names or ("",)):
             about = _of_numbers if known.levels is None else _of_levels
@@ -171,22 +170,17 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
     return pd.DataFrame(lines, columns=columns)
 
 
-def _effects(runs: ForcedRuns, entries: int) -> tuple[Tensor, Tensor]:
+def _effects(run: Run, entries: int) -> tuple[Tensor, Tensor]:
     """Effects `(B, G, C)`, and the shares of draws that keep each entry `(B, G)`."""
-    drawn, with_all = runs.drawn()
+    drawn, with_all = run(None)
     keeps = (torch.cat(drawn) == 1).double()
     effects = []
     for g in range(entries):
-        change = with_all - runs.given([_without(masks, g) for masks in drawn])
+        hide = torch.arange(entries, device=keeps.device) == g
+        change = with_all - run([masks.masked_fill(hide, 0) for masks in drawn])[1]
         weight = keeps[..., g, None]
         effects.append((weight * change).sum(0) / weight.sum(0).clamp(min=1.0))
     return torch.stack(effects, 1), keeps.mean(0)
-
-
-def _without(masks: Tensor, g: int) -> Tensor:
-    other = masks.clone()
-    other[..., g] = 0
-    return other
 
 
 def _predicted(run: ParticleTrace, draws: int) -> Tensor:
@@ -197,19 +191,14 @@ def _predicted(run: ParticleTrace, draws: int) -> Tensor:
         value = outcome(run).double().mean(0).unsqueeze(-1)
     else:
         each = torch.as_tensor(distribution.log_prob(distribution.enumerate_support(expand=False)))
-        value = _log_odds(each.double().reshape(len(labels), *_particles(each))).movedim(0, -1)
+        shape = tuple(each.shape[1:])
+        particles = each.double().reshape(len(labels), *(1,) * (3 - len(shape)), *shape)
+        value = _log_odds(particles).movedim(0, -1)
     if not bool(value.isfinite().all()):
         raise FloatingPointError(
-            "the log-odds of some rows are NaN or infinite: the predictor rules a label out, so "
-            "that no change of the odds has a value"
+            "the log-odds of some rows are NaN or infinite: the predictor rules a label out"
         )
     return value.expand(draws, *value.shape[1:])
-
-
-def _particles(each: Tensor) -> tuple[int, ...]:
-    """The imputations, masks and rows of `(C, …)`."""
-    shape = tuple(each.shape[1:])
-    return (1,) * (3 - len(shape)) + shape
 
 
 def _log_odds(each: Tensor) -> Tensor:
@@ -222,9 +211,7 @@ def _log_odds(each: Tensor) -> Tensor:
     return by_label - torch.stack(others)
 
 
-def _of_numbers(
-    values: FeatureValues, each: NDArray[np.float64], kept: NDArray[np.float64]
-) -> list[dict[str, Any]]:
+def _of_numbers(values: FeatureValues, each: Array, kept: Array) -> list[dict[str, Any]]:
     v, (effect, weight) = values.numbers, _pooled(each, kept)
     line: dict[str, Any] = {"kept": weight.sum(), "direction": np.nan, "slope": np.nan}
     seen = (weight > 0) & np.isfinite(v)
@@ -239,9 +226,7 @@ def _of_numbers(
     return [line]
 
 
-def _of_levels(
-    values: FeatureValues, each: NDArray[np.float64], kept: NDArray[np.float64]
-) -> list[dict[str, Any]]:
+def _of_levels(values: FeatureValues, each: Array, kept: Array) -> list[dict[str, Any]]:
     lines = []
     for index, level in enumerate(values.levels or ()):
         of_level = values.numbers == index
@@ -259,26 +244,20 @@ def _of_levels(
     return lines
 
 
-def _pooled(
-    each: NDArray[np.float64], kept: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pooled(each: Array, kept: Array) -> tuple[Array, Array]:
     """Effects over the draws of all replicates that keep the feature, `(N,)`, and their share."""
     share = kept.mean(0)
     total = (each * kept).mean(0)
     return np.divide(total, share, out=np.zeros_like(total), where=share > 0), share
 
 
-def _correlation(
-    a: NDArray[np.float64], b: NDArray[np.float64], weight: NDArray[np.float64]
-) -> float:
+def _correlation(a: Array, b: Array, weight: Array) -> float:
     a, b = a - np.average(a, weights=weight), b - np.average(b, weights=weight)
     spread = (weight * a * a).sum() * (weight * b * b).sum()
     return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else np.nan
 
 
-def _slope(
-    v: NDArray[np.float64], effect: NDArray[np.float64], weight: NDArray[np.float64]
-) -> float:
+def _slope(v: Array, effect: Array, weight: Array) -> float:
     """Change of the effect for a standard deviation of v."""
     seen = (weight > 0) & np.isfinite(v)
     if not seen.any():

@@ -1,6 +1,5 @@
 """How far the Dirichlet explanations of two models are apart, and how surely."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +67,7 @@ def explanation_divergence(
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> from lexppl.systems import q_fit
         >>> rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
         >>> data = (rows, (rows[:, 0] > 0).long())
@@ -81,35 +80,22 @@ def explanation_divergence(
     for name, alpha in (("result", first), ("other", second)):
         if len(alpha) < FEWEST:
             raise ValueError(
-                f"{name} has {len(alpha)} replicate(s), and an error over replicates needs at "
-                f'least {FEWEST}: fit(…, replicates=8, row_weights="dirichlet")'
+                f"{name} has {len(alpha)} replicate(s); give {FEWEST} or more: fit(replicates=8)"
             )
-    between, within, others = (
-        _pairs(first, second),
-        _pairs(first, first),
-        _pairs(second, second),
-    )
+    between, within, others = _pairs(first, second), _pairs(first, first), _pairs(second, second)
 
-    def left_out(read: Callable[..., Tensor]) -> Tensor:
-        rows = [[i for i in range(len(first)) if i != out] for out in range(len(first))]
-        columns = [[j for j in range(len(second)) if j != out] for out in range(len(second))]
-        by_first = [read(between[kept], within[kept][:, kept], others) for kept in rows]
-        by_second = [read(between[:, kept], within, others[kept][:, kept]) for kept in columns]
-        return (_jackknife(torch.stack(by_first)) + _jackknife(torch.stack(by_second))).sqrt()
+    def statistics(pairs: Tensor, own: Tensor, own_of_other: Tensor) -> Tensor:
+        """D and D − V of pairs of replicates, `(2,)`."""
+        return torch.stack([pairs.mean(), pairs.mean() - _noise(own, own_of_other)])
 
-    def mean(pairs: Tensor, own: Tensor, own_of_other: Tensor) -> Tensor:
-        return pairs.mean()
-
-    def excess(pairs: Tensor, own: Tensor, own_of_other: Tensor) -> Tensor:
-        return pairs.mean() - _noise(own, own_of_other)
-
-    return ExplanationDivergence(
-        nats=float(between.mean()),
-        error=float(left_out(mean)),
-        noise=float(_noise(within, others)),
-        excess=float(excess(between, within, others)),
-        excess_error=float(left_out(excess)),
-    )
+    rows = [[i for i in range(len(first)) if i != out] for out in range(len(first))]
+    columns = [[j for j in range(len(second)) if j != out] for out in range(len(second))]
+    by_first = [statistics(between[kept], within[kept][:, kept], others) for kept in rows]
+    by_second = [statistics(between[:, kept], within, others[kept][:, kept]) for kept in columns]
+    errors = (_jackknife(torch.stack(by_first)) + _jackknife(torch.stack(by_second))).sqrt()
+    nats, excess = statistics(between, within, others).tolist()
+    noise = float(_noise(within, others))
+    return ExplanationDivergence(nats, float(errors[0]), noise, excess, float(errors[1]))
 
 
 @torch.no_grad()
@@ -156,6 +142,6 @@ def _noise(*own: Tensor) -> Tensor:
 
 
 def _jackknife(values: Tensor) -> Tensor:
-    """The variance of an estimate whose values without one replicate each are given."""
+    """The variance of estimates from their values `(R, …)` without one replicate each."""
     count = len(values)
-    return (count - 1) / count * (values - values.mean()).square().sum()
+    return (count - 1) / count * (values - values.mean(0)).square().sum(0)

@@ -132,7 +132,7 @@ class Folds:
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
         as `fold_selection_probability`: by its spread :func:`lexppl.explanation.selection_table`
-        tells intervals and whether the fits agree.
+        computes intervals and whether the fits agree.
 
         Args:
             result: of R replicates.
@@ -184,8 +184,8 @@ class Folds:
         for number, (own, place) in enumerate(self.each(result)):
             if "seed" in settings:
                 settings = {**settings, "seed": settings["seed"] + (number > 0)}
-            given = [None if column is None else _some(column, place) for column in rows]
-            found.append(function(own, *given, **settings))
+            some = [None if column is None else _taken(column, place) for column in rows]
+            found.append(function(own, *some, **settings))
             places.append(place)
         return _joined(found, torch.cat(places).argsort())
 
@@ -209,7 +209,7 @@ def judged(
     return folds.values(function, result, *rows, **settings)
 
 
-def _some(column: Any, places: Tensor) -> Any:
+def _taken(column: Any, places: Tensor) -> Any:
     if isinstance(column, Tensor):
         return column[places.to(column.device)]
     return [column[place] for place in places.tolist()]
@@ -242,9 +242,7 @@ def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
         joined = xr.concat([part[by_row] for part in parts], "row", data_vars="minimal")
         joined = joined.isel(row=order.cpu().numpy())
     shares = np.array([part.sizes.get("row", 1) for part in parts], dtype=np.float64)
-    for key, values in parts[0].items():
-        if key in by_row:
-            continue
+    for key, values in parts[0].drop_vars(by_row).items():
         each = [part[key] for part in parts]
         if "importance" in str(key) or str(key).endswith("_mean_over_rows"):
             mean = sum(share * one for share, one in zip(shares / shares.sum(), each, strict=True))
@@ -253,7 +251,6 @@ def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
             joined[key] = values
         else:
             raise ValueError(
-                f"{key!r} of {name!r} is of all rows together, and each fold has another: explain "
-                "the rows with all replicates"
+                f"{key!r} of {name!r} is of all rows together: explain with all replicates"
             )
     return joined[list(parts[0])].assign_attrs(parts[0].attrs)

@@ -28,6 +28,10 @@ def group_table(
     - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
     - `found`: whether p ≤ α, that is, whether the interval is above 0.
 
+    - `error` and `error_without`, where errors are known: the share of rows whose likeliest label
+      is wrong, or the mean distance of a response from its prediction, with everything that is
+      kept and without the group.
+
     α is that of Benjamini and Hochberg's procedure, fdr · k / m for the k found of m groups (of
     none, k = 1), but at most (1 − level) / 2. So of the groups found at most a share `fdr` is
     expected to have no gain (for tests that are independent, or positively dependent), and of
@@ -74,6 +78,9 @@ def group_table(
         fwer = fraction("fwer", fwer) / 2.0
     table = _tested(gains, values, fdr, fwer, level)
     table["members"] = sizes
+    if gains.errors is not None:
+        errors = gains.errors.mean(0).cpu().numpy()
+        table["error"], table["error_without"] = errors[0], errors[1:]
     table.index = pd.Index(names, name="group")
     return table.sort_values("gain", ascending=False, kind="stable")
 

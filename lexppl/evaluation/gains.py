@@ -29,6 +29,9 @@ class FeatureGains:
         of_groups: of each row and group, `(N, K)`; None where each entry is by itself.
         groups: the K groups; None where each entry is by itself.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
+        errors: of each row how wrong its prediction is, with everything that is kept and without
+            each group, `(N, 1 + K)`: 1 for another label than its own (a black box's likeliest one)
+            and 0 for it, or how far the mean is from a response; None where it is not known.
         unit: the group that each row belongs to, such as a patient, whose rows count as one in
             errors, `(N,)`; None of independent rows.
     """
@@ -39,6 +42,7 @@ class FeatureGains:
     groups: FeatureGroups | None = None
     part: Tensor | None = None
     unit: Tensor | None = None
+    errors: Tensor | None = None
 
     def where(self, rows: Tensor) -> FeatureGains:
         """The gains of some rows, by their places or a mask: what a feature is worth there.
@@ -49,7 +53,7 @@ class FeatureGains:
             >>> each.where(age > 50).gains.mean(0)
             tensor([0.5000])
         """
-        by_row = ("gains", "of_groups", "part", "unit")
+        by_row = ("gains", "of_groups", "part", "unit", "errors")
         every = {name: getattr(self, name) for name in by_row}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
         return replace(self, **taken)
@@ -137,10 +141,11 @@ def feature_gains(
         kept,
         seed=seed,
     )[0]
-    single, together = found.split([entries, len(members)], -1)
+    single, together, errors = found.split([entries, len(members), 1 + len(members)], -1)
+    part = None if folds is None else folds.part
     if groups is None:
-        return FeatureGains(single, names, part=None if folds is None else folds.part)
-    return FeatureGains(single, names, together, groups, None if folds is None else folds.part)
+        return FeatureGains(single, names, part=part, errors=errors)
+    return FeatureGains(single, names, together, groups, part, errors=errors)
 
 
 def _gains(
@@ -154,44 +159,52 @@ def _gains(
     imputations: int,
     seed: int,
 ) -> Tensor:
-    """Gains of the entries and of the groups, `(1, N, G + K)`, of masks `(N, L, G)`."""
+    """Gains of the entries and of the groups, and errors with everything and without each group,
+    `(1, N, G + K + 1 + K)`, of masks `(N, L, G)`."""
     judges = [EvalX(result.subset([number]), entries) for number in range(result.replicates)]
     drawn = masks.movedim(0, 1)
 
-    def log_likelihood(given: Tensor) -> Tensor:
-        """Of the predictive distribution, the mixture of all masks and judges, `(N,)`."""
+    def judged_by(given: Tensor) -> Tensor:
+        """Log-likelihood of the predictive distribution, the mixture of all masks and judges, and
+        its error, `(N, 2)`."""
         drawing: dict[str, Any] = {"masks": given, "imputations": imputations, "seed": seed}
+        label = y.argmax(-1) if y.dim() == 2 else y
         if y.dim() == 2:
             # Of each class the mixture's: an expectation of each draw would be another mean.
-            mixed = torch.cat([j.predict(x, **drawing) for j in judges]).double().mean(0)
-            each = _expected_log(y, mixed)[None]
+            mean = torch.cat([j.predict(x, **drawing) for j in judges]).double().mean(0)
+            each = _expected_log(y, mean)[None]
         else:
-            each = torch.cat([j.log_likelihoods(x, y, **drawing) for j in judges]).double()
+            found = [j.outcomes(x, y, **drawing) for j in judges]
+            mean, each = (torch.cat(parts).double() for parts in zip(*found, strict=True))
+            mean = mean.mean(0)
         if not bool(each.isfinite().all()):
             raise FloatingPointError(
                 f"log p(y | x) is NaN or infinite in {int((~each.isfinite()).any(0).sum())} of "
                 f"{len(x)} rows, so that a gain has no value there; look for a y outside the "
                 "support of its distribution"
             )
-        return each.logsumexp(0) - math.log(len(each))
+        wrong = (mean.argmax(-1) != label) if mean.dim() == 2 else (mean - label).abs()
+        return torch.stack([each.logsumexp(0) - math.log(len(each)), wrong.double()], -1)
 
     def without(given: Tensor, some: Sequence[int]) -> Tensor:
         hidden = given.clone()
         hidden[..., list(some)] = 0.0
-        return log_likelihood(hidden)
+        return judged_by(hidden)
 
-    full, single, together = log_likelihood(drawn), {}, []
+    full, single, together = judged_by(drawn), {}, []
     for group in members:
-        together.append(full - without(drawn, group))
+        together.append(without(drawn, group))
         if len(group) == 1:
-            single[group[0]] = together[-1]
+            single[group[0]] = (full - together[-1])[:, 0]
             continue
         filled = drawn.clone()
         places = list(group)
         filled[..., places] = drawn[..., places].amax(-1, keepdim=True).expand(-1, -1, len(group))
-        whole = log_likelihood(filled)
-        single |= {entry: whole - without(filled, [entry]) for entry in group}
-    return torch.stack([*(single[g] for g in range(entries)), *together], -1)[None]
+        whole = judged_by(filled)
+        single |= {entry: (whole - without(filled, [entry]))[:, 0] for entry in group}
+    each_group = torch.stack(together, -1)
+    gains = [torch.stack([single[g] for g in range(entries)], -1), full[:, :1] - each_group[:, 0]]
+    return torch.cat([*gains, full[:, 1:], each_group[:, 1]], -1)[None]
 
 
 def _expected_log(y: Tensor, predicted: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Imputers scored by what they make of hidden values that are known."""
+"""Scores of imputers on hidden values that are known: log-likelihood and CRPS."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
+from lexppl.evaluation.mean_errors import mean_errors
 from lexppl.inference.contexts import program_settings, seeded
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Shares of the entries that are hidden, where nobody says."""
+"""Default shares of the entries that are hidden."""
 
 NUMBERS_AT_ONCE = 2**22
 """Most numbers of the draws of one part of the rows."""
@@ -49,12 +50,8 @@ class ImputationScores:
             `log_likelihood_error`; `crps`, the smaller the better; `crps_error`. Errors are NaN for
             one row.
         """
-        index = pd.MultiIndex.from_product([self.imputers, self.rates], names=["imputer", "rate"])
-        columns = {}
-        for name, each in (("log_likelihood", self.log_likelihood), ("crps", self.crps)):
-            mean, error = _mean_and_error(each)
-            columns[name], columns[f"{name}_error"] = mean.ravel(), error.ravel()
-        return pd.DataFrame(columns, index=index)
+        each = {"log_likelihood": self.log_likelihood, "crps": self.crps}
+        return self._table(self.imputers, each)
 
     def against(self, imputer: str) -> pd.DataFrame:
         """How much better each imputer is than one of them, on the same rows and masks.
@@ -71,23 +68,26 @@ class ImputationScores:
             ValueError: no such imputer.
         """
         if imputer not in self.imputers:
-            raise ValueError(
-                f"imputer must be one of {list(self.imputers)}, which were scored; it is "
-                f"{imputer!r}"
-            )
+            raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
         place = self.imputers.index(imputer)
         others = [name for name in self.imputers if name != imputer]
         chosen = [self.imputers.index(name) for name in others]
-        columns = {}
-        for name, each, sign in (
-            ("log_likelihood", self.log_likelihood, 1.0),
-            ("crps", self.crps, -1.0),
-        ):
-            mean, error = _mean_and_error(sign * (each[chosen] - each[place]))
-            columns[name], columns[f"{name}_error"] = mean.ravel(), error.ravel()
+        more = self.log_likelihood[chosen] - self.log_likelihood[place]
+        less = -1.0 * (self.crps[chosen] - self.crps[place])
+        table = self._table(others, {"log_likelihood": more, "crps": less})
+        for place, name in ((2, "log_likelihood"), (5, "crps")):
             with np.errstate(divide="ignore", invalid="ignore"):
-                columns[f"{name}_z"] = (mean / error).ravel()
-        index = pd.MultiIndex.from_product([others, self.rates], names=["imputer", "rate"])
+                z = table[name].to_numpy() / table[f"{name}_error"].to_numpy()
+            table.insert(place, f"{name}_z", z)
+        return table
+
+    def _table(self, imputers: Sequence[str], each: Mapping[str, Tensor]) -> pd.DataFrame:
+        """Means over rows `(I, M)` of scores `(I, M, N)`, and their standard errors."""
+        columns = {}
+        for name, scores in each.items():
+            rows = scores.numpy().reshape(-1, scores.shape[-1])
+            columns[name], columns[f"{name}_error"] = rows.mean(-1), mean_errors(rows)
+        index = pd.MultiIndex.from_product([imputers, self.rates], names=["imputer", "rate"])
         return pd.DataFrame(columns, index=index)
 
 
@@ -114,9 +114,9 @@ def imputation(
         (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
 
     Both are proper: on average over rows, no imputer does better than the true conditional
-    distribution. The log-likelihood is of the hidden values together, and so tells their dependence
-    too; it is for imputers with a density. The continuous ranked probability score (CRPS) looks at
-    one value at a time, is for all, and of an imputer of points is its mean absolute error.
+    distribution. The log-likelihood is of the hidden values together, and rewards their dependence
+    too; it is for imputers with a density. The continuous ranked probability score (CRPS) is of one
+    value at a time, for all imputers, and of an imputer of points its mean absolute error.
 
     The log-likelihood of an imputer of steps, such as
     :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is that of a density: the probability
@@ -159,7 +159,7 @@ def imputation(
     draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
     _check_imputers(imputers)
     entries = x[0].numel() if grouping is None else int(getattr(grouping, "entries", 0))
-    # Rows are often made from the same small seed, and must not be told by the draws.
+    # Rows are often made from the same small seed, and must not be those of the draws.
     of_masks, of_draws = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
     scores = []
     with torch.no_grad(), program_settings(validate=False):
@@ -241,14 +241,6 @@ def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> T
     return features.expand(x.shape).bool()
 
 
-def _mean_and_error(each: Tensor) -> tuple[Any, Any]:
-    values = each.numpy()
-    rows = values.shape[-1]
-    if rows < 2:
-        return values.mean(-1), np.full(values.shape[:-1], np.nan)
-    return values.mean(-1), values.std(-1, ddof=1) / math.sqrt(rows)
-
-
 def _checked_rows(rows: Any) -> Tensor:
     x = torch.as_tensor(rows)
     if not x.is_floating_point():
@@ -258,8 +250,7 @@ def _checked_rows(rows: Any) -> Tensor:
     bad = int((~x.isfinite()).sum())
     if bad:
         raise ValueError(
-            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite: a hidden "
-            "value must be known to be scored"
+            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite"
         )
     return x
 

@@ -1,4 +1,4 @@
-"""What an explainer's imputer puts in the place of what a mask hides."""
+"""Rows whose hidden features are imputed by an explainer's imputer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
+from lexppl.evaluation.forced_runs import ForcedRuns, Run
+from lexppl.evaluation.truth.selection import check_binary
 from lexppl.explanation.given_program import as_fitted
 from lexppl.inference.objective.program import ParticleTrace
 
@@ -62,21 +63,17 @@ def imputed_samples(
         ((2, 5, 3), [1.0, 1.0, 1.0, 1.0, 1.0])
     """
     result = as_fitted(program, x, None)
-    forcing = Forcing(result, x, masks=1, imputations=samples, seed=seed, what="imputed samples")
-    given = None if masks is None else _checked(masks, len(forcing.rows), forcing.mask.entries)
+    runs = ForcedRuns(result, x, masks=1, imputations=samples, seed=seed, what="imputed samples")
+    forced = None if masks is None else _checked(masks, len(runs.rows), runs.mask.entries)
 
-    def work(runs: ForcedRuns, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        if given is None:
-            drawn, both = runs.drawn()
-            mask = drawn[0][0]
-        else:
-            mask = given[rows].to(forcing.rows.x)
-            both = runs.given([mask.unsqueeze(0)])
-        return mask, both[0, :, 0], both[0, :, 1:]
+    def work(run: Run, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        own = None if forced is None else [forced[rows].to(runs.rows.x).unsqueeze(0)]
+        drawn, both = run(own)
+        return drawn[0][0], both[0, :, 0], both[0, :, 1:]
 
-    parts = forcing.each(_imputed, work)[result.best]
+    parts = runs.each(_imputed, work)[result.best]
     mask, keep, imputed = (torch.cat(own).cpu().numpy() for own in zip(*parts, strict=True))
-    rows = forcing.rows.x.detach().cpu().numpy()
+    rows = runs.rows.x.detach().cpu().numpy()
     return ImputedSamples(rows, mask, keep, imputed)
 
 
@@ -85,8 +82,7 @@ def _imputed(run: ParticleTrace, masks: int) -> Tensor:
     site = run.sites.get(SITE)
     if site is None or not hasattr(site.distribution, "keep"):
         raise ValueError(
-            f"the program imputes nothing: it has no site {SITE!r} drawn from an imputer; it has "
-            f"{list(run.sites)}"
+            f"the program imputes nothing at a site {SITE!r}; it has {list(run.sites)}"
         )
     value = torch.as_tensor(site.value)
     if site.distribution.keep.shape[-1] != value.shape[-1]:
@@ -99,12 +95,6 @@ def _imputed(run: ParticleTrace, masks: int) -> Tensor:
 
 
 def _checked(masks: Any, rows: int, entries: int) -> Tensor:
-    given = masks if isinstance(masks, Tensor) else torch.as_tensor(np.asarray(masks))
-    if tuple(given.shape) != (rows, entries):
-        raise ValueError(
-            f"masks must be one for each of the {rows} rows, of {entries} entries: shape "
-            f"({rows}, {entries}); they have shape {tuple(given.shape)}"
-        )
-    if not bool(((given == 0) | (given == 1)).all()):
-        raise ValueError("masks must be of 0 and 1; they have other values")
-    return given
+    forced = masks if isinstance(masks, Tensor) else torch.as_tensor(np.asarray(masks))
+    check_binary("masks", forced, (rows, entries))
+    return forced

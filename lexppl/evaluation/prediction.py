@@ -1,9 +1,9 @@
-"""How well a fitted explainer predicts: its predictive distribution on new rows, and scores of
-it."""
+"""Predictive distributions of fitted explainers on new rows, and scores of them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,15 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 from lexppl.inference.objective.program import ParticleTrace
-from lexppl.inference.predictive import FittedProgram, drawing, layer_widths, rows_at_once
+from lexppl.inference.predictive import (
+    FittedProgram,
+    drawing,
+    layer_widths,
+    row_chunks,
+    rows_at_once,
+)
 from lexppl.inference.training.result import FitResult
-from lexppl.models.black_box import distribution_targets
+from lexppl.models.likelihoods import distribution_targets
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,6 @@ def predictive(
     imputations: int = 1,
     seed: int = 0,
     site: str = "y",
-    rows_per_chunk: int | None = None,
 ) -> Tensor:
     r"""The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
 
@@ -64,9 +69,8 @@ def predictive(
         x: rows, `(N, *event)`.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
+        seed: of the draws. Global random state is left alone.
         site: name of the program's outcome.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Returns:
         probabilities `(R, N, C)`; for responses the predictive mean `(R, N)`.
@@ -87,32 +91,15 @@ def predictive(
         torch.Size([1, 100, 2])
     """
     result.check(x)
-    layers = layer_widths(result.model)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, layers=layers)
 
-    def one(model: Any, guide: Any) -> Tensor:
-        program = FittedProgram(model, guide, (x[:1],), masks)
-        parts = []
-        for rows in x.split(chunk):
-            each = [
-                outcome(run, site).mean((0, 1)) for run, _ in program.runs((rows,), imputations)
-            ]
-            parts.append(torch.stack(each).mean(0))
-        return torch.cat(parts)
+    def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
+        return torch.stack([outcome(run, site).mean((0, 1)) for run in runs]).mean(0)
 
-    with drawing(seed, x.device):
-        return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
+    return runs_by_replicate(result, (x,), read, masks, imputations, seed)
 
 
 def predictive_log_likelihood(
-    result: FitResult,
-    x: Tensor,
-    y: Tensor,
-    *,
-    masks: int = 50,
-    imputations: int = 1,
-    seed: int = 0,
-    rows_per_chunk: int | None = None,
+    result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> Tensor:
     r"""Log-likelihood of each row under each replicate's predictive distribution, in nats:
 
@@ -128,8 +115,7 @@ def predictive_log_likelihood(
         y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws.
 
     Returns:
         `(R, N)`.
@@ -138,21 +124,52 @@ def predictive_log_likelihood(
         ValueError: as :func:`predictive`; a label not seen in the fit.
     """
     result.check(x, y)
+
+    def read(runs: Iterator[ParticleTrace], rows: slice) -> Tensor:
+        bounds = torch.stack([mean_weight(run) for run in runs])
+        bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
+        if bound.dim() == 1:
+            return bound
+        # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
+        share = y[rows].mT
+        return torch.where(share > 0.0, share * bound, 0.0).sum(0)
+
+    return runs_by_replicate(result, (x, y), read, masks, imputations, seed)
+
+
+def runs_by_replicate(
+    result: FitResult,
+    args: tuple[Tensor, ...],
+    read: Callable[[Iterator[ParticleTrace], slice], Tensor],
+    masks: int,
+    imputations: int,
+    seed: int,
+    most: int | None = None,
+) -> Tensor:
+    """Values read from the runs of each replicate, chunk by chunk, `(R, N, …)`.
+
+    Args:
+        result: the fit.
+        args: the rows, as arguments of the program.
+        read: from the runs of a chunk of B rows, and which rows they are, to values `(B, …)`.
+        masks: L.
+        imputations: K.
+        seed: of the draws; global random state is left alone.
+        most: rows that are run at once; None for as many as fit.
+    """
+    x = args[0]
     layers = layer_widths(result.model)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, layers=layers)
-
-    def one(model: Any, guide: Any) -> Tensor:
-        program = FittedProgram(model, guide, (x[:1],), masks)
-        parts = []
-        for rows, given in zip(x.split(chunk), y.split(chunk), strict=True):
-            runs = program.runs((rows, given), imputations)
-            bounds = torch.stack([mean_weight(run) for run, _ in runs])
-            bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
-            parts.append(bound if bound.dim() == 1 else _expected(given, bound))
-        return torch.cat(parts)
-
+    chunk = rows_at_once(x, masks * imputations, most, layers=layers)
+    found = []
     with drawing(seed, x.device):
-        return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
+        for model, guide in zip(result.models, result.guides, strict=True):
+            program = FittedProgram(model, guide, (x[:1],), masks)
+            parts = []
+            for rows in row_chunks(len(x), chunk):
+                runs = program.runs(tuple(column[rows] for column in args), imputations)
+                parts.append(read((run for run, _ in runs), rows))
+            found.append(torch.cat(parts))
+        return torch.stack(found)
 
 
 def prediction_scores(
@@ -222,13 +239,9 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         1.0
     """
     values, labels = _arrays(probabilities, y)
-    classes = range(1, 2) if values.shape[1] == 2 else range(values.shape[1])
-    areas = [
-        float(roc_auc_score(labels == c, values[:, c]))
-        for c in classes
-        if (labels == c).any() and (labels != c).any()
-    ]
-    return sum(areas) / len(areas) if areas else math.nan
+    every = range(1, 2) if values.shape[1] == 2 else range(values.shape[1])
+    classes = [c for c in every if 0 < (labels == c).sum() < len(labels)]
+    return _mean_over(classes, roc_auc_score, values, labels)
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
@@ -236,7 +249,7 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     recall R and precision P: of the rarer label of two (the second where they are as many), else
     the mean over labels of one against the rest, over the labels that some rows have.
 
-    Predictions that know nothing have the share of the label as theirs, so that it tells more
+    Predictions that know nothing have the share of the label as theirs, so that it says more
     than the area under the ROC curve where a label is rare.
 
     Args:
@@ -261,25 +274,25 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     classes = [c for c in range(count) if 0 < (labels == c).sum() < len(labels)]
     if count == 2 and classes:
         classes = [0 if 2 * int((labels == 0).sum()) < len(labels) else 1]
-    found = [float(average_precision_score(labels == c, values[:, c])) for c in classes]
+    return _mean_over(classes, average_precision_score, values, labels)
+
+
+def _mean_over(
+    classes: Sequence[int], score: Callable[..., Any], values: NDArray[Any], labels: NDArray[Any]
+) -> float:
+    """Mean score of one label against the rest; NaN without labels."""
+    found = [float(score(labels == c, values[:, c])) for c in classes]
     return sum(found) / len(found) if found else math.nan
 
 
 def _arrays(probabilities: Tensor, y: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
         raise ValueError(
-            f"probabilities must have shape (N, C) and y shape (N,); they have "
-            f"{tuple(probabilities.shape)} and {tuple(y.shape)}"
+            f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
         )
     if not bool(probabilities.isfinite().all()):
         raise ValueError("probabilities must be finite; they have NaN or infinite values")
     return probabilities.detach().cpu().numpy(), y.cpu().numpy()
-
-
-def _expected(probabilities: Tensor, bound: Tensor) -> Tensor:
-    """`Σ_c y_c log p(c | x)` from `(B, C)` and `(C, B)`; labels of probability 0 count nothing."""
-    share = probabilities.mT
-    return torch.where(share > 0.0, share * bound, 0.0).sum(0)
 
 
 def _response_scores(means: Tensor, y: Tensor, likelihood: float | None) -> PredictionScores:
@@ -314,9 +327,9 @@ def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
             f"{float(total.max()):.4g}"
         )
     if int(y.min()) < 0 or int(y.max()) >= probabilities.shape[1]:
+        most = probabilities.shape[1] - 1
         raise ValueError(
-            f"y must hold labels 0 to {probabilities.shape[1] - 1}, as there are probabilities; it "
-            f"holds {int(y.min())} to {int(y.max())}"
+            f"y must hold labels 0 to {most}; it holds {int(y.min())} to {int(y.max())}"
         )
 
 
@@ -328,10 +341,7 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
         ValueError: the program has no such site.
     """
     if site not in run.sites:
-        raise ValueError(
-            f"the program has no sample site {site!r}; it has {list(run.sites)}. Say which is "
-            "its outcome"
-        )
+        raise ValueError(f"the program has no sample site {site!r}; it has {list(run.sites)}")
     distribution = run.sites[site].distribution
     values = distribution_targets(distribution)
     return values.reshape((1,) * (3 - len(distribution.batch_shape)) + tuple(values.shape))

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_between
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
+from lexppl.evaluation.forced_runs import ForcedRuns, Run
 from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.objective.program import ParticleTrace
@@ -48,15 +48,14 @@ class RowSteps:
 
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units."""
-        table = self.table.assign(
-            step=self.table["step"] * scale,
-            spread=self.table["spread"] * scale,
-            total=self.table["total"] * scale + mean,
+        own = self.table
+        table = own.assign(
+            step=own["step"] * scale,
+            spread=own["spread"] * scale,
+            total=own["total"] * scale + mean,
         )
-        base, hidden, predicted = (
-            value * scale + mean for value in (self.base, self.hidden, self.predicted)
-        )
-        return replace(self, table=table, base=base, hidden=hidden, predicted=predicted)
+        ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
+        return replace(self, table=table, **ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,8 @@ class RevealedPredictions:
     Args:
         predictions: in double precision, of each replicate and row with the first j entries
             revealed, j = 0 … G: probabilities `(R, N, G + 1, C)`, or means `(R, N, G + 1)`.
-        order: the entries in the order in which they are revealed, `(N, G)`.
+        order: the entries in the order in which they are revealed one by one, `(N, G)`, or the
+            first of them; the others are revealed together, last.
         kept: share of the draws that keep each entry, mean over replicates, `(N, G)`.
         entry_names: of the G mask entries.
         class_names: of the C labels, None of responses.
@@ -119,14 +119,18 @@ class RevealedPredictions:
             values, start = each.mean(0), math.nan if known is None else float(known)
         steps = np.diff(each)
         order = self.order[place].numpy()
+        names = [self.entry_names[g] for g in order]
+        kept = self.kept[place].numpy()[order]
+        if (others := len(self.entry_names) - len(order)) > 0:
+            names, kept = [*names, f"{others} more"], np.append(kept, np.nan)
         table = pd.DataFrame(
             {
                 "step": np.diff(values),
                 "total": values[1:],
                 "spread": steps.std(0, ddof=1) if replicates > 1 else np.nan,
-                "kept": self.kept[place].numpy()[order],
+                "kept": kept,
             },
-            index=pd.Index([self.entry_names[g] for g in order], name="feature"),
+            index=pd.Index(names, name="feature"),
         )
         return RowSteps(table, start, float(values[0]), float(values[-1]), named)
 
@@ -138,9 +142,9 @@ def revealed_predictions(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
     groups: FeatureGroups | None = None,
+    most: int | None = None,
 ) -> RevealedPredictions:
     r"""How the prediction of a row comes about, as its features are revealed one after another:
 
@@ -159,11 +163,11 @@ def revealed_predictions(
         x: rows, `(N, *event)`: a tensor, or an array.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws. Global random state is left alone.
         entry_names: names of the G entries; if None those of the fit.
         groups: of entries that are revealed together, in place of the entries: a draw keeps a group
             where it keeps a member.
+        most: how many are revealed one by one, and the others together; all of them if None.
 
     Raises:
         ValueError: as :func:`feature_effects`; groups of other entries.
@@ -179,49 +183,45 @@ def revealed_predictions(
         >>> bool(abs(total - steps.predicted) < 1e-12)
         True
     """
-    forcing = Forcing(
-        result, x, masks=masks, imputations=imputations, seed=seed, what="predictions by feature"
-    )
-    entries, classes = forcing.mask.entries, forcing.class_names()
+    what = "predictions by feature"
+    runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what=what)
+    entries, classes = runs.mask.entries, runs.class_names()
     names = tuple(map(str, names_of(result, entries, entry_names)))
     together = FeatureGroups.alone(names) if groups is None else groups
-    owner = torch.from_numpy(together.of_entries()).to(forcing.rows.x.device)
+    owner = torch.from_numpy(together.of_entries()).to(runs.rows.x.device)
     if len(owner) != entries:
         raise ValueError(f"groups must be of the {entries} mask entries; they are of {len(owner)}")
-    members = together.members
-    shares = forcing.each(_outcomes, lambda runs, _: _kept(runs, members), rows_per_chunk)
+
+    def kept_shares(run: Run, _: slice) -> Tensor:
+        """Share of the draws that keep a member of each group, `(B, K)`."""
+        drawn = torch.cat(run(None)[0]).double()
+        members = together.members
+        return torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)
+
+    shares = runs.each(_outcomes, kept_shares)
     kept = torch.stack([torch.cat(chunks) for chunks in shares]).mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)
-    parts = forcing.each(
-        _outcomes, lambda runs, rows: _revealed(runs, order[rows], owner), rows_per_chunk
-    )
-    return RevealedPredictions(
-        torch.stack([torch.cat(chunks) for chunks in parts]).cpu(),
-        order.cpu(),
-        kept.cpu(),
-        together.names,
-        classes,
-    )
+    count = order.shape[-1]
+    one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
+
+    def revealed(run: Run, rows: slice) -> Tensor:
+        """Predictions `(B, K + 1, …)` with the first groups of the order; after some of them with
+        all."""
+        drawn, _ = run(None)
+        place = order[rows].argsort(-1)[:, owner]
+        stages = []
+        for j in (*range(one_by_one + 1), *[count] * (one_by_one < count)):
+            seen = (place < j).to(drawn[0].dtype)
+            stages.append(run([masks * seen for masks in drawn])[1].mean(0))
+        return torch.stack(stages, 1)
+
+    parts = runs.each(_outcomes, revealed)
+    predictions = torch.stack([torch.cat(chunks) for chunks in parts]).cpu()
+    first = order[:, :one_by_one].cpu()
+    return RevealedPredictions(predictions, first, kept.cpu(), together.names, classes)
 
 
 def _outcomes(run: ParticleTrace, draws: int) -> Tensor:
     """Probabilities `(l, B, C)` or means `(l, B)` of each mask."""
     value = outcome(run).double().mean(0)
     return value.expand(draws, *value.shape[1:])
-
-
-def _kept(runs: ForcedRuns, members: Sequence[tuple[int, ...]]) -> Tensor:
-    """Share of the draws that keep a member of each group, `(B, K)`."""
-    drawn = torch.cat(runs.drawn()[0]).double()
-    return torch.stack([drawn[..., list(group)].amax(-1).mean(0) for group in members], -1)
-
-
-def _revealed(runs: ForcedRuns, order: Tensor, owner: Tensor) -> Tensor:
-    """Predictions `(B, K + 1, …)` with the first groups of the order, of entries by their group."""
-    drawn, _ = runs.drawn()
-    place = order.argsort(-1)[:, owner]
-    stages = []
-    for j in range(order.shape[-1] + 1):
-        seen = (place < j).to(drawn[0].dtype)
-        stages.append(runs.given([masks * seen for masks in drawn]).mean(0))
-    return torch.stack(stages, 1)

@@ -10,8 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor
 
 from lexppl.explanation.masks.program_sites import ProgramSites, SharedSite
-from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.shared_latents import sites_of_guide
 from lexppl.inference.training.result import FitResult, History
 

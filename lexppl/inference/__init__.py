@@ -21,14 +21,15 @@ from lexppl.inference.estimators import (
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.convergence import SamplerWarning
-from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.mcmc.mcmc import MCMC
-from lexppl.inference.posterior.sampled_guide import SampledGuide
-from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
-from lexppl.inference.posterior.stochastic.ensemble import Ensemble
-from lexppl.inference.posterior.stochastic.laplace import Laplace
-from lexppl.inference.posterior.stochastic.sghmc import SGHMC
-from lexppl.inference.posterior.stochastic.sgld import SGLD
+from lexppl.inference.posterior.global_draws import (
+    GlobalDraws,
+    PosteriorInference,
+    SampledGuide,
+    SamplerRecord,
+)
+from lexppl.inference.posterior.mcmc import MCMC
+from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
+from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp

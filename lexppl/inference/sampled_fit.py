@@ -16,7 +16,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
-from lexppl.inference.posterior.mcmc.mcmc import as_inference
+from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
     ProgramFunction,
     PyroParams,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.effects import MASK_PLATE, ParticleCounts
 from lexppl.inference.contexts import seeded
-from lexppl.inference.posterior.draw_index import DrawIndex
+from lexppl.inference.posterior.global_draws import DrawIndex
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.weights_drawn_first import weights_first
 

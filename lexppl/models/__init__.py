@@ -1,28 +1,14 @@
 """What the model is: Pyro programs, and the parts they are made of."""
 
-from lexppl.effects import (
-    ParticleCounts,
-    imputation_particles,
-    label_expectation,
-    mask_particles,
-    penalty,
-)
-from lexppl.models.adapted_normalisation import AdaptedNormalisation, adapted_normalisation
-from lexppl.models.architectures import (
-    Architecture,
-    ConvolutionalNetwork,
-    ExtraChannel,
+from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
+from lexppl.models.architectures.base import Architecture, TableArchitecture
+from lexppl.models.architectures.images import (
     FlatImageArchitecture,
-    Flattened,
     ImageArchitecture,
-    TableArchitecture,
-    TextArchitecture,
-    TorchvisionNetwork,
-    UNet,
     flat_images,
     images,
-    texts,
 )
+from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
@@ -30,31 +16,25 @@ from lexppl.models.counts import (
     ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
-from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
-from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import (
-    VAEAC,
-    ComplementImputer,
-    ConditionalGaussianImputer,
-    ConstantImputer,
-    CopulaImputer,
+from lexppl.models.grouping import Grouping, slic_segments
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.copula import CopulaImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
+)
+from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
+from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
+from lexppl.models.imputers.simple import (
+    ConstantImputer,
     GapImputer,
     GaussianImputer,
-    GaussianMixtureImputer,
-    ImageDecoder,
-    ImageEncoder,
-    Imputer,
-    KMeansDataImputer,
     MarginalImputer,
-    MixtureDataImputer,
-    MixtureMeansImputer,
     SquaredMaskImputer,
-    TableDecoder,
-    VAEACImputer,
-    VAEACProposal,
 )
+from lexppl.models.imputers.vaeac import VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models.imputers.words import BigramImputer, PaddingImputer, UnigramImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
@@ -62,30 +42,31 @@ from lexppl.models.likelihoods import (
     HeteroscedasticLikelihood,
     Likelihood,
     NormalLikelihood,
+    OrdinalLikelihood,
     StudentTLikelihood,
 )
-from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelector
-from lexppl.models.networks import MLP, ScaledOutput
-from lexppl.models.ordinal import OrdinalLikelihood
+from lexppl.models.missing import HiddenByNature
+from lexppl.models.networks import MLP
 from lexppl.models.penalties import (
     CostPenalty,
     GiniPenalty,
+    GridVariationPenalty,
+    IsingPenalty,
     KLPenalty,
     Penalty,
-    RatePenalty,
     SizePenalty,
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor, UnmaskedPredictor
-from lexppl.models.priors import (
+from lexppl.models.priors.hierarchical import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
-    with_prior,
 )
-from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
+from lexppl.models.priors.with_prior import with_prior
+from lexppl.models.regimes import Frozen, adapted_normalisation, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
     ChainSelector,
@@ -94,63 +75,36 @@ from lexppl.models.selectors import (
     MaxConcreteSelector,
     PenaltyConditioned,
     RandomSelector,
-    SoftMaskSelector,
+    Selector,
 )
-from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
-from lexppl.models.superpixels import slic_segments
-from lexppl.models.survival import (
-    BaselineHazard,
-    CoxLikelihood,
-    PartialLikelihood,
-    ProportionalHazards,
-)
-from lexppl.models.text import (
-    BagOfWords,
-    BigramImputer,
-    PaddingImputer,
-    TextCNN,
-    TextSelector,
-    UnigramImputer,
-    WordEmbedding,
-)
-from lexppl.models.trees import (
-    BoostedTrees,
-    TreePredictor,
-    tree_predictor,
-)
+from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
+from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
+from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 
 __all__ = [
     "LEX",
     "MLP",
     "VAEAC",
-    "AdaptedNormalisation",
     "Architecture",
-    "BagOfWords",
     "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BetaBernoulliSelector",
     "BigramImputer",
     "BlackBox",
-    "BoostedTrees",
     "CategoricalLikelihood",
     "ChainSelector",
-    "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
-    "ConvolutionalNetwork",
     "CopulaImputer",
     "CostPenalty",
     "CoxLikelihood",
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
-    "ExtraChannel",
     "FlatImageArchitecture",
-    "Flattened",
     "Frozen",
     "GapImputer",
-    "GapsFromMarkers",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
@@ -160,8 +114,6 @@ __all__ = [
     "HiddenByNature",
     "HorseshoeLinear",
     "ImageArchitecture",
-    "ImageDecoder",
-    "ImageEncoder",
     "Imputer",
     "IsingPenalty",
     "KLPenalty",
@@ -174,11 +126,9 @@ __all__ = [
     "MixtureMeansImputer",
     "NegativeBinomialLikelihood",
     "NormalLikelihood",
-    "ObservedSelector",
     "OrdinalLikelihood",
     "PaddingImputer",
     "PartialLikelihood",
-    "ParticleCounts",
     "Penalty",
     "PenaltyConditioned",
     "PoissonLikelihood",
@@ -187,31 +137,19 @@ __all__ = [
     "ProportionalHazards",
     "RandomSelector",
     "RandomSizeSelector",
-    "RatePenalty",
-    "Regime",
-    "ScaledOutput",
-    "SequentialLEX",
-    "SequentialSelector",
+    "Selector",
     "SiteOffsets",
     "SizePenalty",
-    "SoftMaskSelector",
     "SquaredMaskImputer",
-    "StepPolicy",
     "StudentTLikelihood",
     "TableArchitecture",
-    "TableDecoder",
     "TextArchitecture",
-    "TextCNN",
-    "TextSelector",
-    "TorchvisionNetwork",
     "TotalVariationPenalty",
     "TreePredictor",
-    "UNet",
     "UnigramImputer",
     "UnmaskedPredictor",
     "VAEACImputer",
     "VAEACProposal",
-    "WordEmbedding",
     "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
     "adapted_normalisation",

@@ -19,8 +19,8 @@ from lexppl.effects import (
 )
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
-from lexppl.models.latent_names import name_by_place
 from lexppl.models.penalties import Penalty
+from lexppl.models.priors.with_prior import name_by_place
 from lexppl.weights_drawn_first import draw_weights
 
 
@@ -88,6 +88,11 @@ class LEX(Configured, PyroModule):
         kind = getattr(self.selector, MASK_KIND, None)
         return {} if kind is None else {MASK_KIND: kind}
 
+    def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
+        """The distribution of the masks that penalties charge, and the masks."""
+        mask: Tensor = pyro.sample("mask", distribution, infer=self._mask_options())
+        return distribution, mask
+
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
@@ -95,11 +100,9 @@ class LEX(Configured, PyroModule):
             with nullcontext() if charge is None else RowPenalties(charge):
                 distribution = self.selector(x)
             with mask_particles():
-                mask = pyro.sample("mask", distribution, infer=self._mask_options())
+                charged, mask = self._sample_masks(distribution)
                 for cost in self.penalties:
-                    value = (
-                        cost(distribution, mask, x) if cost.reads_rows else cost(distribution, mask)
-                    )
+                    value = cost(charged, mask, *((x,) if cost.reads_rows else ()))
                     add_penalty(type(cost).__name__, value if charge is None else charge * value)
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():

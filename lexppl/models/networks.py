@@ -1,6 +1,7 @@
 """A plain multilayer perceptron that can describe itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,6 +12,24 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 
 ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
+
+
+@contextmanager
+def initial_weights(seed: int | None) -> Iterator[None]:
+    """Draw initial weights from a seed, leaving the global random state as it is; from torch's
+    default generator where the seed is None.
+
+    Example:
+        >>> with initial_weights(0):
+        ...     first = torch.randn(3)
+        >>> with initial_weights(0):
+        ...     torch.equal(first, torch.randn(3))
+        True
+    """
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
 class MLP(Configured, nn.Module):
@@ -56,9 +75,7 @@ class MLP(Configured, nn.Module):
             raise ValueError(f"activation must be one of {ACTIVATIONS}; it is {activation!r}")
         self.inputs, self.outputs = inputs, outputs
         self.hidden, self.activation = hidden, activation
-        with torch.random.fork_rng(enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
+        with initial_weights(seed):
             self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.batch_norm, self.dropout = batch_norm, fraction("dropout", dropout, zero=True)
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden if batch_norm)

@@ -20,8 +20,8 @@ def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
         >>> possible_entries(nn.Identity(), torch.zeros(1, 2)) is None
         True
     """
-    told = getattr(network, "possible_entries", None)
-    return None if told is None else told(x)
+    method = getattr(network, "possible_entries", None)
+    return None if method is None else method(x)
 
 
 def possible_logits(network: nn.Module, x: Tensor) -> Tensor:

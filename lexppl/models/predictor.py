@@ -1,5 +1,7 @@
 """The predictor `y ~ Φ(y | f_θ(x̃))`: a likelihood over any network."""
 
+import copy
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -8,10 +10,17 @@ from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.models.lex import observe
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    Likelihood,
+    NormalLikelihood,
+)
+from lexppl.models.networks import MLP
 
 
 class UnmaskedPredictor(Configured, PyroModule):
@@ -72,3 +81,86 @@ class Predictor(Configured, nn.Module):
         each = prod(outputs.shape[1:])
         distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], each))
         return distribution
+
+
+def check_classes(classes: int | None) -> None:
+    """Refuse fewer than two classes."""
+    if classes is not None:
+        int_at_least("classes", classes, 2, note="or None for a response")
+
+
+def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
+    """Refuse a likelihood of labels without their number, or of responses with one."""
+    if not isinstance(likelihood, Likelihood):
+        named = getattr(likelihood, "__name__", type(likelihood).__name__)
+        raise TypeError(
+            f"likelihood must be a Likelihood, such as NormalLikelihood(); it is {named}"
+        )
+    name = type(likelihood).__name__
+    if likelihood.discrete and classes is None:
+        raise ValueError(f"{name} is of labels: give classes=, how many there are")
+    if not likelihood.discrete and classes is not None:
+        raise ValueError(f"{name} is of responses, which have no classes: give classes=None")
+    own = getattr(likelihood, "classes", classes)
+    if own != classes:
+        raise ValueError(f"{name} is of {own} classes, and classes is {classes}")
+    if isinstance(likelihood, BernoulliLikelihood) and classes != 2:
+        raise ValueError(f"{name} is of two labels, and classes is {classes}")
+
+
+def usual_likelihood(classes: int | None, likelihood: Likelihood | None) -> Likelihood:
+    """The likelihood that is given, else that of labels, or of a real response.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
+    """
+    check_classes(classes)
+    if likelihood is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+    check_likelihood(likelihood, classes)
+    return likelihood
+
+
+def predictor_with(
+    network: Callable[[int], nn.Module],
+    classes: int | None,
+    likelihood: Likelihood | None = None,
+    event_dim: int = 1,
+) -> Predictor:
+    """A network of as many outputs as the likelihood takes, and the likelihood.
+
+    Args:
+        network: from the number of outputs to a module.
+        classes: C for labels, or None for a real response.
+        likelihood: in place of that of labels or of a real response; a copy of it is learned.
+        event_dim: number of dimensions of a row.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
+    """
+    likelihood = copy.deepcopy(usual_likelihood(classes, likelihood))
+    return Predictor(network(likelihood.outputs or classes or 1), likelihood, event_dim)
+
+
+def table_predictor(
+    features: int,
+    classes: int | None,
+    hidden: Sequence[int],
+    activation: str = "relu",
+    batch_norm: bool = False,
+    likelihood: Likelihood | None = None,
+) -> Predictor:
+    """A perceptron with the likelihood of labels, or of a real response where classes is None.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
+
+    Example:
+        >>> table_predictor(3, None, (8,)).likelihood
+        NormalLikelihood()
+    """
+
+    def network(outputs: int) -> nn.Module:
+        return MLP(features, outputs, hidden, activation, batch_norm=batch_norm)
+
+    return predictor_with(network, classes, likelihood)

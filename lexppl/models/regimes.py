@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lexppl.choices.regimes import Regime
 from lexppl.configured import Configured
@@ -29,12 +30,12 @@ def regime_targets(
     response. Labels, where given, are not read there.
 
     Args:
-        regime: one of :class:`~lexppl.choices.regimes.Regime`, or its value.
+        regime: one of `Regime`, or its value.
         x: rows, `(N, *event)`.
         y: labels or responses, `(N,)`; needed in-situ.
         black_box: the model to be explained in the surrogate regime: a
             :class:`~lexppl.models.black_box.BlackBox`, or what :func:`~lexppl.models.black_box`
-            wraps without being told more.
+            wraps without more arguments.
         predictor: the given predictor, whose own output on all of x is observed in the self
             regime; not read in the others.
 
@@ -123,7 +124,7 @@ def frozen(module: nn.Module) -> Frozen:
     """A copy of a module whose parameters get no gradient and whose statistics never move.
 
     Args:
-        module: the given predictor (or any other module); left as it is.
+        module: the given predictor (or any other module), left as it is; a frozen one is returned.
 
     Raises:
         TypeError: not a module.
@@ -140,7 +141,65 @@ def frozen(module: nn.Module) -> Frozen:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"frozen takes an nn.Module; it is given {type(module).__name__}")
-    return Frozen(copy.deepcopy(module))
+    return module if isinstance(module, Frozen) else Frozen(copy.deepcopy(module))
+
+
+class AdaptedNormalisation(Frozen):
+    """A module of which only the batch norms learn: in training they normalise by the statistics of
+    the rows that they see, all particles' together, move their running ones, and γ and β have
+    gradients. Every other weight is as it was, and dropout stays off.
+
+    Args:
+        module: taken as it is, not copied; :func:`adapted_normalisation` takes a copy.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for norm in self.norms:
+            norm.requires_grad_(True)
+
+    @property
+    def norms(self) -> list[_BatchNorm]:
+        """The module's batch norms."""
+        return [part for part in self.module.modules() if isinstance(part, _BatchNorm)]
+
+    def train(self, mode: bool = True) -> AdaptedNormalisation:
+        """Set the batch norms' mode; the rest stays in evaluation."""
+        super().train(False)
+        for norm in self.norms:
+            norm.train(mode)
+        return self
+
+
+def adapted_normalisation(module: nn.Module) -> AdaptedNormalisation:
+    """A copy of a module in which nothing but the batch norms will learn.
+
+    Args:
+        module: the given predictor; left as it is.
+
+    Raises:
+        TypeError: not a module.
+        ValueError: no batch norm in it.
+
+    Example:
+        >>> import torch
+        >>> given = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+        >>> adapted = adapted_normalisation(given).train()
+        >>> [name for name, p in adapted.module.named_parameters() if p.requires_grad]
+        ['1.weight', '1.bias']
+        >>> _ = adapted(torch.randn(8, 2))
+        >>> int(adapted.module[1].num_batches_tracked), int(given[1].num_batches_tracked)
+        (1, 0)
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"adapted_normalisation takes an nn.Module; it is given {type(module).__name__}"
+        )
+    if not any(isinstance(part, _BatchNorm) for part in module.modules()):
+        raise ValueError(
+            f"{type(module).__name__} has no batch norm that could adapt: leave it frozen"
+        )
+    return AdaptedNormalisation(copy.deepcopy(module))
 
 
 def _regime(regime: Regime | str) -> Regime:

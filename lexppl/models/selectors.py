@@ -12,22 +12,35 @@ from torch.nn.functional import softplus
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
+from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete
+from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import row_penalties
-from lexppl.models.architectures.architecture import Architecture
+from lexppl.models.architectures.base import Architecture
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.possible_entries import among_possible, possible_logits, possible_size
 
 
-class _OfNetwork(Configured, nn.Module):
-    """A selector that is its network and a distribution."""
+class Selector(Configured, nn.Module):
+    """Base of selectors: from rows x `(B, *event)` to the distribution of the mask, `p_γ(z | x)`.
+
+    Any module that returns a distribution of batch shape `(B,)` and event shape `(G,)` will do in
+    a program; these can be saved, too.
+    """
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        """The distribution of masks, batch shape `(B,)` and event shape `(G,)`."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward(x)")
+
+
+class _NetworkSelector(Selector):
+    """A selector that is a network of x and the distribution of its outputs."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
 
-class BernoulliSelector(Configured, nn.Module):
+class BernoulliSelector(_NetworkSelector):
     """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g + log(ρ/(1−ρ))))`.
 
     How many features are kept is free; a penalty on the size holds it back.
@@ -48,8 +61,7 @@ class BernoulliSelector(Configured, nn.Module):
     """
 
     def __init__(self, network: nn.Module, rate: float = 0.5) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.rate = fraction("rate", rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
@@ -62,7 +74,7 @@ class BernoulliSelector(Configured, nn.Module):
         return dist.Bernoulli(logits=logits).to_event(1)
 
 
-class KSubsetSelector(Configured, nn.Module):
+class KSubsetSelector(_NetworkSelector):
     """Exactly k entries: independent Bernoullis with logits `network(x)`, given that k are kept.
 
     Args:
@@ -80,8 +92,7 @@ class KSubsetSelector(Configured, nn.Module):
     """
 
     def __init__(self, network: nn.Module, k: int) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.k = int_at_least("k", k)
 
     def forward(self, x: Tensor) -> TorchDistribution:
@@ -92,7 +103,7 @@ class KSubsetSelector(Configured, nn.Module):
         return KSubset(logits, k, max_k=self.k if by_row else None)
 
 
-class ChainSelector(Configured, nn.Module):
+class ChainSelector(_NetworkSelector):
     """Entries in a row that are kept in runs: words of a text, times of a series.
 
     A binary Markov chain, `p(z | x) ∝ exp(Σ_g network(x)_g z_g − J Σ_g |z_g − z_{g−1}|)`
@@ -119,8 +130,7 @@ class ChainSelector(Configured, nn.Module):
     coupling: Tensor
 
     def __init__(self, network: nn.Module, coupling: float = 1.0, learned: bool = False) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.learned = learned
         self._start = finite_float("coupling", coupling)
         value = torch.tensor(self._start)
@@ -142,7 +152,7 @@ class ChainSelector(Configured, nn.Module):
         return ChainMask(logits, self.coupling.to(logits.dtype))
 
 
-class PenaltyConditioned(Configured, nn.Module):
+class PenaltyConditioned(Selector):
     r"""A selector for every λ of a range, in one fit.
 
     While it learns, each row of a step has a λ of its own,
@@ -262,7 +272,7 @@ def penalised(
     return PenaltyConditioned(selector, low, high, *middle), SizePenalty(1.0)
 
 
-class RandomSelector(Configured, nn.Module):
+class RandomSelector(Selector):
     """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
 
     Args:
@@ -289,7 +299,7 @@ class RandomSelector(Configured, nn.Module):
         return dist.Bernoulli(probs=probabilities).to_event(1)
 
 
-class MaxConcreteSelector(Configured, nn.Module):
+class MaxConcreteSelector(_NetworkSelector):
     """L2X's draw: while training the largest of k Concrete draws, after it the k entries of
     largest logit (Chen et al. 2018, § 3 and § 4).
 
@@ -311,8 +321,7 @@ class MaxConcreteSelector(Configured, nn.Module):
     """
 
     def __init__(self, network: nn.Module, k: int, temperature: float = 0.1) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.k = int_at_least("k", k)
         self.temperature = finite_float("temperature", temperature, above=0.0)
 
@@ -323,7 +332,7 @@ class MaxConcreteSelector(Configured, nn.Module):
         return TopEntries(logits, possible_size(self.network, x, self.k))
 
 
-class DirichletSelector(_OfNetwork):
+class DirichletSelector(_NetworkSelector):
     """Shares of importance: `f ~ Dir(softplus(network(x)))` (Q-FIT, Adamczewski et al., § 3).
 
     Args:
@@ -341,7 +350,7 @@ class DirichletSelector(_OfNetwork):
         return MaskDirichlet(positive(possible_logits(self.network, x)))
 
 
-class SoftMaskSelector(_OfNetwork):
+class SoftMaskSelector(_NetworkSelector):
     """A deterministic soft mask, `z = σ(network(x))`, as a distribution: XTab's (Uçar &
     Hajiramezanali 2022, eq. 3).
 

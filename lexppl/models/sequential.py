@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import ChosenMask, SequentialMask
-from lexppl.effects import fit_progress, imputation_particles, mask_particles
-from lexppl.effects import penalty as add_penalty
+from lexppl.distributions import SequentialMask
+from lexppl.distributions.sequential_mask import ChosenMask
+from lexppl.effects import fit_progress
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX, observe
-from lexppl.weights_drawn_first import draw_weights
+from lexppl.models.lex import LEX
 
 
 class StepPolicy(Configured, nn.Module):
@@ -128,7 +127,7 @@ class SequentialLEX(LEX):
 
     Args:
         selector, imputer, predictor, penalties, grouping: as :class:`LEX`; the selector gives a
-            :class:`SequentialMask`, as :class:`SequentialSelector` does.
+            :class:`SequentialMask`, as `SequentialSelector` does.
 
     Sites: `steps` `(L, B)` + `(T, G)`, the sequence, which is the latent; `mask`, what it keeps;
     else as :class:`LEX`.
@@ -137,7 +136,7 @@ class SequentialLEX(LEX):
         >>> import torch
         >>> from lexppl.inference import NestedIWAE
         >>> from lexppl.models import MLP, ConstantImputer
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3)
         >>> model = SequentialLEX(selector, ConstantImputer(), table_predictor(3, 2, (4,)))
         >>> x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
@@ -145,19 +144,7 @@ class SequentialLEX(LEX):
         torch.Size([])
     """
 
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        draw_weights(self)
-        with pyro.plate("data", len(x), dim=-1):
-            distribution = self.selector(x)
-            with mask_particles():
-                steps = pyro.sample("steps", distribution)
-                options: dict[str, Any] = self._mask_options()
-                chosen = ChosenMask(steps)
-                mask = pyro.sample("mask", chosen, infer=options)
-                for cost in self.penalties:
-                    rows = (x,) if cost.reads_rows else ()
-                    add_penalty(type(cost).__name__, cost(chosen, mask, *rows))
-                keep = mask if self.grouping is None else self.grouping(mask)
-                with imputation_particles():
-                    x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
-                    return observe("y", self.predictor(x_imputed), y)
+    def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
+        chosen = ChosenMask(pyro.sample("steps", distribution))
+        mask: Tensor = pyro.sample("mask", chosen, infer=self._mask_options())
+        return chosen, mask

@@ -15,16 +15,10 @@ from lexppl.plots.fits import (
 from lexppl.plots.images import plot_imputed, plot_selection_map
 from lexppl.plots.importance import plot_heatmap, plot_importance
 from lexppl.plots.rows import plot_beeswarm, plot_row
-from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
-from lexppl.plots.texts import HighlightedText, highlighted_text, plot_words
+from lexppl.plots.style import NotebookFigure
+from lexppl.plots.texts import highlighted_text
 
 __all__ = [
-    "BLUE",
-    "FAINT",
-    "GREY",
-    "INK",
-    "ORANGE",
-    "HighlightedText",
     "NotebookFigure",
     "highlighted_text",
     "plot_accuracy_by_size",
@@ -38,5 +32,4 @@ __all__ = [
     "plot_penalty_path",
     "plot_row",
     "plot_selection_map",
-    "plot_words",
 ]

@@ -10,13 +10,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.plots.style import (
-    BLUE,
-    FAINT,
-    NotebookFigure,
-    plain,
-    short,
-)
+from lexppl.plots.style import BLUE, evenly, new_figure, plain, short
 
 MOST_LEVELS = 12
 
@@ -71,12 +65,10 @@ def plot_dependence(
             "lexppl.explanation.beside.feature_values.with_values"
         )
     each = means.values[:, :, names.index(feature)].astype(np.float64)
-    chosen = np.unique(np.linspace(0, each.shape[1] - 1, min(rows, each.shape[1])).round())
-    places = chosen.astype(int)
+    places = evenly(each.shape[1], rows)
     each, numbers = each[:, places], known.numbers[places]
     kind = kind_of(posterior)
-    figure = NotebookFigure(figsize=(width, 0.45 * width + 0.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 0.45 * width + 0.6)
     across = numbers if known.levels is None else _beside(numbers)
     if len(each) > 1:
         axes.vlines(
@@ -95,9 +87,7 @@ def plot_dependence(
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     else:
         _name_levels(axes, known)
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    plain(axes)
+    plain(axes, grid="y")
     return figure
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.evaluation.bayes.calibration_result import Calibration
@@ -19,8 +18,9 @@ from lexppl.plots.style import (
     INK,
     ORANGE,
     NotebookFigure,
-    checked_given,
+    check_kind,
     legend_columns,
+    new_figure,
     plain,
     short,
     whole_numbers,
@@ -49,13 +49,12 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
         >>> plot_history(history).axes[0].get_ylabel()
         'loss in nats a row'
     """
-    checked_given(history, History, "history", "result.history of what fit() returned")
+    check_kind(history, History, "history", "result.history of what fit() returned")
     if len(history) == 0:
         raise ValueError("the history has no epochs to plot")
     epochs = np.arange(1, len(history) + 1)
     train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
-    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 3.6)
     alpha = max(0.35, min(0.9, 2.5 / train.shape[1]))
     _curves(axes, epochs, train, GREY, alpha, "training, schedules as they stood")
     if np.isfinite(valid).any():
@@ -83,9 +82,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss in nats a row")
     axes.xaxis.set_major_locator(whole_numbers())
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    plain(axes)
+    plain(axes, grid="y")
     figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
     return figure
 
@@ -141,7 +138,7 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
         >>> [axes.get_ylabel() for axes in plot_penalty_path(table).axes]
         ['entries kept', 'held-out log-likelihood']
     """
-    checked_given(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
+    check_kind(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
     lacking = [name for name in PATH_COLUMNS if name not in table]
     if lacking:
         raise ValueError(
@@ -160,9 +157,7 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
         for penalty in chosen:
             axes.axvline(penalty, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
         axes.set_ylabel(label)
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
-        plain(axes)
+        plain(axes, grid="y")
     lower.set_xscale("log")
     lower.set_xticks(penalties, [f"{penalty:.2g}" for penalty in penalties])
     lower.minorticks_off()
@@ -174,29 +169,23 @@ COLUMNS = 3
 
 
 def plot_calibration(
-    calibration: Calibration,
-    kind: str = "ecdf",
-    level: float = 0.95,
-    most: int = 12,
-    width: float = 7.0,
+    calibration: Calibration, level: float = 0.95, most: int = 12, width: float = 7.0
 ) -> Figure:
     """One panel a quantity; red where its ranks are not uniform.
 
-    Of `kind="ecdf"` the ranks' distribution function less the uniform one, with the band that all
-    of it stays in with a probability of `level`. A line that rises and falls says too low, its
-    mirror image too high; an S that starts above zero says too narrow, one that starts below too
-    wide. Of `kind="histogram"` the ranks' histogram, with the band of a single bin.
+    A line is the ranks' distribution function less the uniform one, with the band that all of it
+    stays in with a probability of `level`. One that rises and falls says too low, its mirror image
+    too high; an S that starts above zero says too narrow, one that starts below too wide.
 
     Args:
         calibration: of :func:`lexppl.evaluation.calibration`.
-        kind: "ecdf" or "histogram".
-        level: of the bands, in (0, 1).
+        level: of the band, in (0, 1).
         most: quantities that are shown, the least uniform ones.
         width: of the figure, in inches.
 
     Raises:
         TypeError: no calibration.
-        ValueError: another kind or level.
+        ValueError: another level.
 
     Example:
         >>> ranks = np.random.default_rng(0).integers(0, 100, (500, 1))
@@ -204,10 +193,9 @@ def plot_calibration(
         >>> [axes.get_title() for axes in plot_calibration(found).axes]
         ['slope: consistent']
     """
-    checked_given(calibration, Calibration, "calibration", "what calibration() returned")
-    if kind not in ("ecdf", "histogram"):
-        raise ValueError(f"kind must be 'ecdf' or 'histogram'; it is {kind!r}")
-    level, most = fraction("level", level), int_at_least("most", most)
+    check_kind(calibration, Calibration, "calibration", "what calibration() returned")
+    uniform, most = calibration.uniform, int_at_least("most", most)
+    points, (low, high) = uniform.points, uniform.band(fraction("level", level))
     values, alarms = calibration.p_values.to_numpy(), calibration.alarms()
     shown = np.sort(np.argsort(values, kind="stable")[:most])
     columns = min(COLUMNS, len(shown))
@@ -219,38 +207,17 @@ def plot_calibration(
     for axes, q in zip(panels.flat, shown, strict=False):
         name = calibration.names[q]
         colour = ORANGE if name in alarms else BLUE
-        if kind == "ecdf":
-            _ecdf(axes, calibration, q, level, colour)
-        else:
-            _histogram(axes, calibration, q, level, colour)
+        axes.fill_between(points, low - points, high - points, color=FAINT, step="mid")
+        axes.axhline(0.0, color=GREY, linewidth=0.8)
+        apart = uniform.reached(calibration.ranks[:, q]) - points
+        axes.plot(points, apart, color=colour, linewidth=1.4, drawstyle="steps-mid")
         axes.set_title(
             f"{short(name, 20)}: {alarms.get(name, 'consistent')}", fontsize=9, color=INK
         )
         plain(axes)
     figure.supxlabel("rank of the truth / draws", fontsize=9)
-    label = "distribution function − uniform" if kind == "ecdf" else "simulated data sets"
-    figure.supylabel(label, fontsize=9)
+    figure.supylabel("distribution function − uniform", fontsize=9)
     return figure
-
-
-def _ecdf(axes: Axes, calibration: Calibration, q: int, level: float, colour: str) -> None:
-    uniform = calibration.uniform
-    points = uniform.points
-    low, high = uniform.band(level)
-    axes.fill_between(points, low - points, high - points, color=FAINT, step="mid")
-    axes.axhline(0.0, color=GREY, linewidth=0.8)
-    apart = uniform.reached(calibration.ranks[:, q]) - points
-    axes.plot(points, apart, color=colour, linewidth=1.4, drawstyle="steps-mid")
-
-
-def _histogram(axes: Axes, calibration: Calibration, q: int, level: float, colour: str) -> None:
-    counts = calibration.uniform.histogram(calibration.ranks[:, q])
-    bins = len(counts)
-    tail = (1.0 - level) / 2
-    low, high = stats.binom.ppf([tail, 1.0 - tail], calibration.simulations, 1.0 / bins)
-    axes.axhspan(low, high, color=FAINT)
-    middle = (np.arange(bins) + 0.5) / bins
-    axes.bar(middle, counts, width=0.9 / bins, color=colour, alpha=0.85)
 
 
 def plot_accuracy_by_size(
@@ -283,8 +250,7 @@ def plot_accuracy_by_size(
         )
     order = np.argsort(size, kind="stable")
     size, values = size[order], values[:, order]
-    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 3.6)
     for i, replicate in enumerate(values if len(values) > 1 else ()):
         label = "one replicate" if i == 0 else None
         axes.plot(size, replicate, color=BLUE, alpha=0.25, linewidth=1, label=label)
@@ -314,7 +280,5 @@ def plot_accuracy_by_size(
     axes.set_xlabel("entries kept")
     axes.set_ylabel("accuracy")
     axes.xaxis.set_major_locator(whole_numbers())
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    plain(axes)
+    plain(axes, grid="y")
     return figure

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
@@ -13,7 +14,17 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
-from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    evenly,
+    legend_columns,
+    new_figure,
+    plain,
+    short,
+)
 
 
 def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4) -> Figure:
@@ -53,8 +64,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     chains = by_chain.values[:, columns]
 
     place = np.arange(len(shown))
-    figure = NotebookFigure(figsize=(width, 1.1 + 0.27 * len(shown)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 1.1 + 0.27 * len(shown))
     kind = kind_of(posterior)
     values = shown[[by_chain.name, "lower", "upper"]].to_numpy()
     most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
@@ -138,7 +148,7 @@ def plot_heatmap(
     columns = _columns(ranked, order)
     means = mask_means(posterior)
     total = means.sizes["row"]
-    chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
+    chosen = evenly(total, rows)
     part = means.isel(row=chosen)
     probability = part.values.mean(0, dtype=np.float64)
     chosen_order = _clustered(probability)
@@ -150,11 +160,7 @@ def plot_heatmap(
     high, wide = probability.shape
     if width is None:
         width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
-    figure = NotebookFigure(
-        figsize=(width, min(max(1.8 + 0.12 * high, 2.6), 11.0)),
-        layout="constrained",
-    )
-    axes = figure.subplots()
+    figure, axes = new_figure(width, min(max(1.8 + 0.12 * high, 2.6), 11.0))
     kind = kind_of(posterior)
     most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
     signed = kind is ATTRIBUTION
@@ -166,16 +172,7 @@ def plot_heatmap(
         aspect="auto",
         interpolation="nearest",
     )
-    every = max(1, int(np.ceil(wide / min(40.0, 5.0 * (width - 1.4)))))
-    turned = max(map(len, names)) > 3
-    axes.set_xticks(
-        np.arange(wide)[::every],
-        names[::every],
-        rotation=60 if turned else 0,
-        ha="right" if turned else "center",
-        rotation_mode="anchor" if turned else None,
-        fontsize=8,
-    )
+    _name_columns(axes, names, min(40.0, 5.0 * (width - 1.4)))
     if high <= 60:
         apart = 1 if high <= 30 else 2
         axes.set_yticks(np.arange(high)[::apart], row_names[::apart], fontsize=7.5)
@@ -194,6 +191,19 @@ def plot_heatmap(
     bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _name_columns(axes: Axes, names: list[str], most: float) -> None:
+    every = max(1, int(np.ceil(len(names) / most)))
+    turned = max(map(len, names)) > 3
+    axes.set_xticks(
+        np.arange(len(names))[::every],
+        names[::every],
+        rotation=60 if turned else 0,
+        ha="right" if turned else "center",
+        rotation_mode="anchor" if turned else None,
+        fontsize=8,
+    )
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:

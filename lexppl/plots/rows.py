@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
-from lexppl.explanation.beside.image_geometry import has_images
 from lexppl.explanation.beside.row_gains import GAIN
 from lexppl.explanation.layout.importance_kind import kind_of, mask_means
-from lexppl.plots.images import plot_selection_map
 from lexppl.plots.style import (
     BLUE,
     FAINT,
@@ -28,49 +26,37 @@ from lexppl.plots.style import (
     LONGEST_LABEL,
     NARROW_LABEL,
     ORANGE,
-    NotebookFigure,
-    checked_given,
+    check_kind,
+    evenly,
+    new_figure,
     plain,
     short,
 )
-from lexppl.plots.texts import plot_words
-
-IMAGE_DRAWS = 2
 
 
 def plot_row(
-    steps: RowSteps | Posterior,
+    steps: RowSteps,
     values: Mapping[str, Any] | None = None,
     features: int = 12,
     width: float = 6.4,
-    *,
-    row: Any = None,
-    words: Sequence[str] | None = None,
 ) -> Figure:
-    """One row's prediction, from the base rate to what is predicted, by a bar a feature; of an
-    image its maps, of a text its words.
+    """One row's prediction, from the base rate to what is predicted, by a bar a feature.
 
-    Of an image or a text give the posterior and the row's name: `plot_row(posterior, row=7)` is the
-    line of :func:`plot_selection_map`, and `plot_row(posterior, row=7, words=[…])` the text, its
-    words shaded by how often they are kept (:func:`plot_words`).
-
-    Of a table, bars stand end to end and add up: each is what revealing the feature adds to the log
-    of the label's probability, in nats (of a response to its mean), in the order in which they are
+    Bars stand end to end and add up: each is what revealing the feature adds to the log of the
+    label's probability, in nats (of a response to its mean), in the order in which they are
     revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
-    that add least are one bar together.
+    that add least are one bar together. Of an image :func:`plot_selection_map` shows the maps, of
+    a text :func:`highlighted_text` the words.
 
     Args:
-        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`; of an image or a
-            text the posterior.
+        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`.
         values: of the row's features, to stand beside their names.
         features: how many have a bar of their own.
         width: of the figure, in inches.
-        row: the name of the image's or the text's row in the posterior.
-        words: of the text, in the order of the entries.
 
     Raises:
-        TypeError: no steps, such as a posterior of a table; a posterior without a row.
-        ValueError: fewer than one feature, a row that the posterior does not have.
+        TypeError: no steps.
+        ValueError: fewer than one feature.
 
     Example:
         >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3], "kept": [1.0, 0.4]},
@@ -79,23 +65,11 @@ def plot_row(
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
     """
-    if _is_posterior(steps) and (words is not None or has_images(steps)):
-        if row is None:
-            raise TypeError("row must name the row of the posterior that is wanted, such as row=0")
-        if words is not None:
-            return plot_words(steps, row, words, width=width)
-        return plot_selection_map(steps, [row], draws=IMAGE_DRAWS, width=width)
-    source = "revealed_predictions(…).steps(row)"
-    if _is_posterior(steps):
-        source += " (a posterior of images is taken with row=, of texts with row= and words=)"
-    checked_given(steps, RowSteps, "steps", source)
-    if row is not None or words is not None:
-        raise TypeError("row and words are of a posterior; steps are of one row already")
+    check_kind(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
     features = int_at_least("features", features)
     lines = waterfall(steps, features)
     place = np.arange(len(lines))
-    figure = NotebookFigure(figsize=(width, 1.0 + 0.29 * len(lines)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 1.0 + 0.29 * len(lines))
     start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
     colour = np.where(step > 0, BLUE, ORANGE)
     axes.barh(place, step, 0.62, start, color=colour)
@@ -123,9 +97,7 @@ def plot_row(
     axes.margins(x=0.12)
     of = "mean response" if steps.label is None else f"log p({short(steps.label)}), nats"
     axes.set_xlabel(of)
-    axes.grid(axis="x", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    plain(axes, keep_left=False)
+    plain(axes, keep_left=False, grid="x")
     return figure
 
 
@@ -166,13 +138,6 @@ def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
     return pd.DataFrame(
         [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
     )
-
-
-def _is_posterior(given: Any) -> bool:
-    try:
-        return bool(group_names(given))
-    except TypeError:
-        return False
 
 
 BINS = 70
@@ -226,13 +191,10 @@ def plot_beeswarm(
     if GAIN not in stats:
         each = each.mean(0)
     known = np.flatnonzero(~np.isnan(each).any(1))
-    places = known[
-        np.unique(np.linspace(0, len(known) - 1, min(rows, len(known))).round().astype(int))
-    ]
+    places = known[evenly(len(known), rows)]
     chosen = _chosen(features, names, each[known].mean(0))
     values = feature_values(posterior)
-    figure = NotebookFigure(figsize=(width, 1.15 + 0.34 * len(chosen)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 1.15 + 0.34 * len(chosen))
     points = each[places][:, [names.index(name) for name in chosen]]
     low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
     for line, name in enumerate(chosen):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,13 +30,32 @@ class NotebookFigure(Figure):
         return picture.getvalue()
 
 
-def plain(axes: Axes, keep_left: bool = True) -> None:
-    """No frame, only the lines that carry a scale."""
+def new_figure(width: float, height: float) -> tuple[NotebookFigure, Axes]:
+    """A figure of so many inches with one pair of axes."""
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = None) -> None:
+    """No frame, only the lines that carry a scale, and perhaps a faint grid behind."""
+    if grid is not None:
+        axes.grid(axis=grid, color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
     for side in ("top", "right") if keep_left else ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     for side in ("bottom", "left"):
         axes.spines[side].set_color(GREY)
     axes.tick_params(colors=INK, labelsize=9, length=3 if keep_left else 0)
+
+
+def evenly(total: int, most: int) -> np.ndarray:
+    """An even choice of at most so many places of a total.
+
+    Example:
+        >>> evenly(5, 3).tolist()
+        [0, 2, 4]
+    """
+    return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(int)
 
 
 def whole_numbers() -> MaxNLocator:
@@ -53,11 +72,11 @@ def legend_columns(width: float) -> int:
     return 3 if width >= 5.0 else 1
 
 
-def checked_given(given: Any, kind: type, argument: str, source: str) -> None:
+def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
     """Refuse what is not of the kind that a picture is drawn of.
 
     Args:
-        given: what was given.
+        value: what was given.
         kind: what it should be.
         argument: its name.
         source: where one has it from, in code.
@@ -66,14 +85,14 @@ def checked_given(given: Any, kind: type, argument: str, source: str) -> None:
         TypeError: saying what it is, and what to give.
 
     Example:
-        >>> checked_given([0.5, 0.4], dict, "history", "result.history of a fit")
+        >>> check_kind([0.5, 0.4], dict, "history", "result.history of a fit")
         Traceback (most recent call last):
         ...
         TypeError: history must be a dict, result.history of a fit; it is a list
     """
-    if not isinstance(given, kind):
+    if not isinstance(value, kind):
         raise TypeError(
-            f"{argument} must be a {kind.__name__}, {source}; it is a {type(given).__name__}"
+            f"{argument} must be a {kind.__name__}, {source}; it is a {type(value).__name__}"
         )
 
 
@@ -99,8 +118,7 @@ def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
     if isinstance(rows, str):
         raise TypeError(f"rows must be a number of rows or a list of names; it is {rows!r}")
     if not isinstance(rows, Sequence | np.ndarray):
-        count = min(int_at_least("rows", rows), len(names))
-        return [int(i) for i in np.unique(np.linspace(0, len(names) - 1, count).round())]
+        return evenly(len(names), int_at_least("rows", rows)).tolist()
     places = {str(name): i for i, name in enumerate(names)}
     unknown = [name for name in rows if str(name) not in places]
     if unknown or not len(rows):

@@ -1,6 +1,7 @@
 """Parts as JSON, and parts made again of it, by the library's own classes alone."""
 
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 import lexppl.inference
 import lexppl.models
-import lexppl.systems
+import lexppl.systems  # noqa: F401
+from lexppl.configured import Configured
 from lexppl.models.priors.families import prior_from
 from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
 
@@ -92,13 +94,22 @@ def _said(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
 
 
+ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
+"""Where the parts are that a file may name."""
+
+
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
-    found = {}
-    rooms = (lexppl.models, lexppl.inference, lexppl.systems)
-    for name, part in (item for room in rooms for item in vars(room).items()):
-        if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
-            found[name] = part
+    found: dict[str, type[nn.Module]] = {}
+    kinds: list[type] = list(Configured.__subclasses__())
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        name, home = kind.__name__, kind.__module__
+        # Not the classes that Pyro makes of these, nor those of a user.
+        own = getattr(sys.modules.get(home), name, None) is kind and not name.startswith("_")
+        if own and issubclass(kind, nn.Module) and home.startswith(ROOMS):
+            found[name] = kind
     return MappingProxyType(found)
 
 

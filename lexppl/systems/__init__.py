@@ -2,51 +2,32 @@
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method, Registry
 from lexppl.systems.cxplain import CXPlain, cxplain, cxplain_targets
-from lexppl.systems.fastshap import FastSHAP, TeacherTargets, UniformSizeSelector, fastshap
-from lexppl.systems.invase import PredictorBaseline, invase
+from lexppl.systems.fastshap import FastSHAP, fastshap
+from lexppl.systems.invase import invase
 from lexppl.systems.l2x import l2x
 from lexppl.systems.lex import lex
-from lexppl.systems.meed import FadingPrior, FlippedTargets, OutputFeedback, meed
-from lexppl.systems.q_fit import DirichletGuide, GlobalImportance, importance_divergence, q_fit
-from lexppl.systems.random_mask_predictor import random_mask_predictor
+from lexppl.systems.meed import FadingPrior, meed
+from lexppl.systems.q_fit import importance_divergence, q_fit
 from lexppl.systems.rationale import rationale
 from lexppl.systems.real_x import base_x, real_x
 from lexppl.systems.registry import Settings, system_for
 from lexppl.systems.senn import SENN, senn
 from lexppl.systems.suwr import suwr
+from lexppl.systems.terms import random_mask_predictor
 from lexppl.systems.vaeac import fit_vaeac
 from lexppl.systems.vibi import vibi
-from lexppl.systems.xtab import (
-    CombinedMask,
-    GatedMask,
-    NoisyFeatures,
-    RectifiedCode,
-    SubsetNetwork,
-    xtab,
-)
+from lexppl.systems.xtab import xtab
 
 __all__ = [
     "DEFAULT_METHOD",
     "METHODS",
     "SENN",
     "CXPlain",
-    "CombinedMask",
-    "DirichletGuide",
     "FadingPrior",
     "FastSHAP",
-    "FlippedTargets",
-    "GatedMask",
-    "GlobalImportance",
     "Method",
-    "NoisyFeatures",
-    "OutputFeedback",
-    "PredictorBaseline",
-    "RectifiedCode",
     "Registry",
     "Settings",
-    "SubsetNetwork",
-    "TeacherTargets",
-    "UniformSizeSelector",
     "base_x",
     "cxplain",
     "cxplain_targets",

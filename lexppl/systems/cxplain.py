@@ -1,7 +1,7 @@
 """CXPlain: shares of the loss that a feature's absence costs, learned."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import puts_a_constant
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import observe
 from lexppl.models.possible_entries import possible_logits
 
@@ -46,8 +46,6 @@ class CXPlain(Configured, PyroModule):
         >>> shares.shape, bool(((shares.sum(-1) - 1).abs() < 1e-6).all())
         (torch.Size([1, 3, 4]), True)
     """
-
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"grouping"})
 
     def __init__(self, network: nn.Module, grouping: Grouping | None = None) -> None:
         super().__init__()
@@ -106,13 +104,8 @@ def cxplain(
         >>> cxplain(5).published["batch_size"]
         64
     """
-    architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "activation": activation},
-        hidden=(64, 64),
-        activation="relu",
-    )
+    usual = {"hidden": (64, 64), "activation": "relu"}
+    architecture = architecture_of(features, grouping, usual, hidden=hidden, activation=activation)
     entries = architecture.entries
 
     def build() -> list[Stage]:
@@ -150,7 +143,7 @@ def cxplain_targets(
 
     Args:
         model: the explained model: a :class:`~lexppl.models.black_box.BlackBox` or what
-            :func:`~lexppl.models.black_box` wraps without being told more.
+            :func:`~lexppl.models.black_box` wraps without more arguments.
         x: rows, `(B, *event)`.
         y: labels or responses `(B,)`, or probabilities of labels `(B, C)`, over which the loss is
             averaged.

@@ -16,15 +16,15 @@ from lexppl.distributions import ShapleyKernel, UniformSize
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
-from lexppl.models.black_box import distribution_targets
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import Imputer, puts_a_constant
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
+from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.possible_entries import possible_entries
+from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import Frozen, frozen
-from lexppl.models.table_parts import check_classes
 
 
 class UniformSizeSelector(Configured, nn.Module):
@@ -63,7 +63,7 @@ class TeacherTargets(Configured, PyroModule):
         program: called with x and the model's probabilities `(B, C)`, or its mean `(B,)`.
         teacher: the given model, from x to the distribution of y; a frozen copy is used.
 
-    The y that is given is only looked at: one that the model could not have said is refused where
+    The y that is given is only looked at: one that the model could not have given is refused where
     arguments are checked.
 
     Raises:
@@ -71,7 +71,7 @@ class TeacherTargets(Configured, PyroModule):
         ValueError: from a call, probabilities of another number of labels.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> taught = TeacherTargets(lambda x, y: y, table_predictor(3, 2, (8,)))
         >>> taught(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
         torch.Size([4, 2])
@@ -80,7 +80,7 @@ class TeacherTargets(Configured, PyroModule):
     def __init__(self, program: Any, teacher: nn.Module) -> None:
         super().__init__()
         self.program = program
-        self.teacher = teacher if isinstance(teacher, Frozen) else frozen(teacher)
+        self.teacher = frozen(teacher)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Any:
         if y is None:
@@ -88,7 +88,7 @@ class TeacherTargets(Configured, PyroModule):
         distribution = self.teacher(x)
         outputs = distribution_targets(distribution).detach()
         if y.dim() < 2:
-            # A look at y for what the model could not have said, where arguments are checked.
+            # A look at y for what the model could not have given, where arguments are checked.
             distribution.log_prob(y)
         elif y.shape != outputs.shape:
             raise ValueError(
@@ -108,8 +108,7 @@ class FastSHAP(Configured, PyroModule):
     the mean over the C classes and, where pairs are used, over S and its complement; before that
     `φ += (v(1) − v(∅) − Σ_g φ_g) / G`, so that the values of no and of all features are met. The
     loss of a row is the paper's squared error and `−log q(y | x)`, which does not depend on φ. It
-    is a penalty and no likelihood, so that what is said of y given x, and its log-likelihood, is
-    the surrogate's alone.
+    is a penalty and no likelihood, so that the distribution of y given x is the surrogate's alone.
 
     Args:
         network: x `(B, *event)` to `(B, C · G)`, by class and then by entry.
@@ -132,7 +131,7 @@ class FastSHAP(Configured, PyroModule):
 
     Example:
         >>> from lexppl.models import MLP
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> program = FastSHAP(MLP(3, 6, (8,)), table_predictor(3, 2, (8,)), entries=3, classes=2)
         >>> phi = program.attributions(torch.zeros(5, 3))
         >>> phi.shape
@@ -303,12 +302,9 @@ def fastshap(
         >>> type(first.terms[0].model).__name__, type(second.terms[0].model).__name__
         ('LEX', 'FastSHAP')
     """
+    usual = {"hidden": (128, 128), "predictor_hidden": (128, 128)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(128, 128),
-        predictor_hidden=(128, 128),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
     if entries < 2:
@@ -357,7 +353,7 @@ def _given(name: str, module: Any) -> Frozen:
             f"{name} must be a torch module from x to the distribution of y; it is "
             f"{type(module).__name__}"
         )
-    return module if isinstance(module, Frozen) else frozen(module)
+    return frozen(module)
 
 
 def _constant(imputer: Any) -> Imputer:

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX
 from lexppl.models.predictor import UnmaskedPredictor
-from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import penalised
+from lexppl.systems.terms import joint_explainer
 
 
 class PredictorBaseline(nn.Module):
@@ -23,7 +22,7 @@ class PredictorBaseline(nn.Module):
 
     Example:
         >>> import torch
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> baseline = PredictorBaseline(table_predictor(3, 2, (8,)))
         >>> baseline(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
         torch.Size([4])
@@ -91,31 +90,22 @@ def invase(
         >>> type(explainer.model).__name__, type(baseline.model).__name__
         ('LEX', 'UnmaskedPredictor')
     """
+    widths = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
+    usual = {**widths, "activation": "relu", "batch_norm": True}
     architecture = architecture_of(
         features,
         grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden, "activation": activation},
-        hidden=(100, 100),
-        predictor_hidden=(200, 200),
-        activation="relu",
-        batch_norm=True,
+        usual,
+        hidden=hidden,
+        predictor_hidden=predictor_hidden,
+        activation=activation,
     )
     entries = architecture.entries
 
     def build() -> list[Stage]:
-        def predictor() -> nn.Module:
-            return predictor_of(architecture, classes)
-
         selector, cost = penalised(architecture, 0.1 / entries if penalty is None else penalty)
-        model = LEX(
-            selector,
-            architecture.imputer() if imputer is None else imputer,
-            predictor(),
-            [cost],
-            architecture.grouping,
-        )
-        explainer_with_prior(model, prior)
-        full = UnmaskedPredictor(predictor())
+        model = joint_explainer(architecture, selector, classes, imputer, prior, [cost])
+        full = UnmaskedPredictor(predictor_of(architecture, classes))
         actor_critic = NestedIWAE(
             1, samples=samples, estimator=ScoreFunction(PredictorBaseline(full.predictor))
         )

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from lexppl.argument_checks import int_between
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX
-from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size
+from lexppl.systems.terms import joint_explainer
 
 
 def l2x(
@@ -61,26 +60,22 @@ def l2x(
         >>> l2x(11, classes=2, k=4).published["learning_rate"]
         0.001
     """
+    widths = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
+    usual = {**widths, "activation": "relu", "batch_norm": True}
     architecture = architecture_of(
         features,
         grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden, "activation": activation},
-        hidden=(100, 100),
-        predictor_hidden=(200, 200),
-        activation="relu",
-        batch_norm=True,
+        usual,
+        hidden=hidden,
+        predictor_hidden=predictor_hidden,
+        activation=activation,
     )
     entries = architecture.entries
-    check_size(k, entries)
+    int_between("k", k, 1, entries, note="the mask entries")
 
     def build() -> list[Stage]:
-        model = LEX(
-            MaxConcreteSelector(architecture.selector(entries), k, temperature),
-            architecture.imputer() if imputer is None else imputer,
-            predictor_of(architecture, classes),
-            grouping=architecture.grouping,
-        )
-        explainer_with_prior(model, prior)
+        selector = MaxConcreteSelector(architecture.selector(entries), k, temperature)
+        model = joint_explainer(architecture, selector, classes, imputer, prior)
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build, {"batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-3})

@@ -5,25 +5,20 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.annealed import COURSE, EARLY_COURSE
 from lexppl.inference.estimators.leave_one_out import Labels
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import GapImputer
 from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.simple import GapImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.penalties import Penalty
-from lexppl.models.priors.of_explainer import explainer_with_prior
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.predictor import check_classes, check_likelihood
+from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
-from lexppl.models.table_parts import (
-    check_classes,
-    check_likelihood,
-    check_size,
-)
 from lexppl.weights_drawn_first import weights_with_priors
 
 PENALTY = 0.02
@@ -146,17 +141,14 @@ def lex(
         >>> lex(11, classes=2, k=5).program().selector.k
         5
     """
+    usual = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(200, 200),
-        predictor_hidden=(200, 200, 200),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
     unit = finite_float("unit", unit, above=0.0)
     if k is not None:
-        check_size(k, entries)
+        int_between("k", k, 1, entries, note="the mask entries")
         if penalty is not None:
             raise ValueError(
                 "give either k, the entries a mask keeps, or a penalty for each of them"

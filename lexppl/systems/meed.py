@@ -10,19 +10,18 @@ from torch import Tensor, nn
 from torch.func import grad
 from torch.nn.functional import one_hot
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.effects import fit_progress
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ComplementImputer, ConstantImputer
+from lexppl.models.imputers.simple import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.penalties import Penalty
 from lexppl.models.possible_entries import NEVER, can_be_kept, possible_entries
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.regimes import frozen
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size
 
 
 class FadingPrior(Penalty):
@@ -47,7 +46,7 @@ class FadingPrior(Penalty):
     Example:
         >>> import torch
         >>> from lexppl.distributions import MaxConcrete
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> prior = FadingPrior(1.0, table_predictor(3, 2, (8,)), epochs=10)
         >>> distribution = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
         >>> cost = prior(distribution, distribution.rsample(), torch.zeros(4, 3))
@@ -56,7 +55,6 @@ class FadingPrior(Penalty):
     """
 
     reads_rows: ClassVar[bool] = True
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"imputer"})
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class FadingPrior(Penalty):
         imputer: nn.Module | None = None,
     ) -> None:
         super().__init__(weight)
-        self.model = model if isinstance(model, Frozen) else frozen(model)
+        self.model = frozen(model)
         self.epochs = int_at_least("epochs", epochs)
         self.grouping = grouping
         self.imputer = imputer
@@ -107,23 +105,21 @@ class OutputFeedback(Configured, nn.Module):
         network: `(B, D + C)`, or what `join` makes, to logits `(B, G)`.
         model: from x to a distribution of labels; a frozen copy is used.
         join: from x `(B, *event)` and the probabilities `(B, C)` to what the network takes, such as
-            :class:`lexppl.models.ExtraChannel`; None for rows laid out flat, with the
+            `ExtraChannel`; None for rows laid out flat, with the
             probabilities after them.
 
     Example:
         >>> from lexppl.models import MLP
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> OutputFeedback(MLP(5, 3), table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
         torch.Size([4, 3])
     """
-
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"join"})
 
     def __init__(self, network: nn.Module, model: nn.Module, join: nn.Module | None = None) -> None:
         super().__init__()
         self.network = network
         self.join = join
-        self.model = model if isinstance(model, Frozen) else frozen(model)
+        self.model = frozen(model)
 
     def possible_entries(self, x: Tensor) -> Tensor | None:
         """Which entries a mask can keep, `(B, G)`, by the network; None for all of them."""
@@ -137,7 +133,7 @@ class OutputFeedback(Configured, nn.Module):
 
 
 class FlippedTargets(Configured, PyroModule):
-    """A program that is told the opposite: probabilities `(1 − p_c) / (C − 1)` of the labels.
+    """A program of the opposite targets: probabilities `(1 − p_c) / (C − 1)` of the labels.
 
     Args:
         program: called with x and the flipped probabilities.
@@ -212,22 +208,19 @@ def meed(
         TypeError: a black box that is no module.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> explained = table_predictor(11, 2, (8,))
         >>> len(meed(11, explained, classes=2, k=4).build()[0].terms)
         3
         >>> len(meed(11, explained, classes=2, k=4, adversary=0.0).build()[0].terms)
         1
     """
+    usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(100, 100),
-        predictor_hidden=(200, 200),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
-    check_size(k, entries)
+    int_between("k", k, 1, entries, note="the mask entries")
     adversary = finite_float("adversary", adversary, least=0.0)
     if classes is None or classes < 2:
         raise ValueError(f"meed explains labels of at least 2 classes; classes is {classes!r}")

@@ -18,13 +18,12 @@ from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import Geometric, LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
-from lexppl.models.adapted_normalisation import adapted_normalisation
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.penalties import KLPenalty
-from lexppl.models.regimes import frozen
+from lexppl.models.regimes import adapted_normalisation, frozen
 from lexppl.models.selectors import DirichletSelector
 
 
@@ -108,7 +107,7 @@ class GlobalImportance(Configured, PyroModule):
 
     Example:
         >>> from lexppl.models import UnmaskedPredictor
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> program = GlobalImportance(3, table_predictor(3, 2, (8,)))
         >>> program(torch.zeros(4, 3)).shape
         torch.Size([1, 1, 4])
@@ -146,7 +145,7 @@ class GlobalImportance(Configured, PyroModule):
 
 
 class DirichletGuide(Configured, PyroModule):
-    """The guide `q(f) = Dir(α)` of :class:`GlobalImportance`, α = s · softmax(v) for a free total
+    """The guide `q(f) = Dir(α)` of `GlobalImportance`, α = s · softmax(v) for a free total
     `s = e^c` and a free vector v.
 
     Its total says how sure the posterior is and its shares where it lies. N rows bring the total to
@@ -227,7 +226,7 @@ def q_fit(
     running statistics.
 
     Deviations: none in the objective. α = softplus(v) of the paper's global q is here a total and
-    shares (:class:`DirichletGuide`), the same family. The released code pools a batch into one
+    shares (`DirichletGuide`), the same family. The released code pools a batch into one
     Dirichlet in the local point estimate, weights the local KL by one over the batch and the global
     one by about 1e-4/N, and adapts the given model's batch norms; here each row has its
     distribution, the KL has weight 1, and the model is frozen unless `adapt` says otherwise.
@@ -254,12 +253,12 @@ def q_fit(
         TypeError: a predictor that is no module.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> system = q_fit(3, table_predictor(3, 2, (8,)), scope="global")
         >>> type(system.build()[0].terms[0].guide).__name__
         'DirichletGuide'
     """
-    architecture = architecture_of(features, grouping, {"hidden": hidden}, hidden=(200, 200))
+    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden=hidden)
     entries = architecture.entries
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")

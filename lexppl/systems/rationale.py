@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX
 from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
-from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
+from lexppl.systems.terms import joint_explainer
 
 
 def rationale(
@@ -63,27 +62,16 @@ def rationale(
         >>> [round(penalty.weight, 5) for penalty in model.penalties]
         [0.0003, 0.0006]
     """
+    usual = {"hidden": (200, 200), "predictor_hidden": (200, 200)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(200, 200),
-        predictor_hidden=(200, 200),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
-    entries = architecture.entries
 
     def build() -> list[Stage]:
-        model = LEX(
-            BernoulliSelector(architecture.selector(entries)),
-            architecture.imputer() if imputer is None else imputer,
-            predictor_of(architecture, classes),
-            [
-                SizePenalty(penalty),
-                TotalVariationPenalty(2 * penalty if coherence is None else coherence),
-            ],
-            architecture.grouping,
-        )
-        explainer_with_prior(model, prior)
+        selector = BernoulliSelector(architecture.selector(architecture.entries))
+        variation = 2 * penalty if coherence is None else coherence
+        costs = [SizePenalty(penalty), TotalVariationPenalty(variation)]
+        model = joint_explainer(architecture, selector, classes, imputer, prior, costs)
         objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction(baseline))
         return [Stage([LossTerm(model, objective)])]
 

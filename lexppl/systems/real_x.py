@@ -7,13 +7,12 @@ from torch import nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, annealed
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
-from lexppl.models.priors.of_explainer import explainer_with_prior
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.selectors import penalised
-from lexppl.systems.random_mask_predictor import random_mask_predictor
+from lexppl.systems.terms import joint_explainer, random_mask_predictor
 
 WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})
 """The paper's: a selector of three hidden layers, a predictor of two (Jethani et al., § 5)."""
@@ -40,7 +39,7 @@ def real_x(
         max_γ E_{s ~ Bernoulli(π_γ(x))} log q_θ*(y | x ⊙ s) − λ E‖s‖₀,
         θ* = argmax_θ E_{r ~ Bernoulli(½)} log q_θ(y | x ⊙ r).
 
-    The predictor learns from masks that know nothing of x, so that no label can be told by which
+    The predictor learns from masks that know nothing of x, so that no label can be read off which
     features are kept; the selector learns by REBAR.
 
     Deviations: the predictor is fitted to its end and then frozen, as the released code does it,
@@ -79,10 +78,7 @@ def real_x(
         [1, 1]
     """
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        **WIDTHS,
+        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
     folds = int_at_least("folds", folds)
@@ -129,7 +125,7 @@ def base_x(
     """BASE-X (Jethani et al. 2021, § 5): REAL-X whose predictor learns from the selector's own
     masks, `max_{θ,γ} E_{s ~ Bernoulli(π_γ(x))} log q_θ(y | x ⊙ s) − λ E‖s‖₀`, jointly by REBAR.
 
-    What it predicts well with may then be told by which features are kept: the ablation that shows
+    What it predicts well with may then be read off which features are kept: the ablation that shows
     what REAL-X's random masks are for.
 
     Args:
@@ -148,22 +144,12 @@ def base_x(
         1
     """
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        **WIDTHS,
+        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
     )
 
     def build() -> list[Stage]:
         selector, cost = penalised(architecture, penalty)
-        model = LEX(
-            selector,
-            architecture.imputer() if imputer is None else imputer,
-            predictor_of(architecture, classes),
-            [cost],
-            architecture.grouping,
-        )
-        explainer_with_prior(model, prior)
+        model = joint_explainer(architecture, selector, classes, imputer, prior, [cost])
         objective = NestedIWAE(1, samples=samples, estimator=REBAR(temperature))
         return [Stage([LossTerm(model, objective)])]
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from lexppl.choices.methods import METHODS, Method
 from lexppl.inference import System
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.table_parts import check_classes
+from lexppl.models.predictor import check_classes
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -15,11 +14,11 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import observe
 from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
-from lexppl.models.table_parts import check_classes
+from lexppl.models.predictor import check_classes
 
 
 class SENN(Configured, PyroModule):
@@ -167,9 +166,9 @@ def senn(
         >>> senn(5, classes=3).build()[0].terms[0].model.outputs
         3
     """
-    usual: dict[str, Any] = {"hidden": (100, 100), "activation": "tanh"}
+    usual = {"hidden": (100, 100), "activation": "tanh"}
     given = {"hidden": hidden, "activation": activation}
-    architecture = architecture_of(features, grouping, given, **usual)
+    architecture = architecture_of(features, grouping, usual, **given)
     check_classes(classes)
     outputs = 1 if classes is None else classes
 

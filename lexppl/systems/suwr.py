@@ -10,16 +10,15 @@ from torch import nn
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
-from lexppl.models.architectures import Architecture
+from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
-from lexppl.models.priors.of_explainer import explainer_with_prior
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.predictor import table_predictor
+from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
-from lexppl.models.table_parts import mask_entries, table_predictor
-from lexppl.systems.random_mask_predictor import random_mask_predictor
+from lexppl.systems.terms import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]
 
@@ -54,7 +53,7 @@ def suwr(
 
         max_{θ,γ} E_{j_1 … j_k ~ p_γ(· | x)} [ log q_θ(y | x ⊙ z_k) − λ k ],    z_k = {j_1 … j_k},
 
-    so that which entries are kept tells nothing that their values do not: there is no leak, of
+    so that which entries are kept says nothing that their values do not: there is no leak, of
     labels or of features, whatever the networks (:class:`lexppl.distributions.SequentialMask`).
 
     **Schedules.** An entry may be worth nothing before another is kept (x_1 and x_2 of a product),
@@ -88,7 +87,7 @@ def suwr(
     Deviations: the stop is drawn with the choices and both are scored among `samples` sequences of
     a row, where the paper sums over stops along one sequence and scores the choices without a
     baseline (the same expectation); the three networks share no layers, and rectify where its
-    `simple` one has tanh, layer norm and dropout; they are told which entries are kept in place of
+    `simple` one has tanh, layer norm and dropout; they see which entries are kept in place of
     the step's number. λ is in nats for each entry kept (the released code multiplies the
     log-likelihood by 10: its λ is ten times this one).
 
@@ -127,7 +126,7 @@ def suwr(
             "suwr's policy is a perceptron of a table's columns and of which of them are kept, and "
             f"{type(features).__name__} has rows of another shape: give a number of features"
         )
-    entries = mask_entries(features, grouping)
+    entries = TableArchitecture(features, grouping=grouping).entries
     if schedule not in get_args(Schedule):
         raise ValueError(f"schedule must be one of {get_args(Schedule)}; it is {schedule!r}")
     if schedule != "published" and (exploring is not None or rising is not None):

@@ -10,17 +10,10 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference import fit
-from lexppl.models import (
-    MLP,
-    VAEAC,
-    ImageDecoder,
-    ImageEncoder,
-    TableDecoder,
-    VAEACImputer,
-    VAEACProposal,
-)
-from lexppl.models.imputers.mixture.discretized_logistics import check_pixels
-from lexppl.models.imputers.training_rows import check_training_rows
+from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models.imputers.imputer import check_training_rows
+from lexppl.models.imputers.logistics import check_pixels
+from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
 
 __all__ = ["fit_vaeac"]
 

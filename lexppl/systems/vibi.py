@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from lexppl.argument_checks import int_between
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX
 from lexppl.models.penalties import KLPenalty
-from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size
+from lexppl.systems.terms import joint_explainer
 
 
 def vibi(
@@ -66,25 +65,17 @@ def vibi(
         >>> result[0].terms[0].model.penalties[0].weight
         0.1
     """
+    usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(100, 100),
-        predictor_hidden=(200, 200),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
-    check_size(k, entries)
+    int_between("k", k, 1, entries, note="the mask entries")
 
     def build() -> list[Stage]:
-        model = LEX(
-            MaxConcreteSelector(architecture.selector(entries), k, temperature),
-            architecture.imputer() if imputer is None else imputer,
-            predictor_of(architecture, classes),
-            [KLPenalty(beta)],
-            architecture.grouping,
-        )
-        explainer_with_prior(model, prior)
+        selector = MaxConcreteSelector(architecture.selector(entries), k, temperature)
+        cost = KLPenalty(beta)
+        model = joint_explainer(architecture, selector, classes, imputer, prior, [cost])
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build)

@@ -12,17 +12,16 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least, int_bet
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.inference.stages import OptimizerFactory
-from lexppl.models.architectures import Architecture
+from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import SquaredMaskImputer
+from lexppl.models.imputers.simple import SquaredMaskImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import GiniPenalty, SizePenalty
-from lexppl.models.predictor import Predictor
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.predictor import Predictor, check_classes
+from lexppl.models.regimes import frozen
 from lexppl.models.selectors import SoftMaskSelector
-from lexppl.models.table_parts import check_classes, mask_entries
 
 
 def clipped_adamw(bound: float, last: int | None = None, **options: Any) -> OptimizerFactory:
@@ -131,7 +130,7 @@ class CombinedMask(Configured, nn.Module):
 
     XTab's final round (Uçar & Hajiramezanali 2022, eq. 7). C is one number, the largest entry
     of all rows of the batch. Afterwards it is the running mean of the training batches' numbers, so
-    that a row's mask does not depend on the rows it is asked with; entries above it are one.
+    that a row's mask does not depend on the rows it stands with; entries above it are one.
 
     Args:
         shared: network of the global mask, `(B, D)` to logits; a frozen copy is used.
@@ -151,7 +150,7 @@ class CombinedMask(Configured, nn.Module):
 
     def __init__(self, shared: nn.Module, local: nn.Module) -> None:
         super().__init__()
-        self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
+        self.shared = frozen(shared)
         self.local = local
         self.register_buffer("divisor", torch.zeros(()))
 
@@ -188,7 +187,7 @@ class GatedMask(Configured, nn.Module):
     def __init__(self, features: int, entries: int, shared: nn.Module, local: nn.Module) -> None:
         super().__init__()
         self.features, self.entries = features, entries
-        self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
+        self.shared = frozen(shared)
         self.local = local
         self.gates = nn.Linear(features, 2 * entries)
 
@@ -294,12 +293,12 @@ def xtab(
     Round one is `fit(xtab(…), train, replicates=10)`; the global mask is the mean of the mask
     networks' **parameters**, `averaged(result.models).selector.network`; round two is
     `xtab(…, shared=that)`, whose mask is `(m_g + m_l) / C` with one number C
-    (:class:`~lexppl.systems.xtab.CombinedMask`), or with `gated=True` `σ(f ⊙ m_g + i ⊙ m_l)`, with
+    (`CombinedMask`), or with `gated=True` `σ(f ⊙ m_g + i ⊙ m_l)`, with
     m_g frozen. The paper's fits have all rows for training: `fit(…, valid=None)`.
 
     Deviations: none in the loss. For a real response the normal log-likelihood takes the place of
     the cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
-    Where a feature tells the label of few rows, as f2 on SynRank, noise that is added
+    Where a feature gives the label of few rows, as f2 on SynRank, noise that is added
     (`noise_kind="added"`) leaves it more than noise that takes its place (`benchmarks/xtab.py`).
 
     Args:
@@ -334,7 +333,7 @@ def xtab(
             f"{features.event_shape} has none to cut: give the number of columns, as of "
             "x.flatten(1), and grouping= for entries of several"
         )
-    entries = mask_entries(features, grouping)
+    entries = TableArchitecture(features, grouping=grouping).entries
     check_classes(classes)
     subsets = min(2, features) if subsets is None else subsets
     width = subset_width(features, subsets, overlap)

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from lexppl.data.listing import listed
+from lexppl.data.checks import listed
 from lexppl.models.black_box import BlackBox, Output, black_box
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
-from lexppl.data.cells import level_of
+from lexppl.data.checks import level_of
 from lexppl.models import Likelihood
 from lexppl.models.black_box import Output
 from lexppl.tabular.asked_model import asked_by_table

@@ -32,7 +32,7 @@ from lexppl.inference import (
     settled,
 )
 from lexppl.inference.schedules import Linear
-from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import explainer_with_prior
 from lexppl.weights_drawn_first import weights_with_priors
 
 CHAIN = 250

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference import Stage, System
-from lexppl.models import LEX, GapsFromMarkers, HiddenByNature, ObservedSelector
+from lexppl.models import LEX, HiddenByNature
 from lexppl.models.imputers.by_name import GAP, IMPUTERS, imputer_of
-from lexppl.models.missing.gaps_from_markers import with_gaps
-from lexppl.models.missing.marked_rows import MarkedRows
+from lexppl.models.missing import GapsFromMarkers, MarkedRows, ObservedSelector
 
 
 def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int) -> Tensor:
@@ -146,7 +145,7 @@ def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:
         >>> gapped(torch.tensor([[0.0, 1.0], [3.0, 0.0]]), [1, 1]).flatten()
         tensor([nan, 3.])
     """
-    return with_gaps(MarkedRows(markers).to(x.device), x) if markers else x
+    return MarkedRows(markers).to(x.device).with_gaps(x) if markers else x
 
 
 def with_missing(system: System, markers: Sequence[int]) -> System:

@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lexppl.data import IndicatorColumn, TableEncoding
-from lexppl.data.cells import is_numeric, level_of, missing_in
-from lexppl.data.listing import counted
+from lexppl.data.checks import counted, level_of, missing_in
+from lexppl.data.columns import kind_of
 from lexppl.models import Grouping
 
 
@@ -23,7 +23,7 @@ def has_levels(table: Any) -> bool:
         False
     """
     return isinstance(table, pd.DataFrame) and not all(
-        is_numeric(table.iloc[:, place]) for place in range(table.shape[1])
+        kind_of(table.iloc[:, place]) == "number" for place in range(table.shape[1])
     )
 
 

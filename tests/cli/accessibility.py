@@ -1,4 +1,4 @@
-"""axe-core's checks of a page in headless Chromium, without a network."""
+"""A page in headless Chromium, without a network: axe-core's checks, or what a script reads."""
 
 import html
 import importlib.resources
@@ -46,8 +46,6 @@ def browser() -> str:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no headless browser here: none of {', '.join(BROWSERS)} is on the path")
-    if find_spec("axe_core_python") is None:
-        pytest.skip('axe-core is not here: pip install "lexppl[tests]"')
     return found
 
 
@@ -60,15 +58,26 @@ def checked(page: Path, folder: Path, width: int, scheme: int) -> dict:
         width: of the window in pixels.
         scheme: LIGHT or DARK.
     """
-    program = browser()
+    browser()
+    if find_spec("axe_core_python") is None:
+        pytest.skip('axe-core is not here: pip install "lexppl[tests]"')
     axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
-    text = page.read_text("utf-8")
+    return run_in(page, folder, CHECK.format(axe=axe, result=RESULT), width, scheme)
+
+
+def run_in(page: Path, folder: Path, script: str, width: int = 1000, scheme: int = LIGHT) -> dict:
+    """The JSON that a script leaves in an element whose id is RESULT.
+
+    Args:
+        page, folder, width, scheme: as in :func:`checked`.
+        script: HTML at the end of the page.
+    """
+    program, text = browser(), page.read_text("utf-8")
     assert text.count("</body>") == text.count("</head>") == 1
     # No window of a headless Chromium is narrower than 500 pixels.
     text = text.replace("</head>", f"<style>html {{ width: {width}px; }}</style></head>")
-    with_axe = folder / "with_axe.html"
-    check = CHECK.format(axe=axe, result=RESULT)
-    with_axe.write_text(text.replace("</body>", check + "</body>"), "utf-8")
+    with_script = folder / "with_script.html"
+    with_script.write_text(text.replace("</body>", script + "</body>"), "utf-8")
     done = subprocess.run(
         [
             program,
@@ -81,14 +90,14 @@ def checked(page: Path, folder: Path, width: int, scheme: int) -> dict:
             f"--blink-settings=preferredColorScheme={scheme}",
             f"--window-size={width},900",
             "--dump-dom",
-            with_axe.as_uri(),
+            with_script.as_uri(),
         ],
         capture_output=True,
         text=True,
         timeout=180,
         check=False,
     )
-    told = re.search(f'<pre id="{RESULT}">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert told is not None, f"{program} has told nothing: {done.stderr[-500:]}"
-    found: dict = json.loads(html.unescape(told.group(1)))
+    left = re.search(f'<pre id="{RESULT}">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert left is not None, f"{program} has left nothing: {done.stderr[-500:]}"
+    found: dict = json.loads(html.unescape(left.group(1)))
     return found

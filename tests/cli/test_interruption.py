@@ -48,7 +48,7 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
     assert "the explainer" in captured.out and "EVAL-X" not in captured.out
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "interrupted after 2 of 6 epochs" in page
-    assert page.count("data:image/") == 4 * 2 + 4
+    assert page.count("data:image/") == 3 * 2 + 4
 
 
 @pytest.mark.complete
@@ -69,7 +69,7 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     [
         (1, "lexppl.cli.explain_command", "read_source"),
         (1, "lexppl.cli.explain_command", "capped"),
-        (1, "lexppl.inference.training.loop.TrainingLoop", "_first_step"),
+        (1, "lexppl.inference.training.loop.TrainingLoop", "_step"),
         (1, "lexppl.inference.training.loop.TrainingLoop", "_epoch"),
     ],
 )

@@ -12,7 +12,7 @@ import lexppl
 from lexppl.cli import main
 from lexppl.cli.terminal.errors import one_line, told
 from lexppl.data import TableEncoding, TableError, read_table
-from lexppl.data.reading.read_rows import Problem
+from lexppl.data.problems import Problem
 from lexppl.explanation.layout.mask_groups import masks_of
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]

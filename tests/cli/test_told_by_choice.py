@@ -12,7 +12,7 @@ from lexppl.cli import main
 from lexppl.cli.judged.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
-from lexppl.evaluation.rare_labels import LEAST_RARE
+from lexppl.evaluation.learned import LEAST_RARE
 from lexppl.models import BernoulliSelector
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for

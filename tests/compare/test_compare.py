@@ -11,7 +11,8 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 from lexppl import explain, fit
-from lexppl.compare import METHODS, compare, top_masks
+from lexppl.compare import METHODS, compare
+from lexppl.compare.figures import top_masks
 from lexppl.data import Dataset
 from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_predictor, selection_scores
 from lexppl.inference import CollapseWarning, NestedIWAE
@@ -208,7 +209,7 @@ def test_refused_before_any_fit(monkeypatch):
     refused(ValueError, r"seconds has \['lime'\]", seconds={"lime": 1.0})
     refused(ValueError, "draws must be", draws=0)
     refused(ValueError, "seed must be", seed=-1)
-    refused(ValueError, "test has 2 features and train 5", second=(test.x[:, :2], test.y))
+    refused(ValueError, r"test has 2 features.*train 5", second=(test.x[:, :2], test.y))
     refused(TypeError, "y of test|x of test|one task|test", second=(test.x, [0] * 20))
     refused(ValueError, "one task is needed", second=(test.x, test.y.float()))
     refused(ValueError, r"y of test must have shape \(20,\)", second=(test.x, test.y[:3]))

@@ -38,5 +38,5 @@ def test_few_of_a_label_are_refused_before_any_fit():
     def never(rows):
         raise AssertionError("it was asked")
 
-    with pytest.raises(ValueError, match="y of test, which leaks=True asks, has 7"):
+    with pytest.raises(ValueError, match="y of test, which leaks=True reads, has 7"):
         compare({"never": never}, (x[:100], y[:100]), (x[100:], y[100:]), leaks=True)

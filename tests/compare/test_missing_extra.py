@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl.compare import (
-    compare,
+from lexppl.compare import compare, shap_explanation
+from lexppl.compare.captum import gradient_importances
+from lexppl.compare.importances import (
     fit_tabnet,
     lime_importances,
     permutation_importances,
-    saliency_importances,
-    shap_explanation,
     shap_importances,
 )
 
@@ -30,7 +29,7 @@ def first(rows):
 NEEDING = {
     "shap": lambda: shap_importances(first, X, X),
     "lime": lambda: lime_importances(first, X, X),
-    "captum": lambda: saliency_importances(nn.Linear(2, 2), X, output="logits"),
+    "captum": lambda: gradient_importances("saliency", nn.Linear(2, 2), X, output="logits"),
     "pytorch_tabnet": lambda: fit_tabnet(X, Y),
 }
 

@@ -113,11 +113,6 @@ def test_subset_by_integers_booleans_and_slices() -> None:
         data.subset([3])
 
 
-def test_frozen() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Dataset(**parts_of()).name = "other"
-
-
 def test_to_changes_floating_tensors_alone() -> None:
     data = Dataset(**parts_of(truth=torch.ones(3, 2))).to(dtype=torch.float64)
     assert (data.x.dtype, data.truth.dtype, data.y.dtype) == (
@@ -138,14 +133,6 @@ def test_split_divides_the_rows_and_the_classes() -> None:
     for part, fraction in zip(parts, fractions, strict=True):
         assert (part.y.bincount(minlength=10) - fraction * whole).abs().max() < 1
         assert abs(len(part) - fraction * len(data)) < 2
-
-
-@pytest.mark.smoke
-def test_split_keeps_rows_and_labels_together() -> None:
-    data = load("wine")
-    where = {tuple(row): int(label) for row, label in zip(data.x.tolist(), data.y, strict=True)}
-    for part in data.split(0.5, 0.5, seed=1):
-        assert [where[tuple(row)] for row in part.x.tolist()] == part.y.tolist()
 
 
 def test_split_by_seed() -> None:

@@ -48,7 +48,7 @@ def test_folds_follow_each_other_in_time(column):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"group": "nobody"}, "there is no column 'nobody'; columns: gap, half"),
+        ({"group": "nobody"}, "there is no column 'nobody'; columns: 'gap', 'half'"),
         ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
         ({"group": "patient", "time": "day"}, "give one of the two"),
         ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),

@@ -75,13 +75,6 @@ def test_files_of_before_are_read(tmp_path):
     assert Vocabulary.load(path).words == ("a", "b")
 
 
-def test_a_file_is_what_from_json_reads(tmp_path):
-    ENCODING.save(tmp_path / "encoding.json")
-    text = (tmp_path / "encoding.json").read_text(encoding="utf-8")
-    assert TableEncoding.from_json(json.loads(text)) == ENCODING
-    assert "größe" in text
-
-
 def test_wrong_types_in_every_field_are_value_errors():
     described = json.loads(json.dumps(ENCODING.to_json()))
     wrong = (10**400, "", None, [], {}, True, float("nan"), float("inf"), -1.0, ["a", "a"], [3])

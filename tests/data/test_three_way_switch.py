@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lexppl.data import ThreeWaySwitch, three_way_switch
-from lexppl.data.three_way_switch import PAIRS
+from lexppl.data.synthetic import PAIRS
 
 ROWS = 40_000
 

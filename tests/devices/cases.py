@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pyro.distributions as dist
@@ -24,9 +25,12 @@ from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
 from lexppl.inference import estimators as estimate
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
+from lexppl.saving import known_parts
 from lexppl.systems import METHODS, Settings, cxplain, fit_vaeac, lex, system_for
 from tests.devices.programs import OfMasks, OfWeights
+
+parts = SimpleNamespace(**known_parts())
 
 FEATURES, CLASSES, ROWS = 4, 3, 24
 GENERATOR = torch.Generator().manual_seed(0)
@@ -130,7 +134,7 @@ SELECTORS: dict[str, Callable[[Any], Any]] = {
         network, geometric_sizes(0.5, FEATURES)
     ),
     "top-k": partial(models.MaxConcreteSelector, k=2),
-    "soft": models.SoftMaskSelector,
+    "soft": parts.SoftMaskSelector,
     "Beta-Bernoulli": models.BetaBernoulliSelector,
     "Dirichlet": models.DirichletSelector,
     "prior logits": lambda network: models.BernoulliSelector(
@@ -195,7 +199,7 @@ def _hidden_by_nature() -> models.LEX:
     network = models.BernoulliSelector(models.MLP(3, 3, (6,)))
     likelihood = models.CategoricalLikelihood()
     return models.LEX(
-        models.ObservedSelector(network, range(3), markers),
+        parts.ObservedSelector(network, range(3), markers),
         models.HiddenByNature(models.MarginalImputer(X[:, :3]), markers),
         models.Predictor(models.MLP(3, CLASSES, (6,)), likelihood),
     )
@@ -205,7 +209,7 @@ def imputers() -> Iterator[tuple[str, Case]]:
     """Every imputer of tables under LEX with three estimators; of images and of texts with one."""
     of_tables: dict[str, Callable[[], Any]] = {
         **{name: partial(imputer_of, name, X, 0) for name in IMPUTERS},
-        "complement": lambda: models.ComplementImputer(models.GaussianImputer()),
+        "complement": lambda: parts.ComplementImputer(models.GaussianImputer()),
         "squared": models.SquaredMaskImputer,
         "vaeac": lambda: fit_vaeac(X, latent=2, width=4, epochs=1),
     }
@@ -322,7 +326,7 @@ def penalties() -> Iterator[tuple[str, Case]]:
     every = [
         models.SizePenalty(0.1),
         models.CostPenalty((1.0, 2.0, 0.5, 0.0), 0.1),
-        models.RatePenalty(0.1, 0.5),
+        parts.RatePenalty(0.1, 0.5),
         models.TotalVariationPenalty(0.1),
         models.GridVariationPenalty(0.1, (2, 2)),
         models.GridVariationPenalty(0.1, (2, 2), 8),

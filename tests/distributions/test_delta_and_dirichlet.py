@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.stats import dirichlet, kstest
 
-from lexppl.distributions import MaskDirichlet, TopEntries
+from lexppl.distributions import MaskDirichlet
+from lexppl.distributions.top_k import TopEntries
 
 FAILURE_RATE = 1e-6
 

@@ -13,11 +13,11 @@ from lexppl.distributions import (
     RandomSizeSubset,
     UniformSize,
     beta_binomial_sizes,
-    draws_zeros_and_ones,
     geometric_sizes,
     mask_support,
     uniform_masks,
 )
+from lexppl.distributions.support import draws_zeros_and_ones
 from tests.gradients.enumeration import threshold, z_scores
 
 G = 5

@@ -9,21 +9,13 @@ import torch
 from scipy.stats import chi2
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from lexppl.distributions import ChosenMask, SequentialMask
-from lexppl.distributions.sequential_mask import may_choose_rows
+from lexppl.distributions import SequentialMask
+from lexppl.distributions.sequential_mask import ChosenMask, may_choose_rows
 from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
-from lexppl.models import (
-    MLP,
-    ConstantImputer,
-    Grouping,
-    KSubsetSelector,
-    SequentialLEX,
-    SequentialSelector,
-    SizePenalty,
-    StepPolicy,
-)
-from lexppl.models.table_parts import table_predictor
+from lexppl.models import MLP, ConstantImputer, Grouping, KSubsetSelector, SizePenalty
+from lexppl.models.predictor import table_predictor
+from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
 
 G = 4
 

@@ -9,7 +9,7 @@ from scipy.special import digamma, gammaln
 from lexppl.evaluation import explanation_divergence
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import lex, q_fit
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.evaluation import (
-    Folds,
-    gain_over_base_rate,
-    penalty_path,
-    predictive_log_likelihood,
-)
+from lexppl.evaluation import Folds, gain_over_base_rate, penalty_path, predictive_log_likelihood
 from lexppl.explanation import explain, selection_table
 from lexppl.inference import fit
 from lexppl.models import (

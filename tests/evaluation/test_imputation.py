@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from lexppl.evaluation import fair_crps, imputation
+from lexppl.evaluation.imputation import fair_crps, imputation
 from lexppl.models import (
     ConditionalGaussianImputer,
     ConstantImputer,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lexppl.evaluation import penalty_path, plateau, predictive_log_likelihood
-from lexppl.evaluation.plateau import slopes
+from lexppl.evaluation.penalty_path import slopes
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import fit
 from lexppl.systems import lex, real_x

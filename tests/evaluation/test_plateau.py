@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lexppl.evaluation.plateau import best_validation, fewest_within, plateau, slopes
+from lexppl.evaluation.penalty_path import best_validation, plateau, slopes
 
 PATH = [0.005, 0.01, 0.02, 0.04, 0.08]
 DOUBLE = math.log(2.0)
@@ -38,12 +38,11 @@ def test_where_the_size_stands_still():
 
 
 def test_it_is_not_the_rules_of_scores():
-    """The best score, and the fewest within an error of it, are elsewhere."""
+    """The best score is elsewhere."""
     sizes, scores = [6.0, 4.3, 4.2, 2.0, 1.8], [-0.500, -0.502, -0.503, -0.505, -0.600]
     errors = [0.0, 0.004, 0.004, 0.0051, 0.01]
     assert chosen(sizes, scores, errors) == 1
     assert best_validation(sizes, scores) == 0
-    assert fewest_within(sizes, scores, full_score=-0.5, tolerance=0.0102) == 3
 
 
 def test_a_size_that_stands_still_where_the_score_is_lost_is_none():
@@ -93,8 +92,8 @@ def test_of_equal_slopes_the_larger_penalty():
         ({"path": [0.01, 0.005, 0.02, 0.04, 0.08]}, "penalties must rise"),
         ({"path": [0.01, 0.01, 0.02, 0.04, 0.08]}, "penalties must rise"),
         ({"path": [0.0, 0.01, 0.02, 0.04, 0.08]}, "a penalty of a path must be .* above 0"),
-        ({"path": PATH[1:]}, "of one length, at least 2; they have 4 and 5"),
-        ({"scores": [-0.5] * 4}, "sizes and scores must be of one length"),
+        ({"path": PATH[1:]}, "4 penalties and 5 sizes must be of one length, at least 2"),
+        ({"scores": [-0.5] * 4}, "5 sizes and 4 scores must be of one length"),
         ({"scores": [-0.5] * 4 + [math.nan]}, "scores must be finite"),
         ({"errors": [0.0] * 4}, "errors must be one for each of 5"),
         ({"errors": [0.0] * 4 + [-0.1]}, "errors must not be negative"),
@@ -138,3 +137,25 @@ def test_the_usual_penalty_may_keep_nothing_where_nothing_predicts():
     # What keeps everything has found nothing either.
     everything = [8.0, 8.0, 7.8, 3.0, 2.5]
     assert path[plateau(path, everything, [-0.7] * 5, errors, entries=8, usual=0.02)] == 0.04
+
+
+def test_the_best_score_whatever_its_size():
+    sizes = [9.0, 6.0, 3.0, 1.0]
+    assert best_validation(sizes, [0.80, 0.77, 0.76, 0.60]) == 0
+    assert best_validation(sizes, [0.1, 0.2, 0.4, 0.3]) == 2
+    assert best_validation([5.0, 2.0, 2.0], [0.8, 0.8, 0.8]) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "scores", "words"),
+    [
+        ([], [], "one length, at least 1"),
+        ([1.0], [0.1, 0.2], "1 sizes and 2 scores"),
+        ([float("nan")], [0.1], "sizes must be finite"),
+        ([1.0], [float("inf")], "scores must be finite"),
+        ([-1.0], [0.1], "must not be negative; the least is -1"),
+    ],
+)
+def test_tables_without_a_best_score_are_refused(sizes, scores, words):
+    with pytest.raises(ValueError, match=words):
+        best_validation(sizes, scores)

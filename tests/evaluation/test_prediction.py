@@ -99,16 +99,16 @@ def test_imputations_and_masks_average_alike():
     assert largest_z(drawn[0], mean, variance, 1000) < limit(80)
 
 
-def test_a_mask_that_keeps_everything_gives_the_predictor_exactly():
+@pytest.mark.parametrize("chunk", [100, 1, 7])
+def test_a_mask_that_keeps_everything_gives_the_predictor_exactly(chunk, monkeypatch):
+    monkeypatch.setattr("lexppl.inference.predictive.LARGEST_TENSOR", 128 * 2 * chunk)
     model = model_of(k=3)
     result = result_of(model)
     with torch.no_grad():
         distribution = model.predictor(X)
-    for chunk in (None, 1, 7):
-        drawn = predictive(result, X, masks=2, rows_per_chunk=chunk)
-        torch.testing.assert_close(drawn[0], distribution.probs)
-        likely = predictive_log_likelihood(result, X, LABELS, masks=2, rows_per_chunk=chunk)
-        torch.testing.assert_close(likely[0], distribution.log_prob(LABELS))
+    torch.testing.assert_close(predictive(result, X, masks=2)[0], distribution.probs)
+    likely = predictive_log_likelihood(result, X, LABELS, masks=2)
+    torch.testing.assert_close(likely[0], distribution.log_prob(LABELS))
 
 
 def test_a_bernoulli_law_gives_two_classes():
@@ -176,7 +176,6 @@ def test_the_seed_decides_and_global_random_state_is_left():
         ({"x": X[:0]}, "x has no rows"),
         ({"masks": 0}, "masks and imputations must be at least 1"),
         ({"masks": -1, "imputations": -1}, "masks must be a whole number"),
-        ({"rows_per_chunk": 0}, "rows_per_chunk must be a whole number"),
         ({"site": "label"}, "no sample site 'label'; it has"),
     ],
 )

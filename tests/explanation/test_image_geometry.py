@@ -179,8 +179,8 @@ def test_the_figure_has_the_row_what_is_kept_and_the_samples():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"masks": np.ones((2, 4))}, r"shape \(3, 4\); they have shape \(2, 4\)"),
-        ({"masks": np.full((3, 4), 0.5)}, "of 0 and 1"),
+        ({"masks": np.ones((2, 4))}, r"shape \(3, 4\); the shape is \(2, 4\)"),
+        ({"masks": np.full((3, 4), 0.5)}, "hold 0 and 1 only"),
         ({"x": np.zeros((3, 24), np.float32)}, r"images \(N, C, H, W\)"),
         ({"row_names": ["a"]}, "3 names; there are 1"),
         ({"samples": 0}, "samples must be"),
@@ -200,5 +200,5 @@ def test_a_program_that_imputes_nothing_is_refused():
                 with imputation_particles():
                     return pyro.sample("y", self.predictor(x), obs=y)
 
-    with pytest.raises(ValueError, match="imputes nothing: it has no site 'x_imputed'"):
+    with pytest.raises(ValueError, match="imputes nothing at a site 'x_imputed'"):
         imputed_samples(NoImputer(groups=QUARTERS), images())

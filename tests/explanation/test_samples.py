@@ -19,10 +19,9 @@ from lexppl.explanation import explain
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import fit
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.posterior.global_draws import SamplerRecord
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from lexppl.models import imputation_particles, mask_particles, observe
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 from tests.test_explanation import FAILURE, fitted, lex
 

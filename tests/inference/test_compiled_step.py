@@ -45,7 +45,7 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, Settings, lex, system_for
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))

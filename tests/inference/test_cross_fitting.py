@@ -44,7 +44,7 @@ from lexppl.models import (
     frozen,
     regime_targets,
 )
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
 
 X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))

@@ -57,7 +57,7 @@ PAIRS = {
         dist.Normal,
         dist.Laplace,
     ),
-    "value.layers.0.prior of weight.identity.1 was 'Normal' and is 'Laplace'": (
+    "value.layers.0.prior of weight.family was 'Normal' and is 'Laplace'": (
         lambda law: with_prior(MLP(2, 1, (3,), seed=0), law(0.0, 1.0)),
         dist.Normal,
         dist.Laplace,

@@ -14,7 +14,7 @@ from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
 from lexppl.inference.training.settled import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 
 X = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))

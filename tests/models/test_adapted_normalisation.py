@@ -11,7 +11,7 @@ from lexppl.models import (
     Predictor,
     adapted_normalisation,
 )
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 from tests.systems.discrete import X, Y, stages_of
 

@@ -241,7 +241,7 @@ def test_bad_rows_are_refused(x, error, words):
 
 
 def test_rows_of_another_type_than_the_module_are_refused():
-    with pytest.raises(ValueError, match=r"x is torch.float64 and Linear is torch.float32"):
+    with pytest.raises(ValueError, match=r"x is torch.float64 on cpu, and Linear is torch.float32"):
         black_box(nn.Linear(3, 2), output="logits").targets(ROWS.double())
 
 
@@ -258,7 +258,7 @@ FITTED = LogisticRegression().fit(ARRAY, CLASS)
         (nn.Linear(3, 2), {"output": "response", "task": "classification"}, ValueError, "means"),
         (PREDICTOR, {"output": "logits"}, ValueError, "has a likelihood"),
         (PREDICTOR, {"task": "regression"}, ValueError, "Predictor is for classification"),
-        (FITTED, {"output": "logits"}, ValueError, "asked by predict_proba"),
+        (FITTED, {"output": "logits"}, ValueError, "called by predict_proba"),
         (FITTED, {"task": "regression"}, ValueError, "is for classification"),
         (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
         (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),

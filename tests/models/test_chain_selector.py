@@ -18,10 +18,10 @@ from lexppl.models import (
     CategoricalLikelihood,
     ChainSelector,
     ConstantImputer,
-    ObservedSelector,
     Predictor,
     SizePenalty,
 )
+from lexppl.models.missing import ObservedSelector
 
 G = 6
 

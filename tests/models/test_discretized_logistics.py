@@ -12,8 +12,7 @@ from torch.autograd import gradcheck
 
 from lexppl.inference.contexts import program_settings
 from lexppl.models import DiscretizedLogisticMeansImputer, DiscretizedLogisticMixtureImputer
-from lexppl.models.imputers.mixture.discretized_logistic import log_mass
-from lexppl.models.imputers.mixture.discretized_logistics import DiagonalMixture, log_likelihood
+from lexppl.models.imputers.logistics import log_likelihood, log_mass
 
 VALUES = np.arange(256) / 255
 WEIGHTS = np.array([0.3, 0.7])
@@ -168,13 +167,10 @@ def test_the_fit_finds_the_mixture_that_made_the_rows():
 def test_parts_of_a_batch_add_up(monkeypatch):
     x = torch.rand(50, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     whole = KINDS[0].fit(x, components=2, epochs=2)
-    monkeypatch.setattr(
-        "lexppl.models.imputers.mixture.discretized_logistics.NUMBERS_AT_ONCE", 7 * 12
-    )
+    monkeypatch.setattr("lexppl.models.imputers.logistics.NUMBERS_AT_ONCE", 7 * 12)
     parts = KINDS[0].fit(x, components=2, epochs=2)
     torch.testing.assert_close(whole.means, parts.means, rtol=1e-6, atol=1e-8)
-    mixture = DiagonalMixture(whole.weights, whole.means, whole.scales)
-    total = log_likelihood(x, mixture)
+    total = log_likelihood(x, (whole.weights, whole.means, whole.scales))
     torch.testing.assert_close(total, whole(x, torch.zeros(6)).log_prob(x))
 
 

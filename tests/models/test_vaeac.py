@@ -22,16 +22,13 @@ from lexppl.models import (
     VAEAC,
     CategoricalLikelihood,
     Grouping,
-    ImageDecoder,
-    ImageEncoder,
     KSubsetSelector,
     Predictor,
-    TableDecoder,
     VAEACImputer,
     VAEACProposal,
 )
-from lexppl.models.imputers.vaeac.features import feature_distribution, latent_distribution
-from lexppl.models.imputers.vaeac.program import seen_of
+from lexppl.models.imputers.vaeac import feature_distribution, latent_distribution, seen_of
+from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
 
 D = 3
 NODES, NODE_WEIGHTS = hermegauss(80)
@@ -120,7 +117,7 @@ def test_draws_have_the_moments_of_the_integral():
 
 def test_the_objective_is_the_bound_given_the_masks(monkeypatch):
     """E_q[log p(x_H | h)] − KL(q ‖ p) by quadrature: |z| < 5."""
-    program_file = "lexppl.models.imputers.vaeac.program"
+    program_file = "lexppl.models.imputers.vaeac"
     monkeypatch.setattr(f"{program_file}._masks", lambda x, grouping: KEEPS)
     prior, decoder, proposal = networks()
     x, given = rows(), imputer()
@@ -195,7 +192,7 @@ def test_images_of_any_size(shape, monkeypatch):
     keep = (torch.rand(3, 5, 1, *shape[1:]) < 0.5).expand(3, 5, *shape)
     drawn = []
     for most in (2**19, 1):
-        monkeypatch.setattr("lexppl.models.imputers.vaeac.imputer.NUMBERS_AT_ONCE", most)
+        monkeypatch.setattr("lexppl.models.imputers.vaeac.NUMBERS_AT_ONCE", most)
         with seeded(2):
             drawn.append(given(x, keep).expand((2, 3, 5)).sample())
         assert drawn[-1].shape == (2, 3, 5, *shape)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from lexppl.arviz_compatibility import group_of, posterior_of
@@ -11,8 +10,9 @@ from lexppl.explanation import save_posterior, with_images
 from lexppl.explanation.beside.image_geometry import has_images, image_geometry
 from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
-from lexppl.plots import BLUE, ORANGE, plot_row, plot_selection_map, plot_words
+from lexppl.plots import plot_selection_map
 from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
+from lexppl.plots.style import BLUE, ORANGE
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import drawn, random_posterior
 
@@ -217,36 +217,3 @@ def test_labels_are_names_as_text_and_places_as_numbers():
 def test_a_response_is_neither_right_nor_wrong():
     assert RowOutcome("1.5", "1.4").right is None
     assert RowOutcome("a", "a", 0.6).right and not RowOutcome("a", "b", 0.6).right
-
-
-# One row
-
-
-def test_a_row_of_an_image_is_its_line_of_maps():
-    posterior = image_posterior()
-    figure = plot_row(posterior, row=12)
-    drawn(figure)
-    expected = plot_selection_map(posterior, [12], draws=2)
-    for own, other in zip(panels(figure, 5)[0], panels(expected, 5)[0], strict=True):
-        np.testing.assert_array_equal(pixels(own), pixels(other))
-    with pytest.raises(TypeError, match="row must name the row"):
-        plot_row(posterior)
-
-
-@pytest.mark.smoke
-def test_a_row_of_a_text_is_its_words_shaded():
-    posterior = random_posterior(features=6)
-    figure = plot_row(posterior, row=3, words=["a", "very", "good $film$"], width=3.0)
-    p = group_of(posterior, "sample_stats")["selection_probability"].values[:, 3].mean(0)
-    shown = figure.texts[1:]
-    assert [text.get_text() for text in shown] == ["a", "very", "good $film$"]
-    for text, value in zip(shown, p, strict=False):
-        assert text.get_bbox_patch().get_facecolor() == pytest.approx((*to_rgb(BLUE), 0.6 * value))
-    long = plot_words(posterior, 3, ["extraordinarily"] * 6, width=3.0)
-    assert long.get_figheight() > figure.get_figheight()
-    renderer = FigureCanvasAgg(long).get_renderer()
-    ends = [text.get_window_extent(renderer).x1 / long.dpi for text in long.texts[1:]]
-    assert max(ends) <= 3.0
-    for words, error in ((["a"] * 7, ValueError), ([], ValueError), ("a film", TypeError)):
-        with pytest.raises(error, match="words must be"):
-            plot_words(posterior, 3, words)

@@ -16,7 +16,6 @@ from lexppl.evaluation import Calibration
 from lexppl.explanation import selection_table
 from lexppl.inference import History
 from lexppl.plots import (
-    ORANGE,
     plot_accuracy_by_size,
     plot_beeswarm,
     plot_calibration,
@@ -27,6 +26,7 @@ from lexppl.plots import (
     plot_penalty_path,
     plot_row,
 )
+from lexppl.plots.style import ORANGE
 
 
 def posterior_from(probability, draws=4, features=None, rows=None):
@@ -302,11 +302,6 @@ def test_calibration_shows_what_the_table_says():
         line.get_ydata(), found.uniform.reached(found.ranks[:, 1]) - found.uniform.points
     )
     assert line.get_color() == ORANGE
-    histogram = plot_calibration(found, kind="histogram")
-    drawn(histogram)
-    assert [bar.get_height() for bar in histogram.axes[1].containers[0]] == found.histograms()[
-        "narrow"
-    ].tolist()
 
 
 def test_of_many_quantities_the_least_uniform_are_shown():
@@ -319,5 +314,5 @@ def test_of_many_quantities_the_least_uniform_are_shown():
 def test_what_is_no_calibration_is_refused():
     with pytest.raises(TypeError, match="what calibration"):
         plot_calibration(np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="kind"):
-        plot_calibration(calibration_of(), kind="ranks")
+    with pytest.raises(ValueError, match="level"):
+        plot_calibration(calibration_of(), level=1.0)

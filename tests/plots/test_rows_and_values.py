@@ -17,8 +17,6 @@ from lexppl.explanation.beside.feature_values import (
 )
 from lexppl.explanation.beside.row_gains import with_gains
 from lexppl.plots import (
-    BLUE,
-    ORANGE,
     plot_beeswarm,
     plot_dependence,
     plot_heatmap,
@@ -27,6 +25,7 @@ from lexppl.plots import (
     plot_row,
 )
 from lexppl.plots.rows import waterfall
+from lexppl.plots.style import BLUE, ORANGE
 from tests.plots.test_plots import drawn, history_of, posterior_from, random_posterior
 
 RANDOM = np.random.default_rng(2)

@@ -19,16 +19,15 @@ from lexppl.distributions import (
     RelaxedSubset,
     SequentialMask,
     ShapleyKernel,
-    TopEntries,
     TopKMask,
     UniformSize,
     geometric_sizes,
     mask_support,
     relaxation,
-    soft_top_k,
-    successive_softmax,
     uniform_masks,
 )
+from lexppl.distributions.relaxed import soft_top_k, successive_softmax
+from lexppl.distributions.top_k import TopEntries
 from lexppl.inference.contexts import seeded
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, close, laid_out, values
 

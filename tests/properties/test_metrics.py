@@ -9,16 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexppl.evaluation import (
-    auroc,
-    average_precision,
-    concordance_index,
-    fair_crps,
-    kendall_w,
-    prediction_scores,
-    selection_scores,
-    share_outside,
-)
+from lexppl.evaluation import concordance_index, prediction_scores, selection_scores
+from lexppl.evaluation.imputation import fair_crps
+from lexppl.evaluation.prediction import auroc, average_precision
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
 
 REFUSED = (ValueError, TypeError)
@@ -75,26 +68,9 @@ def test_scores_of_masks(data, rows, entries, draws, layout):
     same(scores, selection_scores(masks.bool(), truth.int()))
     each = [selection_scores(masks[:, r : r + 1], truth[r : r + 1]).tpr for r in range(rows)]
     assert scores.tpr == pytest.approx(float(np.mean(each)))
-    outside = share_outside(masks, truth)
-    assert torch.equal(outside, share_outside(laid_out(masks, layout), truth))
     for m, t in ((masks[:, :0], truth[:0]), (masks[..., :0], truth[..., :0]), (masks[:0], truth)):
         with pytest.raises(REFUSED):
             selection_scores(m, t)
-        with pytest.raises(REFUSED):
-            share_outside(m, t)
-
-
-@EXAMPLES
-@given(st.data(), st.integers(2, 5), st.integers(2, 5), TYPES, LAYOUTS)
-def test_agreement_of_importances(data, raters, entries, dtype, layout):
-    exact = data.draw(values(raters, entries))
-    found = kendall_w(exact)
-    assert 0 <= found.w <= 1 + 1e-12
-    same(found, kendall_w(laid_out(exact, layout).to(dtype)))
-    same(found, kendall_w(exact.numpy()))
-    for wrong in (exact[:0], exact[:, :0], exact[:1], exact[0]):
-        with pytest.raises(REFUSED):
-            kendall_w(wrong)
 
 
 @EXAMPLES

@@ -1,6 +1,7 @@
 """Parts of programs, of rows of any number, type and layout; each row by itself."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from lexppl.choices.imputers import IMPUTERS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference.contexts import seeded
 from lexppl.models.imputers.by_name import imputer_of
+from lexppl.saving import known_parts
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, close, laid_out, values
+
+parts = SimpleNamespace(**known_parts())
 
 ROWS = st.sampled_from([0, 1, 4])
 REFERENCE = torch.randn(30, 3, generator=torch.Generator().manual_seed(0)).double()
@@ -46,7 +50,7 @@ IMPUTED: dict[str, Callable[[torch.dtype], Any]] = {
     **{
         name: lambda dtype, name=name: imputer_of(name, REFERENCE.to(dtype), 0) for name in IMPUTERS
     },
-    "complement": lambda dtype: models.ComplementImputer(models.GaussianImputer()).to(dtype),
+    "complement": lambda dtype: parts.ComplementImputer(models.GaussianImputer()).to(dtype),
     "squared": lambda dtype: models.SquaredMaskImputer().to(dtype),
     "gap": lambda dtype: models.GapImputer().to(dtype),
 }
@@ -77,7 +81,7 @@ SELECTED: dict[str, Callable[[Any], Any]] = {
     "k-subset": lambda network: models.KSubsetSelector(network, 2),
     "chain": models.ChainSelector,
     "Concrete": lambda network: models.MaxConcreteSelector(network, 2),
-    "soft": models.SoftMaskSelector,
+    "soft": parts.SoftMaskSelector,
     "Dirichlet": models.DirichletSelector,
     "random size": lambda network: models.RandomSizeSelector(network, geometric_sizes(0.5, 3)),
     "prior logits": lambda network: models.BernoulliSelector(

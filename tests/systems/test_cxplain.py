@@ -12,7 +12,7 @@ from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, black_box
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import CXPlain, cxplain, cxplain_targets
 from tests.systems.discrete import gradients_of, stages_of
 

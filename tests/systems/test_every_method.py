@@ -10,7 +10,7 @@ from lexppl import explain, fit, load, save
 from lexppl.explanation import mask_means
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, Settings, system_for
 
 ROWS = 120

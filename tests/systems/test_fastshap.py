@@ -15,8 +15,9 @@ from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
-from lexppl.models.table_parts import table_predictor
-from lexppl.systems import FastSHAP, Settings, TeacherTargets, fastshap, system_for
+from lexppl.models.predictor import table_predictor
+from lexppl.systems import FastSHAP, Settings, fastshap, system_for
+from lexppl.systems.fastshap import TeacherTargets
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import stages_of
 

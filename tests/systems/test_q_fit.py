@@ -13,7 +13,7 @@ from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import UnmaskedPredictor
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import importance_divergence, q_fit
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import BLACK_BOX, X, Y, gradients_of, stages_of

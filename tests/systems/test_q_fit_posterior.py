@@ -12,7 +12,7 @@ from torch import nn
 from lexppl.inference import Linear, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 from lexppl.systems.q_fit import DirichletGuide
 

@@ -6,8 +6,8 @@ import torch
 from lexppl.inference import averaged, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import MLP
-from lexppl.systems import NoisyFeatures, SubsetNetwork, xtab
-from lexppl.systems.xtab import clipped_adamw, subset_width
+from lexppl.systems import xtab
+from lexppl.systems.xtab import NoisyFeatures, SubsetNetwork, clipped_adamw, subset_width
 from tests.systems.discrete import X, Y, gradients_of, stages_of
 
 SIZES = {"encoder_hidden": (4,), "predictor_hidden": (5,)}

@@ -90,9 +90,7 @@ def _read(options: argparse.Namespace, rows: int) -> DividedImages:
         test_share=test,
         seed=options.seed,
     )
-    taken = {"rows": rows, "seed": options.seed}
-    kept = None if parts.valid is None else parts.valid.take(**taken)
-    return DividedImages(parts.train.take(**taken), kept, parts.test.take(**taken))
+    return parts.take(rows, seed=options.seed)
 
 
 def _patch(given: int | None, height: int, width: int) -> int:

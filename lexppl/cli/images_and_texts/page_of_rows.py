@@ -54,6 +54,7 @@ def _context(found: FoundRows) -> dict[str, Any]:
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
         "subtitle": " · ".join(found.summary()[1:]),
+        "answers": (),
         "lead": _lead(found),
         "facts": _facts(found),
         "warnings": found.warnings,

@@ -28,9 +28,9 @@ from lexppl.cli.images_and_texts.divided_rows import (
 from lexppl.cli.source import file_format_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
-from lexppl.data.listing import listed
+from lexppl.data.checks import listed
+from lexppl.data.files import table_name
 from lexppl.data.stratification import some_of_each, stratified_parts, training_and_validation
-from lexppl.data.table_files import table_name
 from lexppl.data.texts import words_of
 from lexppl.models import texts
 
@@ -137,9 +137,8 @@ def _of_column(options: argparse.Namespace) -> TextParts:
     _check_texts(said, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
     rows = {int(row): words_of(said[row]).words for row in used}
-    vocabulary = Vocabulary.of_words(
-        (rows[row] for row in places[0].tolist()), options.vocabulary or WORDS
-    )
+    fitted = (rows[row] for row in places[0].tolist())
+    vocabulary = Vocabulary.of(fitted, options.vocabulary or WORDS)
     length = options.length or min(max(map(len, rows.values())), LENGTH)
     _check_words(rows, vocabulary, length, options)
     every = texts_of(

@@ -137,8 +137,11 @@ def judge_gains(
     }
     kept = selection_table(by_groups(posterior, members))
     kept.index.name = "group"
+    found = group_table(gains, fdr, fwer=fwer)
+    # Of a response, in its own units.
+    found[["error", "error_without"]] *= source.target_scale
     return JudgedGains(
-        _joined(kept, group_table(gains, fdr, fwer=fwer)),
+        _joined(kept, found),
         gain_table(gains, fdr, fwer=fwer),
         f"a false discovery rate of {fdr:g}"
         if fwer is None

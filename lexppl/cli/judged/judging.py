@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
@@ -52,12 +53,15 @@ class ScoreRow:
         size: mean number of features that it sees.
         figures: mean over replicates of each figure that there is, in the table's own units.
         spreads: their standard deviations over replicates, where there are several.
+        losses: of each held-out row the share of replicates whose label is wrong, or their mean
+            squared distance from its response, `(N,)`; None where they are not known.
     """
 
     who: str
     size: float
     figures: dict[str, float]
     spreads: dict[str, float]
+    losses: NDArray[np.float64] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,11 @@ def judge_explainer(
 ) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
     each, sizes = [], []
+    losses = np.zeros(len(source.test.y))
     for own, rows in parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         predictions = predictive(own, x, masks=masks, seed=seed)
+        losses[rows.cpu()] = _losses(predictions, y)
         likelihoods = [None] * own.replicates
         if source.data.task == "regression":
             likelihoods = list(predictive_log_likelihood(own, x, y, masks=masks, seed=seed))
@@ -112,7 +118,14 @@ def judge_explainer(
         posterior = explain(own, x, draws=2, seed=seed)
         kept = mask_means(posterior).sum("feature") if _selects(posterior) else None
         sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
-    return _row(EXPLAINER, float(np.mean(sizes)), each, source)
+    return _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
+
+
+def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
+    """Of each row whether its label is wrong, or its squared distance, mean over replicates."""
+    far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
+    found: NDArray[np.float64] = far.double().mean(0).cpu().numpy()
+    return found
 
 
 def _selects(posterior: Posterior) -> bool:
@@ -144,11 +157,12 @@ def judge_full(
 
 def score_full(full: FittedPredictor, source: JudgedRows) -> ScoreRow:
     """A fitted predictor of the labels that sees everything, on the held-out rows."""
-    each = [
-        FittedPredictor(own).scores(source.test.x[rows], source.test.y[rows])
-        for own, rows in parts_of(full.result, source)
-    ]
-    return _row(FULL, source.data.n_entries, each, source)
+    each, losses = [], np.zeros(len(source.test.y))
+    for own, rows in parts_of(full.result, source):
+        x, y = source.test.x[rows], source.test.y[rows]
+        each.append(FittedPredictor(own).scores(x, y))
+        losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
+    return _row(FULL, source.data.n_entries, each, source, losses)
 
 
 def judge_base_rate(source: JudgedRows) -> ScoreRow:
@@ -157,9 +171,11 @@ def judge_base_rate(source: JudgedRows) -> ScoreRow:
     train, y = source.train.y, source.test.y
     if source.data.task == "classification":
         share = base_frequencies(train, len(source.data.class_names or ()))
-        return _row(BASE, 0, [prediction_scores(share.expand(len(y), -1), y)], source)
+        every = share.expand(len(y), -1)
+        return _row(BASE, 0, [prediction_scores(every, y)], source, _losses(every[None], y))
     mean, own = train.mean().expand(len(y)), base_density(train, y)
-    return _row(BASE, 0, [prediction_scores(mean, y, log_likelihood=own)], source)
+    scores = prediction_scores(mean, y, log_likelihood=own)
+    return _row(BASE, 0, [scores], source, _losses(mean[None], y))
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
@@ -245,7 +261,13 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(who: str, size: float, each: Sequence[Any], source: JudgedRows) -> ScoreRow:
+def _row(
+    who: str,
+    size: float,
+    each: Sequence[Any],
+    source: JudgedRows,
+    losses: NDArray[np.float64] | None = None,
+) -> ScoreRow:
     figures, spreads = {}, {}
     for name in FIGURES:
         values = [asdict(scores).get(name) for scores in each]
@@ -254,7 +276,9 @@ def _row(who: str, size: float, each: Sequence[Any], source: JudgedRows) -> Scor
             figures[name] = float(np.mean(known))
             if len(known) > 1:
                 spreads[name] = float(np.std(known, ddof=1))
-    return ScoreRow(who, size, figures, spreads)
+    if losses is not None and source.data.task == "regression":
+        losses = losses * source.target_scale**2
+    return ScoreRow(who, size, figures, spreads, losses)
 
 
 def _in_own_units(name: str, value: float, source: JudgedRows) -> float:

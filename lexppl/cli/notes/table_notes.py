@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from lexppl.data import CategoricalColumn, DividedTable
-from lexppl.data.cells import levels_in
+from lexppl.data.columns import levels_in
 from lexppl.tabular.asked_model import said_of_all
 
 

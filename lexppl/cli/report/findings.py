@@ -11,10 +11,13 @@ from lexppl.choices.settings import NETWORK
 from lexppl.cli.judged.closer_look import CloserLook
 from lexppl.cli.judged.gains import JudgedGains
 from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.judged.settings import Settings
 from lexppl.cli.judged.told_by_choice import ToldByChoice
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
+from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.learned import BaseRateGain
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -53,6 +56,9 @@ class ReportData:
         black_box: the file of the black box, or None.
         path: what the penalty was chosen from, where it was.
         choice: what the choice of features tells of y beyond their values.
+        learning: what its predictions are worth against the base rate.
+        settings: the fit at each of its penalties, and single rows; None where it is not known.
+        groups: of the features; None where each is by itself.
     """
 
     source: DividedTable
@@ -73,6 +79,9 @@ class ReportData:
     black_box: str | None
     path: PenaltyPath | None = None
     choice: ToldByChoice = field(default_factory=ToldByChoice)
+    learning: BaseRateGain | None = None
+    settings: Settings | None = None
+    groups: FeatureGroups | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:

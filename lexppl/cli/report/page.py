@@ -18,7 +18,9 @@ from lexppl.cli.report.captions import (
     sizes_caption,
     swarm_caption,
 )
+from lexppl.cli.report.dial import dial_chart, dial_data
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
+from lexppl.cli.report.first_screen import first_screen_of, html
 from lexppl.cli.report.pictures import dependences, pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.ranked import INTERVAL, RANGE
@@ -26,8 +28,6 @@ from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import TABLE, rendered
 from lexppl.cli.report.which_way import about, class_table, direction_cells
 from lexppl.cli.report.words import (
-    facts,
-    lead,
     measure,
     reading,
     rows_caption,
@@ -35,7 +35,7 @@ from lexppl.cli.report.words import (
 )
 from lexppl.cli.tables import score_cells
 from lexppl.evaluation import PenaltyPath
-from lexppl.evaluation.plateau import WITHIN
+from lexppl.evaluation.penalty_path import WITHIN
 from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15
@@ -59,9 +59,11 @@ def report_context(findings: ReportData) -> dict[str, Any]:
     return {
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
-        "subtitle": " · ".join(findings.summary()[1:]),
-        "lead": lead(findings),
-        "facts": facts(findings),
+        "subtitle": findings.summary()[0],
+        "answers": [(q, html(told)) for q, told in first_screen_of(findings).answers()],
+        "dial": dial_data(findings),
+        "dial_chart": None if findings.path is None else dial_chart(findings.path),
+        "labels": data.class_names is not None,
         "warnings": findings.warnings,
         "replicates": findings.plan.replicates,
         "kind": findings.kind,
@@ -102,9 +104,8 @@ def with_spreads(line: list[str]) -> list[Any]:
 
 def _path_caption(path: PenaltyPath) -> str:
     return (
-        f"Above, how many features a row keeps at each of {len(path.table)} penalties; below, the "
-        "log-likelihood of the validation rows, in nats a row, with the standard error of its "
-        f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: of the penalties "
+        f"Log-likelihood of held-out rows at {len(path.table)} penalties, in nats a row, with the "
+        f"standard error of its distance to the best. In use is λ = {path.penalty:.3g}: of those "
         f"within {WITHIN:g} standard errors of the best that select, the usual one if it is among "
         "them, or keeps nothing where none predicts better by more than one standard error, and "
         "else the one where the number kept changes least with the penalty."
@@ -134,7 +135,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
     settings = [
         ("data", f"{findings.given}: {len(data)} rows, {data.n_entries} features"),
         ("target", target_text(findings)),
-        ("rows", rows_text(findings)),
+        ("rows", rows_text(findings, "rows to fit on")),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
         ("masks", findings.distribution),
         ("hidden features", f"{plan.imputer}: {hidden_by(str(plan.imputer))}"),

@@ -11,15 +11,13 @@ from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
 from lexppl.explanation.beside.feature_values import feature_values
 from lexppl.plots import (
-    GREY,
-    INK,
     plot_accuracy_by_size,
     plot_beeswarm,
     plot_dependence,
     plot_heatmap,
     plot_history,
-    plot_penalty_path,
 )
+from lexppl.plots.style import GREY, INK
 
 WIDE, NARROW, SMALL = 6.6, 3.75, 3.6
 """Inches of a picture on a page of 800 pixels, of 400, and of those that stand side by side."""
@@ -37,7 +35,7 @@ class Picture:
 
 def pictures(findings: ReportData) -> dict[str, Picture | None]:
     """The pictures that there are, by name; None for those that there are not."""
-    curve, path, posterior = findings.judgement.curve, findings.path, findings.posterior
+    curve, posterior = findings.judgement.curve, findings.posterior
     ranked = [str(name) for name in findings.ranking.index]
     drawn: dict[str, Callable[[float], Figure] | None] = {
         "swarm": lambda width: plot_beeswarm(posterior, ranked[:SWARM_FEATURES], width=width),
@@ -48,7 +46,6 @@ def pictures(findings: ReportData) -> dict[str, Picture | None]:
         "history": None
         if len(findings.result.history) == 0
         else lambda width: plot_history(findings.result.history, width),
-        "path": None if path is None else lambda width: plot_penalty_path(path.table, width),
     }
     return {name: None if draw is None else both(draw) for name, draw in drawn.items()}
 

@@ -8,12 +8,16 @@ from markupsafe import Markup
 
 HEAD = ("start.html", "styles.css")
 FOUND = ("ranking.html", "single_rows.html", "heat_map.html", "choice.html")
-TABLE = (*HEAD, "opening.html", *FOUND, "closing.html")
+TABLE = (*HEAD, "opening.html", "dial.html", *FOUND, "closing.html")
 
 
 def rendered(*parts: str, **context: Any) -> Markup:
     """Files of `templates`, one after another, with what they speak of, escaped."""
     folder = files("lexppl.cli.report") / "templates"
     text = "".join((folder / part).read_text(encoding="utf-8") for part in parts)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("lexppl.cli.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
     return Markup(environment.from_string(text).render(**context))

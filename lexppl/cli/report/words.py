@@ -7,36 +7,15 @@ from lexppl.cli.judged.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import reading_of_posterior
-from lexppl.cli.tables import size_text
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
-    ImportanceKind,
 )
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""
 NAMED = 5
 """Features that are named in a sentence."""
-
-
-def lead(findings: ReportData) -> str:
-    """What was found, in a sentence or two."""
-    data = findings.source.data
-    first = [str(name) for name in findings.ranking.index[:3]]
-    named = _listed(first)
-    own = "the black box's output" if findings.plan.regime.post_hoc else data.target_name
-    if findings.kind is not PROBABILITY:
-        return f"What matters most to predict {own}, by the {findings.kind.label}: {named}."
-    size = f"{size_text(findings.mean_size)} of {data.n_entries} features"
-    keeps = f"To predict {own}, a row keeps {size} on average."
-    gains = findings.gains
-    if gains is None:
-        return f"{keeps} Kept most often: {named}."
-    found = [str(name) for name in gains.groups.index[gains.groups["found"]]]
-    if not found:
-        return f"{keeps} {what_is_found(gains)}"
-    return f"{keeps} Worth most on held-out rows: {_listed(found[:3])}."
 
 
 def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
@@ -69,39 +48,6 @@ def what_is_found(gains: JudgedGains) -> str:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-
-
-def facts(findings: ReportData) -> list[dict[str, str]]:
-    """Figures for the head of the page."""
-    data = findings.source.data
-    facts = []
-    if findings.kind is PROBABILITY:
-        size = f"{size_text(findings.mean_size)} of {data.n_entries}"
-        facts.append({"value": size, "what": "features that a row keeps, on average"})
-    name = "accuracy" if data.task == "classification" else "r2"
-    for who, what in (
-        ("the explainer", _what_it_sees(findings.kind)),
-        ("the black box", "black box, from all features"),
-        ("a predictor", "predictor that sees everything"),
-    ):
-        row = _score(findings, who)
-        if row is not None and name in row.figures:
-            value = row.figures[name]
-            text = f"{100 * value:.1f} %" if name == "accuracy" else f"R² {value:.2f}"
-            facts.append({"value": text, "what": what})
-    facts.append(
-        {
-            "value": f"{len(findings.source.test_rows)}",
-            "what": f"held-out rows, of {len(data)}"
-            if findings.source.fold is None
-            else "rows, each explained by a fit that has not seen it",
-        }
-    )
-    return facts
-
-
-def _what_it_sees(kind: ImportanceKind) -> str:
-    return "explainer, from the features it keeps" if kind is PROBABILITY else "explainer"
 
 
 def reading(findings: ReportData) -> list[str]:

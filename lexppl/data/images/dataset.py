@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -10,15 +10,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
-from torch.utils.data import DataLoader
 
 from lexppl.argument_checks import int_at_least
-from lexppl.data.images.float_batches import as_floats, float_batches
-from lexppl.data.labels import check_labels, labels_told, refuse_one_label, refuse_repeated
-from lexppl.data.listing import listed
-from lexppl.data.stratification import parts_by_fractions, some_of_each
+from lexppl.data.checks import check_labels, label_counts, listed
+from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, counted
 
 MOST_BYTES = 8 * 2**30
@@ -26,12 +24,12 @@ MOST_BYTES = 8 * 2**30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageDataset(Summarised):
+class ImageDataset(Divisible, Summarised):
     """``N`` images of shape ``(C, H, W)`` and their classes.
 
     Pixels are kept as they are given. Of bytes (``torch.uint8``), ``x`` makes float32 in [0, 1] at
-    its first use and keeps them: four times as many bytes, 376 MB for 60,000 of 28 × 56. It does so
-    up to 8 GiB; :meth:`loader` makes floats batch by batch, of any number of images.
+    its first use and keeps them, up to 8 GiB: four times as many bytes, 376 MB for 60,000 of
+    28 × 56.
 
     Args:
         pixels: shape ``(N, C, H, W)``: ``torch.uint8`` from 0 to 255, or floating in [0, 1].
@@ -73,54 +71,50 @@ class ImageDataset(Summarised):
     is_part: bool = False
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _check_shapes(self)
-        refuse_repeated("class_names", self.class_names)
-        _check_values(self.pixels)
-        check_labels(self.y, self.class_names, self.target_name)
-        if not self.is_part:
-            refuse_one_label(self.y, self.class_names, self.target_name)
+        _check_pixels(self)
+        check_labels(self.y, self.class_names, self.target_name, self.is_part)
 
     def summarised(self) -> Summary:
         """What is in it, without its values."""
         shape = " × ".join(map(str, self.event_shape))
         patch = self.truth_patch
+        side = "pixel" if patch == 1 else f"patch of {patch} × {patch} pixels"
         lines = {
             "images": f"{shape}, {str(self.pixels.dtype).removeprefix('torch.')}, {self.y.device}",
-            "y": labels_told(self.y, self.class_names, self.target_name),
-            "truth": None if patch is None else f"known for each {_patch_told(patch)}",
+            "y": label_counts(self.y, self.class_names, self.target_name),
+            "truth": None if patch is None else f"known for each {side}",
             "part": "of a larger set" if self.is_part else None,
         }
         return Summary(f"ImageDataset {self.name!r}: {counted(len(self), 'image')}", lines)
 
     def __len__(self) -> int:
-        """Return ``N``, the number of images."""
+        """``N``, the number of images."""
         return len(self.pixels)
 
     @property
     def event_shape(self) -> tuple[int, int, int]:
-        """Return ``(C, H, W)``."""
+        """``(C, H, W)``."""
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
 
     @property
     def n_classes(self) -> int:
-        """Return the number of classes."""
+        """The number of classes."""
         return len(self.class_names)
 
     @property
     def task(self) -> Literal["classification"]:
-        """Return ``"classification"``."""
+        """``"classification"``."""
         return "classification"
 
     @property
     def truth_patch(self) -> int | None:
-        """Return p where the truth is of patches of p × p pixels, ``None`` without a truth."""
+        """P where the truth is of patches of p × p pixels, ``None`` without a truth."""
         return None if self.truth is None else self.event_shape[1] // self.truth.shape[1]
 
     @cached_property
     def x(self) -> Tensor:
-        """Return the images as floats in [0, 1], shape ``(N, C, H, W)``.
+        """The images as floats in [0, 1], shape ``(N, C, H, W)``.
 
         Raises:
             ValueError: images whose floats would take more than 8 GiB.
@@ -128,36 +122,14 @@ class ImageDataset(Summarised):
         if not self.pixels.is_floating_point() and 4 * self.pixels.numel() > MOST_BYTES:
             raise ValueError(
                 f"as floats, {counted(len(self), 'image')} would take "
-                f"{4 * self.pixels.numel() / 2**30:.0f} GiB of memory; make them batch by batch, "
-                "with loader(batch_size), or take fewer, with take(rows, seed=0)"
+                f"{4 * self.pixels.numel() / 2**30:.0f} GiB of memory; take fewer, with "
+                "take(rows, seed=0)"
             )
-        return as_floats(self.pixels)
-
-    def loader(
-        self, batch_size: int = 64, *, shuffle: bool = False, seed: int = 0
-    ) -> DataLoader[tuple[Tensor, Tensor]]:
-        """Return batches ``(x, y)`` whose floats are made as they are asked for.
-
-        Memory is that of the stored pixels and one batch of floats. A fit takes it as its rows.
-
-        Args:
-            batch_size: images of a batch.
-            shuffle: go through them in a new random order each time.
-            seed: of the orders; no global random state is touched.
-
-        Raises:
-            ValueError: a batch size below 1, a seed below 0.
-
-        Example:
-            >>> pixels = torch.arange(3, dtype=torch.uint8).reshape(3, 1, 1, 1)
-            >>> data = ImageDataset(pixels, torch.tensor([0, 1, 1]), ("a", "b"))
-            >>> [y.tolist() for x, y in data.loader(2)]
-            [[0, 1], [1]]
-        """
-        return float_batches(self.pixels, self.y, batch_size, shuffle, seed)
+        whole = self.pixels.is_floating_point()
+        return self.pixels if whole else self.pixels.to(torch.float32).div_(255)
 
     def entry_truth(self, patches: int = 1) -> Tensor:
-        """Return the truth of mask entries that are patches of pixels.
+        """The truth of mask entries that are patches of pixels.
 
         Entries go row by row over ``ceil(H/p) × ceil(W/p)`` patches; those at the lower and the
         right border are smaller where p does not divide the size. An entry is relevant where more
@@ -194,22 +166,10 @@ class ImageDataset(Summarised):
         return (shares > 0.5).flatten(1)
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> ImageDataset:
-        """Return the images of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no image is chosen.
-            IndexError: an image that is not there.
-        """
-        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
-        if isinstance(chosen, Tensor) and chosen.numel() == 0:
-            chosen = slice(0)
-        rows = torch.arange(len(self))[chosen].flatten()
-        if rows.numel() == 0:
-            raise ValueError("index must choose at least one image; it chooses none")
-        there = rows.to(self.y.device)
-        names = None
-        if self.row_names is not None:
-            names = tuple(self.row_names[row] for row in rows.tolist())
+        """The images of ``index``, which are then a part of a larger set."""
+        places = self.places(index)
+        there = places.to(self.y.device)
+        names = self.row_names and tuple(self.row_names[place] for place in places.tolist())
         return replace(
             self,
             pixels=self.pixels[there],
@@ -220,7 +180,7 @@ class ImageDataset(Summarised):
         )
 
     def only(self, *classes: str | int) -> ImageDataset:
-        """Return the images of some classes, which become classes 0, 1, … in the order given.
+        """The images of some classes, which become classes 0, 1, … in the order given.
 
         Args:
             classes: two or more different ones, by name or by number.
@@ -257,44 +217,13 @@ class ImageDataset(Summarised):
             f"{self.name!r} has no class {one!r}; it has {listed(self.class_names, most=20)}"
         )
 
-    def split(self, *fractions: float, seed: int) -> tuple[ImageDataset, ...]:
-        """Divide the images at random into parts of the given fractions, each class alike.
-
-        Args:
-            fractions: two or more positive numbers that sum to 1.
-            seed: of the division, which is that of :meth:`lexppl.data.Dataset.split`.
-
-        Raises:
-            ValueError: fractions that are not positive or do not sum to 1, a part without images.
-        """
-        parts = parts_by_fractions(self._labels, fractions, seed)
-        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
-
-    def take(self, rows: int, *, seed: int) -> ImageDataset:
-        """Return at most so many images, drawn at random, one of each class among them.
-
-        Images keep their order. Fewer than there are classes leave some out.
-
-        Args:
-            rows: most images.
-            seed: of the draw; no global random state is touched.
-
-        Raises:
-            ValueError: fewer than one.
-        """
-        most = int_at_least("rows", rows)
-        if len(self) <= most:
-            return self
-        generator = np.random.default_rng(int_at_least("seed", seed, 0))
-        return self.subset(torch.from_numpy(np.sort(some_of_each(self._labels, most, generator))))
-
     @property
-    def _labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        labels: np.ndarray[tuple[int], np.dtype[np.int64]] = self.y.cpu().numpy()
-        return labels
+    def strata(self) -> NDArray[np.int64]:
+        """The class of each image, ``(N,)``."""
+        return np.asarray(self.y.cpu())
 
     def to(self, device: torch.device | str) -> ImageDataset:
-        """Return the same images on ``device``."""
+        """The same images on ``device``."""
         return replace(
             self,
             pixels=self.pixels.to(device),
@@ -303,11 +232,7 @@ class ImageDataset(Summarised):
         )
 
 
-def _patch_told(side: int) -> str:
-    return "pixel" if side == 1 else f"patch of {side} × {side} pixels"
-
-
-def _check_types(data: ImageDataset) -> None:
+def _check_pixels(data: ImageDataset) -> None:
     for name in ("pixels", "y", "truth"):
         value = getattr(data, name)
         if not isinstance(value, Tensor) and not (name == "truth" and value is None):
@@ -319,9 +244,6 @@ def _check_types(data: ImageDataset) -> None:
         )
     if data.truth is not None and data.truth.dtype != torch.bool:
         raise TypeError(f"truth must be torch.bool; it is {data.truth.dtype}")
-
-
-def _check_shapes(data: ImageDataset) -> None:
     if data.pixels.ndim != 4 or data.pixels.numel() == 0:
         raise ValueError(
             "pixels must have shape (N, C, H, W), none of them 0 (one grey channel is C = 1); "
@@ -336,26 +258,78 @@ def _check_shapes(data: ImageDataset) -> None:
         raise ValueError(
             f"row_names must have {rows} names, one an image; it has {len(data.row_names)}"
         )
-    if data.truth is None:
-        return
-    shape = tuple(data.truth.shape)
+    shape = (rows, height, width) if data.truth is None else tuple(data.truth.shape)
     fits = len(shape) == 3 and shape[0] == rows and min(shape) > 0
     if not fits or height * shape[2] != width * shape[1] or height % shape[1]:
         raise ValueError(
             f"truth must have shape {(rows, height, width)}, or that of patches of p × p pixels "
             f"with p a divisor of {height} and {width}; it has {shape}"
         )
-
-
-def _check_values(pixels: Tensor) -> None:
-    if not pixels.is_floating_point():
-        return
-    broken = int((~pixels.isfinite()).sum())
+    broken = int((~data.pixels.isfinite()).sum()) if data.pixels.is_floating_point() else 0
     if broken:
         raise ValueError(f"pixels must be finite; {broken} of them are NaN or infinite")
-    low, high = float(pixels.min()), float(pixels.max())
-    if low < 0 or high > 1:
+    low, high = float(data.pixels.min()), float(data.pixels.max())
+    if data.pixels.is_floating_point() and (low < 0 or high > 1):
         raise ValueError(
             f"pixels must lie in [0, 1]; they lie in [{low:g}, {high:g}]: divide by the largest "
             "that may be, or give bytes as torch.uint8"
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DividedImages(Summarised):
+    """Three parts of a set of images, which share none.
+
+    Args:
+        train: to fit on.
+        valid: to choose the best epoch on, or ``None``.
+        test: to judge.
+
+    Raises:
+        ValueError: parts of other classes or another shape.
+
+    Example:
+        >>> pixels = torch.zeros(8, 1, 2, 2, dtype=torch.uint8)
+        >>> data = ImageDataset(pixels, torch.arange(8) % 2, ("a", "b"))
+        >>> DividedImages(*data.split(0.5, 0.25, 0.25, seed=0))
+        DividedImages 'images': 8 images
+          parts   4 to fit on, 2 to choose the best epoch on, 2 to judge
+          images  1 × 2 × 2, uint8, cpu
+          y       class, 2 classes: a (2), b (2)
+    """
+
+    train: ImageDataset
+    valid: ImageDataset | None
+    test: ImageDataset
+
+    def __post_init__(self) -> None:
+        for name, part in (("valid", self.valid), ("test", self.test)):
+            for what in () if part is None else ("class_names", "event_shape"):
+                here, there = getattr(self.train, what), getattr(part, what)
+                if here != there:
+                    raise ValueError(
+                        f"{name} must have the {what} of train, {here}; it has {there}"
+                    )
+
+    def summarised(self) -> Summary:
+        """The images to fit on, and how many there are of each part."""
+        valid = 0 if self.valid is None else len(self.valid)
+        parts = (
+            f"{len(self.train):,} to fit on, {valid:,} to choose the best epoch on, "
+            f"{len(self.test):,} to judge"
+        )
+        count = len(self.train) + valid + len(self.test)
+        lines = {"parts": parts, **self.train.summarised().lines, "part": None}
+        return Summary(f"DividedImages {self.train.name!r}: {count:,} images", lines)
+
+    def to(self, device: torch.device | str) -> DividedImages:
+        """The same images on ``device``."""
+        return self._each(lambda part: part.to(device))
+
+    def take(self, rows: int, *, seed: int) -> DividedImages:
+        """At most so many images of each part, as :meth:`ImageDataset.take`."""
+        return self._each(lambda part: part.take(rows, seed=seed))
+
+    def _each(self, change: Callable[[ImageDataset], ImageDataset]) -> DividedImages:
+        valid = None if self.valid is None else change(self.valid)
+        return DividedImages(change(self.train), valid, change(self.test))

@@ -3,28 +3,122 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from math import prod
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.data.images.dataset import ImageDataset
-from lexppl.data.images.divided_images import DividedImages, held
-from lexppl.data.images.files import folder_of, read_picture
-from lexppl.data.listing import listed
-from lexppl.data.stratification import some_of_each
+from lexppl.data.checks import listed
+from lexppl.data.images.dataset import MOST_BYTES, DividedImages, ImageDataset
+from lexppl.data.stratification import at_most
 
 Size = int | tuple[int, int] | None
 
-PART_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"train": ("train", "training"), "valid": ("val", "valid", "validation"), "test": ("test",)}
+PART_NAMES: Mapping[str, str] = MappingProxyType(
+    {"train": "train", "training": "train", "test": "test"}
+    | dict.fromkeys(("val", "valid", "validation"), "valid")
 )
 """What the folders of the parts may be called."""
+
+
+def folder_of(root: str | Path) -> Path:
+    """The root as a folder that is there; ``~`` is the user's own folder.
+
+    Raises:
+        ValueError: no such folder.
+
+    Example:
+        >>> folder_of("/no/such/place")
+        Traceback (most recent call last):
+        ValueError: root must be a folder that is there; it is '/no/such/place'
+    """
+    if isinstance(root, str | PathLike) and (folder := Path(root).expanduser()).is_dir():
+        return folder
+    raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
+
+
+def read_picture(
+    file: Path, size: tuple[int, int] | None = None, grayscale: bool | None = None
+) -> NDArray[np.uint8]:
+    """One picture, turned as a viewer shows it: bytes ``(C, H, W)``, C one or three.
+
+    Args:
+        file: in a format that Pillow reads.
+        size: height and width to which it is brought: scaled until it covers them, its middle
+            kept. ``None`` leaves it as it is.
+        grayscale: one channel, or three; as the file has it where ``None``.
+
+    Raises:
+        ValueError: a file that is no picture or broken, more than 8 bits a channel, pixels that
+            are see-through.
+    """
+    # Pillow is not needed before there is a picture.
+    from PIL import Image, ImageOps, UnidentifiedImageError  # noqa: PLC0415
+
+    try:
+        with Image.open(file) as opened:
+            picture: Image.Image = ImageOps.exif_transpose(opened)
+            picture.load()
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{str(file)!r} cannot be read as a picture: {error}") from error
+    mode = picture.mode
+    if picture.has_transparency_data:
+        if np.asarray(picture.convert("RGBA"))[..., 3].min() < 255:
+            raise ValueError(
+                f"{str(file)!r} has pixels that are see-through; save it on a background"
+            )
+    elif mode not in ("1", "L", "RGB", "P", "CMYK", "YCbCr"):
+        raise ValueError(
+            f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel, in grey "
+            "or in colour"
+        )
+    grey = mode in ("1", "L", "LA") if grayscale is None else grayscale
+    picture = picture.convert("L" if grey else "RGB")
+    if size is not None:
+        picture = ImageOps.fit(picture, (size[1], size[0]), method=Image.Resampling.BILINEAR)
+    values = np.array(picture, dtype=np.uint8)
+    return values[None] if grey else np.ascontiguousarray(values.transpose(2, 0, 1))
+
+
+def stacked(pictures: Iterable[NDArray[np.uint8]], files: Sequence[Path], hint: str) -> Tensor:
+    """Pictures ``(C, H, W)`` in one array ``(N, C, H, W)`` of bytes, read one after the other.
+
+    Args:
+        pictures: as many as files.
+        files: their files, at least one.
+        hint: what mends pictures of different shapes.
+
+    Raises:
+        ValueError: pictures of different shapes, more than 8 GiB of them.
+    """
+    values = torch.empty(0)
+    for place, (picture, file) in enumerate(zip(pictures, files, strict=True)):
+        if place == 0:
+            size = prod(picture.shape)
+            if len(files) * size > MOST_BYTES:
+                raise ValueError(
+                    f"{len(files):,} images of {' × '.join(map(str, picture.shape))} would take "
+                    f"{len(files) * size / 2**30:.0f} GiB of memory; give rows= with at most "
+                    f"{MOST_BYTES // size:,}"
+                )
+            values = torch.empty(len(files), *picture.shape, dtype=torch.uint8)
+        if picture.shape != values.shape[1:]:
+            here, there = (
+                f"{shape[1]} × {shape[2]} pixels {'in grey' if shape[0] == 1 else 'in colour'}"
+                for shape in (picture.shape, values.shape[1:])
+            )
+            raise ValueError(f"{str(file)!r} is {here} and {str(files[0])!r} is {there}; {hint}")
+        values[place] = torch.from_numpy(picture)
+    return values
 
 
 def image_folder(
@@ -34,6 +128,7 @@ def image_folder(
     grayscale: bool | None = None,
     rows: int | None = None,
     seed: int = 0,
+    class_names: Sequence[str] | None = None,
 ) -> ImageDataset:
     """Read a folder that has a folder of images for each class.
 
@@ -48,6 +143,7 @@ def image_folder(
         grayscale: one channel, or three; as the files have it where ``None``.
         rows: read at most so many, drawn at random, one of each class among them; all if ``None``.
         seed: of that draw; no global random state is touched.
+        class_names: of a part of a larger set, some of whose classes may have no images here.
 
     Returns:
         images ``(N, C, H, W)``, with the files' names below ``path`` as ``row_names``.
@@ -58,13 +154,31 @@ def image_folder(
             by name; more than 8 GiB; a folder of parts, which :func:`divided_folder` reads.
     """
     folder = folder_of(path)
-    parts = _parts_in(folder)
-    if parts:
-        raise ValueError(
-            f"{str(folder)!r} has the folders {listed(parts.values())}, which are parts and no "
-            "classes; read all with divided_folder, or one of them by its own path"
-        )
-    return _read(folder, _class_names(folder), size, grayscale, rows, seed)
+    names, is_part = class_names or _class_names(folder), class_names is not None
+    samples = _samples(folder, names)
+    labels = np.array([label for _, label in samples], dtype=np.int64)
+    empty = [name for place, name in enumerate(names) if place not in labels]
+    if not samples or (empty and not is_part):
+        raise ValueError(f"{str(folder)!r} has no images of class {listed(empty)}")
+    chosen = at_most(labels, rows, seed)
+    samples, labels = [samples[place] for place in chosen], labels[chosen]
+    pair = (size, size) if isinstance(size, int) else size
+    if pair is not None and len(pair) != 2:
+        raise ValueError(f"size must be one number, or height and width; it is {size!r}")
+    shape = None if pair is None else tuple(int_at_least("size", side) for side in pair)
+    files = [file for file, _ in samples]
+    return ImageDataset(
+        stacked(
+            (read_picture(file, shape, grayscale) for file in files),  # type: ignore[arg-type]
+            files,
+            "give size= and grayscale= to bring them to one",
+        ),
+        torch.from_numpy(labels),
+        tuple(names),
+        name=folder.resolve().name,
+        row_names=tuple(file.relative_to(folder).as_posix() for file in files),
+        is_part=is_part,
+    )
 
 
 def divided_folder(
@@ -96,84 +210,41 @@ def divided_folder(
         ValueError: as :func:`image_folder`; parts without train, a class that train has not.
     """
     folder = folder_of(path)
-    parts = _parts_in(folder)
-    if not parts:
-        whole = image_folder(folder, size=size, grayscale=grayscale, rows=rows, seed=seed)
-        return _divided(whole, None, None, valid_share, test_share, seed)
+    parts = _parts_in(folder) or {"train": "."}
     if "train" not in parts:
         raise ValueError(f"{str(folder)!r} has {listed(parts.values())} and no folder 'train'")
     names = _class_names(folder / parts["train"])
-    read = {}
+    read: dict[str, ImageDataset] = {}
     for part, below in parts.items():
-        others = set(_subfolders(folder / below)) - set(names)
+        others = set() if part == "train" else set(_subfolders(folder / below)) - set(names)
         if others:
             raise ValueError(
                 f"{str(folder / below)!r} has the class {sorted(others)[0]!r}, which "
                 f"{parts['train']!r} has not"
             )
-        images = _read(folder / below, names, size, grayscale, rows, seed, part == "train")
+        images = image_folder(
+            folder / below,
+            size=size,
+            grayscale=grayscale,
+            rows=rows,
+            seed=seed,
+            class_names=None if part == "train" else names,
+        )
         read[part] = replace(images, name=folder.resolve().name)
-    return _divided(
-        read["train"], read.get("valid"), read.get("test"), valid_share, test_share, seed
-    )
-
-
-def _divided(
-    train: ImageDataset,
-    valid: ImageDataset | None,
-    test: ImageDataset | None,
-    valid_share: float | None,
-    test_share: float,
-    seed: int,
-) -> DividedImages:
-    wanted = (
-        0.0 if valid is not None or valid_share is None else fraction("valid_share", valid_share)
-    )
-    judged = 0.0 if test is not None else fraction("test_share", test_share)
+    valid = "valid" not in read and valid_share is not None
+    wanted = fraction("valid_share", valid_share) if valid else 0.0
+    judged = 0.0 if "test" in read else fraction("test_share", test_share)
     if wanted + judged >= 1:
         raise ValueError(
             "valid_share and test_share must leave images to fit on; together they are "
             f"{wanted + judged:g}"
         )
     if judged:
-        train, test = train.split(1 - judged, judged, seed=seed)
+        read["train"], read["test"] = read["train"].split(1 - judged, judged, seed=seed)
     if wanted:
         share = wanted / (1 - judged)
-        train, valid = train.split(1 - share, share, seed=seed)
-    if test is None:
-        raise ValueError("there are no images to judge")
-    return DividedImages(train, valid, test)
-
-
-def _read(
-    folder: Path,
-    names: Sequence[str],
-    size: Size,
-    grayscale: bool | None,
-    rows: int | None,
-    seed: int,
-    all_classes: bool = True,
-) -> ImageDataset:
-    samples = _samples(folder, names)
-    labels = np.array([label for _, label in samples], dtype=np.int64)
-    empty = [name for place, name in enumerate(names) if place not in set(labels.tolist())]
-    if not samples or (empty and all_classes):
-        raise ValueError(f"{str(folder)!r} has no images of class {listed(empty)}")
-    if rows is not None:
-        generator = np.random.default_rng(int_at_least("seed", seed, 0))
-        chosen = np.sort(some_of_each(labels, int_at_least("rows", rows), generator))
-        samples, labels = [samples[place] for place in chosen], labels[chosen]
-    shape = _shape(size)
-    files = [file for file, _ in samples]
-    hint = "give size= and grayscale= to bring them to one"
-    return ImageDataset(
-        held((read_picture(file, shape, grayscale) for file in files), files, hint),
-        torch.from_numpy(labels),
-        tuple(names),
-        name=folder.resolve().name,
-        row_names=tuple(file.relative_to(folder).as_posix() for file in files),
-        is_part=not all_classes,
-    )
+        read["train"], read["valid"] = read["train"].split(1 - share, share, seed=seed)
+    return DividedImages(read["train"], read.get("valid"), read["test"])
 
 
 def _samples(folder: Path, names: Sequence[str]) -> list[tuple[Path, int]]:
@@ -186,12 +257,8 @@ def _samples(folder: Path, names: Sequence[str]) -> list[tuple[Path, int]]:
     )
     samples = [(Path(file), int(label)) for file, label in found if _shown(Path(file), folder)]
     read = {file for file, _ in samples}
-    others = [
-        file
-        for name in there
-        for file in sorted((folder / name).rglob("*"))
-        if file.is_file() and file not in read and _shown(file, folder)
-    ]
+    every = [file for name in there for file in sorted((folder / name).rglob("*"))]
+    others = [f for f in every if f.is_file() and f not in read and _shown(f, folder)]
     if others:
         warnings.warn(
             f"{len(others):,} files in {str(folder)!r} are no images that can be read and are left "
@@ -207,14 +274,16 @@ def _shown(file: Path, folder: Path) -> bool:
 
 
 def _subfolders(folder: Path) -> list[str]:
-    return sorted(
-        one.name
-        for one in folder.iterdir()
-        if one.is_dir() and not one.name.startswith((".", "__MACOSX"))
-    )
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    return [name for name in names if not name.startswith((".", "__MACOSX"))]
 
 
 def _class_names(folder: Path) -> list[str]:
+    if parts := _parts_in(folder):
+        raise ValueError(
+            f"{str(folder)!r} has the folders {listed(parts.values())}, which are parts and no "
+            "classes; read all with divided_folder, or one of them by its own path"
+        )
     names = _subfolders(folder)
     if len(names) < 2:
         raise ValueError(
@@ -226,31 +295,18 @@ def _class_names(folder: Path) -> list[str]:
 
 def _parts_in(folder: Path) -> dict[str, str]:
     """The folders of parts, by part, where folders are parts and nothing else."""
-    found = _subfolders(folder)
-    by_name = {name: part for part, names in PART_NAMES.items() for name in names}
-    others = [name for name in found if name.lower() not in by_name]
-    if others and {"train", "test"} <= {by_name.get(name.lower()) for name in found}:
+    found = [(PART_NAMES.get(name.lower()), name) for name in _subfolders(folder)]
+    others = [name for part, name in found if part is None]
+    if others and {"train", "test"} <= {part for part, _ in found}:
         raise ValueError(
             f"{str(folder)!r} has the folders of parts and {listed(others)} beside them; move what "
             "is no part elsewhere, or read one part by its own path"
         )
-    if others:
-        return {}
     parts: dict[str, str] = {}
-    for name in found:
-        part = by_name[name.lower()]
+    for part, name in [] if others else found:
         if part in parts:
             raise ValueError(
                 f"{str(folder)!r} has {parts[part]!r} and {name!r}, which are the same part"
             )
-        parts[part] = name
-    return {part: parts[part] for part in PART_NAMES if part in parts}
-
-
-def _shape(size: Size) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    pair = size if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2:
-        raise ValueError(f"size must be one number, or height and width; it is {size!r}")
-    return int_at_least("size", pair[0]), int_at_least("size", pair[1])
+        parts[str(part)] = name
+    return {part: parts[part] for part in ("train", "valid", "test") if part in parts}

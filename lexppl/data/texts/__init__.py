@@ -1,20 +1,12 @@
 """Texts as rows of word numbers: tokens, vocabularies, data sets."""
 
-from lexppl.data.texts.text_dataset import TextDataset, imdb, texts_of
-from lexppl.data.texts.vocabulary import (
-    PADDING,
-    UNKNOWN,
-    TextWords,
-    Vocabulary,
-    encoded_texts,
-    words_of,
-)
+from lexppl.data.texts.dataset import TextDataset, imdb, texts_of
+from lexppl.data.texts.vocabulary import PADDING, UNKNOWN, Vocabulary, encoded_texts, words_of
 
 __all__ = [
     "PADDING",
     "UNKNOWN",
     "TextDataset",
-    "TextWords",
     "Vocabulary",
     "encoded_texts",
     "imdb",

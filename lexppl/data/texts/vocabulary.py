@@ -1,4 +1,4 @@
-"""Words: tokens of a text, a vocabulary, and texts as its numbers."""
+"""Words of texts, and vocabularies that number them."""
 
 from __future__ import annotations
 
@@ -6,45 +6,43 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.data.checks import refuse_repeated
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, some_of
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
+End = Literal["start", "end"]
+PADDING, UNKNOWN, FIRST = 0, 1, 2
+"""The number of no word, which stands behind a text's last one; of a word that the vocabulary does
+not have; and of its first word."""
+FORMAT = 2
+"""Of the file; the first had no checksum."""
 
-@dataclass(frozen=True)
-class TextWords:
-    """The words of a text, as a vocabulary counts them and as they stand in it.
 
-    Args:
-        words: in lower case.
-        shown: each word as written, with the punctuation beside it.
-    """
+class TextWords(NamedTuple):
+    """The words of a text in lower case, as a vocabulary counts them, and each as it is written,
+    with the punctuation beside it."""
 
     words: tuple[str, ...]
     shown: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.words)
-
 
 def words_of(text: str) -> TextWords:
-    """Divide a text into words.
+    """The words of a text.
 
     A word is a run of letters and digits of any alphabet; an apostrophe within it belongs to it.
     Case is dropped. Punctuation is no word: it is shown with the word that it is written at, or
     else with the one before, and nothing of it is counted. An underscore divides words.
-
-    Args:
-        text: one text.
 
     Raises:
         TypeError: no string.
@@ -60,26 +58,18 @@ def words_of(text: str) -> TextWords:
         raise TypeError(f"a text must be a string; it is a {type(text).__name__}")
     matches = list(_WORD.finditer(text))
     words = tuple(match.group().replace("’", "'").lower() for match in matches)
-    bounds = [0, *(_bound(text, a.end(), b.start()) for a, b in pairwise(matches)), len(text)]
-    shown = tuple(" ".join(text[a:b].split()) for a, b in pairwise(bounds))
+    # What is written at a word begins after the last space before it.
+    bounds = [
+        b.start() - len(re.split(r"\s", text[a.end() : b.start()])[-1])
+        if re.search(r"\s", text[a.end() : b.start()])
+        else a.end()
+        for a, b in pairwise(matches)
+    ]
+    shown = tuple(" ".join(text[a:b].split()) for a, b in pairwise([0, *bounds, len(text)]))
     return TextWords(words, shown if words else ())
 
 
-def _bound(text: str, end: int, start: int) -> int:
-    """Where what is written at the next word begins: after the last space before it."""
-    spaces = [place for place in range(end, start) if text[place].isspace()]
-    return spaces[-1] if spaces else start
-
-
-PADDING = 0
-"""The number of no word: what stands behind a text's last one."""
-UNKNOWN = 1
-"""The number of a word that the vocabulary does not have."""
-FIRST = 2
-FORMAT = 2
-"""With a checksum; 1 had none."""
-
-
+@dataclass(frozen=True, repr=False)
 class Vocabulary(Summarised):
     """Words and their numbers: 0 is padding, 1 an unknown word, 2 the first word.
 
@@ -99,60 +89,39 @@ class Vocabulary(Summarised):
         [2, 1, 3]
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = tuple(words)
+    words: Sequence[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))
         if not self.words:
             raise ValueError("a vocabulary needs at least one word; none is given")
-        self._number = {word: FIRST + place for place, word in enumerate(self.words)}
-        if len(self._number) < len(self.words):
-            twice = [word for word, count in Counter(self.words).items() if count > 1]
-            raise ValueError(f"words must differ from each other; repeated: {some_of(twice)}")
+        refuse_repeated("words", self.words)
 
     @classmethod
-    def of(
-        cls, texts: Iterable[str], *, size: int | None = 10_000, min_count: int = 1
-    ) -> Vocabulary:
+    def of(cls, texts: Iterable[str | Sequence[str]], size: int | None = 10_000) -> Vocabulary:
         """The most frequent words of texts, most frequent first, equals in alphabetical order.
 
         Args:
-            texts: of the training part.
+            texts: of the training part, as strings or divided into words.
             size: how many words at most; all if None.
-            min_count: how often a word must stand in the texts.
 
         Raises:
-            ValueError: no word that is frequent enough.
+            ValueError: texts without a word.
         """
-        return cls.of_words((words_of(text).words for text in texts), size, min_count)
-
-    @classmethod
-    def of_words(
-        cls, rows: Iterable[Sequence[str]], size: int | None = 10_000, min_count: int = 1
-    ) -> Vocabulary:
-        """As :meth:`of`, of texts that are divided into words already."""
         size = None if size is None else int_at_least("size", size, note="or None for all words")
-        min_count = int_at_least("min_count", min_count)
         counts: Counter[str] = Counter()
-        for words in rows:
-            counts.update(words)
+        for text in texts:
+            counts.update(words_of(text).words if isinstance(text, str) else text)
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        kept = [word for word, count in ranked[:size] if count >= min_count]
-        if not kept:
-            found = f"the most frequent one has {ranked[0][1]}" if ranked else "there is no word"
-            raise ValueError(
-                f"no word stands {min_count} times in the texts ({found}): lower min_count, or "
-                "give texts with words"
-            )
-        return cls(kept)
+        return cls([word for word, _ in ranked[:size]])
 
     def __len__(self) -> int:
         """The numbers that there are, padding and the unknown word among them."""
         return FIRST + len(self.words)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self.words == other.words
-
-    def __hash__(self) -> int:
-        return hash(self.words)
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {word: FIRST + place for place, word in enumerate(self.words)}
 
     def numbers(self, words: Iterable[str]) -> list[int]:
         """The number of each word, 1 for one that is unknown."""
@@ -164,16 +133,12 @@ class Vocabulary(Summarised):
         Raises:
             ValueError: no number of the vocabulary.
         """
-        if number == PADDING:
-            return ""
-        if number == UNKNOWN:
-            return "?"
-        if number != int(number) or not FIRST <= number < len(self):
+        if number != int(number) or not 0 <= number < len(self):
             raise ValueError(
                 f"numbers of this vocabulary are whole and from 0 to {len(self) - 1}; it is "
                 f"{number}"
             )
-        return self.words[int(number) - FIRST]
+        return ("", "?", *self.words)[int(number)]
 
     def save(self, file: str | Path) -> None:
         """Write the words as JSON.
@@ -192,11 +157,11 @@ class Vocabulary(Summarised):
             lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a
                 newer version, or no vocabulary.
         """
-        told, is_whole = read_sealed(file)
-        refuse_formats(file, told.get("format"), FORMAT, is_whole)
-        words = told.get("words")
+        described, is_whole = read_sealed(file)
+        refuse_formats(file, described.get("format"), FORMAT, is_whole)
+        words = described.get("words")
         with refused_by_name(file):
-            if not isinstance(words, list) or not all(map(_is_text, words)):
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise ValueError("it has no list of words; it is no vocabulary")
             return cls(words)
 
@@ -206,13 +171,6 @@ class Vocabulary(Summarised):
             f"Vocabulary: {len(self.words):,} words, padding 0 and unknown 1",
             {"words": some_of(self.words)},
         )
-
-
-def _is_text(word: object) -> bool:
-    return isinstance(word, str)
-
-
-End = Literal["start", "end"]
 
 
 def divided(texts: Iterable[object]) -> list[TextWords]:
@@ -225,10 +183,9 @@ def divided(texts: Iterable[object]) -> list[TextWords]:
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"row {row} must be a text; it is {text!r}. Leave the row out")
-        words = words_of(text)
-        if not words.words:
+        found.append(words_of(text))
+        if not found[-1].words:
             raise ValueError(f"row {row} is a text without words, {text[:40]!r}. Leave the row out")
-        found.append(words)
     if not found:
         raise ValueError("there are no texts")
     return found
@@ -273,26 +230,24 @@ def encoded_words(
     """As :func:`encoded_texts`, of texts that are divided into words."""
     if keep not in (None, "start", "end"):
         raise ValueError(f'keep must be "start" or "end", or None to refuse; it is {keep!r}')
-    longest = max(map(len, rows))
-    length = longest if length is None else int_at_least("length", length)
-    if keep is None and longest > length:
-        longer = [row for row, words in enumerate(rows) if len(words) > length]
+    sizes = [len(row.words) for row in rows]
+    length = max(sizes) if length is None else int_at_least("length", length)
+    longer = [row for row, size in enumerate(sizes) if size > length]
+    if keep is None and longer:
         others = f", and {len(longer) - 1} more rows are too long" if len(longer) > 1 else ""
         raise ValueError(
-            f"row {longer[0]} has {len(rows[longer[0]])} words, and a row has {length}{others}: "
+            f"row {longer[0]} has {sizes[longer[0]]} words, and a row has {length}{others}: "
             'give keep="start" or keep="end" to keep that end of a longer text, or another length'
         )
     part = slice(-length, None) if keep == "end" else slice(length)
     x = torch.full((len(rows), length), PADDING, dtype=torch.float32)
-    shown = []
-    for row, words in enumerate(rows):
-        numbers = vocabulary.numbers(words.words[part])
-        if all(number == UNKNOWN for number in numbers):
+    for row, (words, _) in enumerate(rows):
+        numbers = vocabulary.numbers(words[part])
+        if set(numbers) == {UNKNOWN}:
             raise ValueError(
-                f"row {row} has unknown words only, such as {words.words[part][0]!r}: the "
+                f"row {row} has unknown words only, such as {words[part][0]!r}: the "
                 f"vocabulary has {len(vocabulary.words)} others. Leave the row out, or fit the "
                 "vocabulary to texts like it"
             )
         x[row, : len(numbers)] = torch.tensor(numbers, dtype=torch.float32)
-        shown.append(words.shown[part])
-    return x, tuple(shown)
+    return x, tuple(row.shown[part] for row in rows)

@@ -1,8 +1,9 @@
-"""Simulation-based calibration: does a way to find posteriors find those of a program?"""
+"""Simulation-based calibration of posterior inferences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,18 @@ from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.bayes.calibration_result import Calibration
-from lexppl.evaluation.bayes.posteriors import (
-    Infer,
-    ManyPosteriors,
-    Samples,
-    name_of,
-    posteriors_of,
-)
+from lexppl.evaluation.bayes.mask_table import mask_table
+from lexppl.evaluation.bayes.posteriors import GuideFits, Infer, name_of, posteriors_of
 from lexppl.evaluation.bayes.simulated import (
     Simulated,
+    check_rows,
     parts_of_program,
+    refuse_penalties,
     seeds_of,
     simulate,
 )
-from lexppl.inference.posterior.global_draws import PosteriorInference
+from lexppl.inference.posterior.global_draws import PosteriorInference, Samples
+from lexppl.inference.predictive import drawing
 
 Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 """From draws by site `(S, *event)`, x and y to a number for each draw, `(S,)`."""
@@ -34,7 +33,7 @@ Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 def calibration(
     program: Any,
     x: Tensor,
-    infer: ManyPosteriors | PosteriorInference | Infer,
+    infer: GuideFits | PosteriorInference | Infer,
     *,
     simulations: int = 500,
     draws: int = 99,
@@ -119,33 +118,25 @@ def calibration(
     sets = [simulate(parts.model, x, one) for one in seeds_of(seed, 0, simulations)]
     if not (sets[0].shared or sets[0].masks):
         raise ValueError("the program draws no latents but y, so there is no posterior to check")
-    if sets[0].penalties and sets[0].shared:
-        raise ValueError(
-            f"the program has penalties {list(sets[0].penalties)}, under which the latents that "
-            "rows share have no posterior; write them as priors of the masks, or leave them out"
-        )
+    if sets[0].shared:
+        refuse_penalties(sets[0].penalties)
     ys = [one.y for one in sets]
-    found: Iterable[Samples] = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
+    found = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
     bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)
     values, truths, exact_sd = [], [], []
     names: tuple[str, ...] = ()
     for drawn, samples in zip(sets, bar, strict=True):
-        samples = checked_samples(samples, drawn, draws)
-        names, value, truth = _quantities(quantities, samples, drawn, x)
+        kept = {n: thinned(v, draws, n) for n, v in _checked(samples, drawn).items()}
+        names, value, truth = _quantities(quantities, kept, drawn, x)
         values.append(value)
         truths.append(truth)
     if exact is not None:
         for drawn, one in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
-            reference = checked_samples(exact(x, drawn.y, one), drawn, 2, thin=False)
+            reference = _checked(exact(x, drawn.y, one), drawn)
             exact_sd.append(_quantities(quantities, reference, drawn, x)[1].std(0, ddof=1))
-    return ranked(
-        names,
-        np.stack(values),
-        np.stack(truths),
-        np.stack(exact_sd) if exact_sd else None,
-        name_of(infer) if name is None else name,
-        seed,
-    )
+    sds = np.stack(exact_sd) if exact_sd else None
+    method = name_of(infer) if name is None else name
+    return ranked(names, np.stack(values), np.stack(truths), sds, method, seed)
 
 
 def ranked(
@@ -184,55 +175,36 @@ def ranked(
     return Calibration(names, ranks, values.shape[1], z, sd, exact_sd, method, seed)
 
 
-def check_rows(x: Any) -> None:
-    """Refuse what are no rows.
+def thinned(values: Tensor, draws: int, name: str) -> Tensor:
+    """S of the draws `(S′, …)` of a site, evenly.
 
     Raises:
-        TypeError: no tensor.
-        ValueError: no rows, or numbers that are not finite.
+        ValueError: fewer than S.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
-    if x.dim() == 0 or len(x) == 0:
-        raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
-    if not bool(x.isfinite().all()):
-        raise ValueError("x must be finite; it has NaN or infinite values")
+    if len(values) < draws:
+        raise ValueError(
+            f"infer gave {len(values)} draws of {name!r}, fewer than the draws={draws} ranked among"
+        )
+    return values[torch.arange(draws) * len(values) // draws]
 
 
-def checked_samples(
-    samples: Any, drawn: Simulated, draws: int, thin: bool = True
-) -> dict[str, Tensor]:
-    """Posterior draws whose sites and shapes are those of the program, thinned to S.
-
-    Raises:
-        TypeError: no mapping of tensors.
-        ValueError: other sites, other shapes, or fewer draws.
-    """
+def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
+    """Posterior draws whose sites and shapes are those of the program."""
     if not isinstance(samples, Mapping) or not samples:
         raise TypeError(
-            "infer must give draws by site, {site: tensor (S, *event)}; it gave "
-            f"{type(samples).__name__}"
+            f"infer must give draws by site, in a mapping; it gave {type(samples).__name__}"
         )
     known = {**drawn.shared, **drawn.masks}
-    kept = {}
-    for name, values in samples.items():
+    checked = {name: torch.as_tensor(values) for name, values in samples.items()}
+    for name, values in checked.items():
         if name not in known:
             raise ValueError(f"infer gave a site {name!r}; the program's are {sorted(known)}")
-        values = torch.as_tensor(values)
         expected = tuple(known[name].shape)
         if values.dim() == 0 or tuple(values.shape[1:]) != expected:
             raise ValueError(
-                f"draws of {name!r} must have shape (S, *{expected}), a draw of the program's "
-                f"behind S; infer gave {tuple(values.shape)}"
+                f"draws of {name!r} must have shape (S, *{expected}), not {tuple(values.shape)}"
             )
-        if len(values) < draws:
-            raise ValueError(
-                f"infer gave {len(values)} draws of {name!r}, and each truth is ranked among "
-                f"draws={draws}; let it give more, or ask for fewer"
-            )
-        place = torch.arange(draws) * len(values) // draws
-        kept[name] = values[place] if thin else values
-    return kept
+    return checked
 
 
 def _quantities(
@@ -269,3 +241,109 @@ def _flat(samples: Mapping[str, Tensor]) -> np.ndarray:
     """All sites side by side, `(S, Q)`."""
     flat = [v.detach().double().cpu().reshape(len(v), -1).numpy() for v in samples.values()]
     return np.concatenate(flat, 1)
+
+
+MaskInfer = Callable[[Tensor, Tensor, int], Tensor]
+"""From x, y and a seed to masks `(S, B, G)`, draws of each row's p(z | x, y)."""
+MaskQuantity = Callable[[Tensor], Tensor]
+"""From masks `(S, B, G)` to a number of each, `(S, B)`."""
+
+
+def mask_calibration(
+    program: Any,
+    x: Tensor,
+    infer: MaskInfer | None = None,
+    *,
+    simulations: int = 500,
+    draws: int = 99,
+    quantities: Mapping[str, MaskQuantity] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+) -> Calibration:
+    r"""Simulation-based calibration of p(z | x, y), the masks of a row given its outcome:
+
+        z*_n ~ p(z | x_n),  y_n ~ p(y | x_n, z*_n),  z_n1 … z_nS ~ q(z | x_n, y_n),
+
+    with each row a data set of its own, so that a thousand cost one call. What is ranked are
+    numbers of a mask, z* among the z_ns, ties broken at random: how many entries it keeps, each of
+    its entries, and log p(y | x, z), which finds draws that have not looked at y (their sizes and
+    entries would be uniform, Modrák et al. 2023).
+
+    Args:
+        program: a program without latents outside `mask_particles()`, fitted or not, of up to
+            65,536 masks.
+        x: rows `(B, *event)`; they are repeated in their order up to N.
+        infer: gives draws of p(z | x, y), `(S, N, G)`; None for exact ones by
+            enumeration.
+        simulations: N.
+        draws: S.
+        quantities: by name, a function from masks `(S, N, G)` to numbers `(S, N)`; None for `size`
+            and every entry. `log p(y | x, z)` is always there.
+        name: of the method, for tables.
+        seed: of all that is random; global random state is left as it is.
+
+    Raises:
+        ValueError, TypeError: as :func:`calibration`; a program with latents that rows share;
+            masks of another shape, or that the program cannot draw.
+
+    Source: Talts et al. (2018); Modrák et al. (2023), "Simulation-based calibration checking for
+    Bayesian computation: the choice of test quantities shapes sensitivity".
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        >>> mask_calibration(program, x).alarms()
+        {}
+    """
+    simulations = int_at_least("simulations", simulations)
+    draws = int_at_least("draws", draws, 2)
+    seed = int_at_least("seed", seed, 0)
+    check_rows(x)
+    model = parts_of_program(program).model
+    x = x[torch.arange(simulations) % len(x)]
+    of_data, of_infer, of_table = seeds_of(seed, 0, 3)
+    drawn = simulate(model, x, of_data)
+    if drawn.shared:
+        raise ValueError(
+            f"rows share {sorted(drawn.shared)}, so that a row is no data set of its own; "
+            "condition the program on them by pyro.poutine.condition, or use calibration()"
+        )
+    if len(drawn.masks) != 1:
+        raise ValueError(f"the program must draw one mask a row; it draws {sorted(drawn.masks)}")
+    ((site, truth),) = drawn.masks.items()
+    with drawing(of_table, x.device):
+        table = mask_table(model, x, drawn.y)
+    if table.log_prior.shape[-1] != len(x):
+        raise ValueError(f"all rows share {site!r}; the program must draw a mask for each row")
+    if infer is None:
+        found, method = table.draws(draws, of_infer), "enumeration"
+    else:
+        found, method = infer(x, drawn.y, of_infer), name_of(infer)
+    expected = tuple(truth.shape)
+    if not isinstance(found, Tensor) or found.dim() != 3 or tuple(found.shape[1:]) != expected:
+        kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"infer must give masks (S, {expected[0]}, {expected[1]}); it gave {kind}")
+    found = thinned(found, draws, site)
+    functions = dict({} if quantities is None else quantities)
+    if quantities is None:
+        functions["size"] = lambda masks: masks.sum(-1)
+        for entry in range(expected[-1]):
+            functions[f"{site}[{entry}]"] = partial(_entry, entry)
+    functions["log p(y | x, z)"] = table.likelihood_of
+    values, truths = [], []
+    for label, function in functions.items():
+        value, own = function(found), function(truth.unsqueeze(0))
+        if value.shape != (draws, len(x)) or own.shape != (1, len(x)):
+            raise ValueError(
+                f"quantity {label!r} must give a number of each mask, {(draws, len(x))} of "
+                f"{tuple(found.shape)}; it gave {tuple(value.shape)}"
+            )
+        values.append(value.double().cpu().numpy().T)
+        truths.append(own[0].double().cpu().numpy())
+    method = method if name is None else name
+    return ranked(tuple(functions), np.stack(values, 2), np.stack(truths, 1), None, method, seed)
+
+
+def _entry(entry: int, masks: Tensor) -> Tensor:
+    return masks[..., entry]

@@ -1,4 +1,4 @@
-"""What simulation-based calibration found: ranks, and what they say."""
+"""Ranks of simulation-based calibration, and tests of their uniformity."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy import stats
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.summary import Summarised, Summary, counted
 
 NULL_SETS = 9_999
-"""Sets of uniform ranks that a p-value is told from: its steps are of 1/10,000."""
+"""Simulated sets of uniform ranks behind a p-value: its steps are of 1/10,000."""
 MOST_BINS = 20
 LEAST_EXPECTED = 5
-"""Ranks that a bin of a histogram expects at least, for χ² to have its distribution."""
+"""Ranks that a bin of a histogram expects at least."""
 
 
 @dataclass(frozen=True)
@@ -99,29 +98,13 @@ class UniformRanks:
         """`z_i`, `(S,)`."""
         return np.arange(1, self.draws + 1) / (self.draws + 1)
 
-    @property
-    def bins(self) -> int:
-        """B of the histogram: the largest divisor of S + 1 up to 20 whose bins expect at least 5
-        ranks; 1 where there is none."""
-        most = min(MOST_BINS, self.count // LEAST_EXPECTED)
-        fitting = [b for b in range(1, most + 1) if (self.draws + 1) % b == 0]
-        return max(fitting, default=1)
-
     def histogram(self, ranks: np.ndarray) -> np.ndarray:
-        """Ranks in each of B equal bins, `(B,)`."""
-        counts: np.ndarray = self._counts(ranks).reshape(self.bins, -1).sum(1)
+        """Ranks in each of B equal bins, `(B,)`: B is the largest divisor of S + 1 up to 20 whose
+        bins expect at least 5 ranks, or 1."""
+        most = min(MOST_BINS, self.count // LEAST_EXPECTED)
+        bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
+        counts: np.ndarray = self._counts(ranks).reshape(bins, -1).sum(1)
         return counts
-
-    def chi_square(self, ranks: np.ndarray) -> tuple[float, float]:
-        """χ² of the histogram and its p-value, with B − 1 degrees of freedom; NaN with one bin.
-
-        The p-value is asymptotic: close to its name where bins expect 5 or more.
-        """
-        if self.bins == 1:
-            return float("nan"), float("nan")
-        expected = self.count / self.bins
-        value = float(((self.histogram(ranks) - expected) ** 2 / expected).sum())
-        return value, float(stats.chi2.sf(value, self.bins - 1))
 
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
         ranks = np.asarray(ranks)
@@ -131,8 +114,7 @@ class UniformRanks:
             ranks.min() < 0 or ranks.max() > self.draws
         ):
             raise ValueError(
-                f"ranks among {self.draws} draws must be whole numbers from 0 to {self.draws}; "
-                f"they go from {ranks.min()} to {ranks.max()}"
+                f"ranks must be whole numbers from 0 to {self.draws}; {ranks.min()} … {ranks.max()}"
             )
         return np.bincount(ranks, minlength=self.draws + 1)
 
@@ -162,9 +144,9 @@ class UniformRanks:
 
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Of the central intervals whose coverage is told."""
+"""Of the central intervals in the table."""
 FALSE_ALARMS = 0.01
-"""How often a calibrated method is called miscalibrated, over all quantities together."""
+"""Probability that a calibrated method is called miscalibrated, over all quantities together."""
 SHOWN = 6
 
 
@@ -251,72 +233,47 @@ class Calibration(Summarised):
             binomial standard error `√(level (1 − level) / N)` of a method that is exact; and
             `z = (coverage − level) / error`.
         """
-        rows = []
-        apart = np.abs(self.positions - 0.5)
-        for q, name in enumerate(self.names):
-            for level in levels:
-                level = fraction("level", level)
-                held = float((apart[:, q] <= level / 2).mean())
-                error = float(np.sqrt(level * (1 - level) / self.simulations))
-                rows.append((name, level, held, error, (held - level) / error))
-        return pd.DataFrame(rows, columns=["quantity", "level", "coverage", "error", "z"])
+        nominal = np.array([fraction("level", level) for level in levels])
+        held = (np.abs(self.positions - 0.5)[..., None] <= nominal / 2).mean(0)
+        error = np.broadcast_to(np.sqrt(nominal * (1 - nominal) / self.simulations), held.shape)
+        index = pd.MultiIndex.from_product([self.names, levels], names=["quantity", "level"])
+        columns = {"coverage": held, "error": error, "z": (held - nominal) / error}
+        table = pd.DataFrame({name: values.ravel() for name, values in columns.items()}, index)
+        return table.reset_index()
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row for each quantity.
 
-        - `p_value`, of the ranks' distribution function, and `chi2_p_value`, of their histogram;
+        - `p_value`, of the ranks' distribution function;
         - `distance`, Kolmogorov's, of the ranks to uniform ones, and `usual_distance`, what 95 % of
           sets of uniform ranks stay below: the miscalibration as a number;
         - `coverage_50`, `_80`, `_90`, `_95`, of central intervals;
         - `mean_z` with its standard error `mean_z_error`, 0 without bias, and `sd_z`, near 1 for a
           posterior near normal;
         - `sd_ratio`, the geometric mean of posterior sd by exact sd, where the latter is known;
-        - `verdict`: "consistent", or what :meth:`alarms` says.
+        - `verdict`: "consistent", or the alarm of :meth:`alarms`.
         """
-        alarms, covered = self.alarms(), self.coverage()
-        usual = self.uniform.usual_distance()
-        rows = []
-        for q, name in enumerate(self.names):
-            ranks, z = self.ranks[:, q], self.z[:, q]
-            z = z[np.isfinite(z)]
-            held = covered[covered["quantity"] == name]
-            row = {
-                "quantity": name,
-                "p_value": self.p_values[name],
-                "chi2_p_value": self.uniform.chi_square(ranks)[1],
-                "distance": self.uniform.distance(ranks),
-                "usual_distance": usual,
-                **{
-                    f"coverage_{round(100 * level)}": share
-                    for level, share in zip(held["level"], held["coverage"], strict=True)
-                },
-                "mean_z": z.mean() if len(z) else np.nan,
-                "mean_z_error": z.std(ddof=1) / np.sqrt(len(z)) if len(z) > 1 else np.nan,
-                "sd_z": z.std(ddof=1) if len(z) > 1 else np.nan,
-            }
-            if self.exact_sd is not None:
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    row["sd_ratio"] = np.exp(np.log(self.sd[:, q] / self.exact_sd[:, q]).mean())
-            rows.append({**row, "verdict": alarms.get(name, "consistent")})
-        return pd.DataFrame(rows).set_index("quantity")
+        alarms, z = self.alarms(), pd.DataFrame(self.z, columns=list(self.names))
+        z = z.where(np.isfinite(z))
+        table = pd.DataFrame({"p_value": self.p_values})
+        table["distance"] = [self.uniform.distance(ranks) for ranks in self.ranks.T]
+        table["usual_distance"] = self.uniform.usual_distance()
+        held = self.coverage()["coverage"].to_numpy().reshape(-1, len(LEVELS))
+        for level, share in zip(LEVELS, held.T, strict=True):
+            table[f"coverage_{round(100 * level)}"] = share
+        table["mean_z"], table["mean_z_error"], table["sd_z"] = z.mean(), z.sem(), z.std()
+        if self.exact_sd is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                table["sd_ratio"] = np.exp(np.log(self.sd / self.exact_sd).mean(0))
+        table["verdict"] = [alarms.get(name, "consistent") for name in self.names]
+        return table.rename_axis("quantity")
 
     def histograms(self) -> pd.DataFrame:
         """Ranks in each of B equal bins, one row a bin, one column a quantity."""
         return pd.DataFrame(
             {name: self.uniform.histogram(self.ranks[:, q]) for q, name in enumerate(self.names)}
         ).rename_axis("bin")
-
-    def dataset(self) -> xr.Dataset:
-        """Ranks, positions, z and sd with dims (simulation, quantity)."""
-        columns = {"rank": self.ranks, "position": self.positions, "z": self.z, "sd": self.sd}
-        if self.exact_sd is not None:
-            columns["exact_sd"] = self.exact_sd
-        return xr.Dataset(
-            {name: (("simulation", "quantity"), values) for name, values in columns.items()},
-            {"quantity": list(self.names)},
-            {"draws": self.draws, "method": self.method, "seed": self.seed},
-        )
 
     def summarised(self) -> Summary:
         """The verdict for each quantity, with the coverage of its 90 % interval."""

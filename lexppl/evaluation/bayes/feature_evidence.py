@@ -10,9 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.bayes.calibration import check_rows
 from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
-from lexppl.evaluation.bayes.simulated import parts_of_program
+from lexppl.evaluation.bayes.simulated import check_rows, parts_of_program
 from lexppl.inference.predictive import drawing
 
 
@@ -28,9 +27,6 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
     Args:
         table: every mask of every row.
 
-    Raises:
-        ValueError: a table of drawn masks.
-
     Example:
         >>> masks = torch.tensor([[0.0], [1.0]])
         >>> prior = torch.log(torch.tensor([[0.5], [0.5]]))
@@ -38,16 +34,11 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
         >>> log_bayes_factors(table).exp()
         tensor([[3.0000]])
     """
-    return _given(table, 1.0) - _given(table, 0.0)
+    return _conditional(table, 1.0) - _conditional(table, 0.0)
 
 
 def feature_evidence(
-    program: Any,
-    x: Tensor,
-    y: Tensor,
-    *,
-    names: Sequence[str] | None = None,
-    seed: int = 0,
+    program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
 ) -> pd.DataFrame:
     r"""Whether each mask entry is needed over all rows: the program as it is against the same with
     the entry forced out, or in, everywhere,
@@ -91,7 +82,7 @@ def feature_evidence(
     entries = table.masks.shape[-1]
     if names is not None and len(names) != entries:
         raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
-    without = table.log_evidence.unsqueeze(-1) - _given(table, 0.0)
+    without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
     factors = log_bayes_factors(table)
     gain = without.double().cpu().numpy()
     one = len(gain) == 1
@@ -112,10 +103,8 @@ def feature_evidence(
     )
 
 
-def _given(table: MaskTable, value: float) -> Tensor:
+def _conditional(table: MaskTable, value: float) -> Tensor:
     """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
-    if not table.exact:
-        raise ValueError("the masks of this table are draws; list all of them: masks=math.inf")
     columns = []
     for entry in range(table.masks.shape[-1]):
         own = table.masks[:, entry] == value

@@ -1,4 +1,4 @@
-"""Yes, but did it work? How far a fitted guide is from the posterior, by its importance weights."""
+"""Checks of fitted guides by their importance weights: Pareto k̂, effective draws, KL."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.evaluation.bayes.calibration import check_rows
-from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.log_joint import log_joint
 from lexppl.evaluation.bayes.mask_table import mask_table
-from lexppl.evaluation.bayes.posteriors import guide_draws
-from lexppl.evaluation.bayes.simulated import seeds_of
+from lexppl.evaluation.bayes.posteriors import check_fit, guide_draws
+from lexppl.evaluation.bayes.simulated import check_rows, seeds_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.summary import Summarised, Summary, counted
 
 HIGHEST_K = 0.7
 MOST_LISTED = 4_096
-"""Masks that are listed where nobody says how many."""
+"""Masks that are listed by default."""
 DRAWN_MASKS = 1_000
-"""Masks that are drawn where there are more."""
+"""Masks that are drawn by default where there are more."""
 
 
 class GuideWarning(UserWarning):
@@ -35,7 +35,7 @@ class GuideWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuideCheck(Summarised):
-    """What a guide's importance weights say: see :func:`guide_check`.
+    """Importance weights of fitted guides: see :func:`guide_check`.
 
     Args:
         k: Pareto k̂ of each of R replicates' guides, `(R,)`.
@@ -75,19 +75,14 @@ class GuideCheck(Summarised):
     def table(self) -> pd.DataFrame:
         """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` between the two (an
         estimate of KL(q ‖ posterior), in nats), `trusted`."""
-        columns = {
-            "k": self.k,
-            "ess": self.ess,
-            "bound": self.bound,
-            "log_evidence": self.log_evidence,
-            "gap": self.log_evidence - self.bound,
-            "trusted": self.trusted,
-        }
-        return pd.DataFrame(columns).rename_axis("replicate")
+        names = ("k", "ess", "bound", "log_evidence")
+        table = pd.DataFrame({name: getattr(self, name) for name in names})
+        table["gap"], table["trusted"] = self.log_evidence - self.bound, self.trusted
+        return table.rename_axis("replicate")
 
     @property
     def warning(self) -> str | None:
-        """What is to be said against the guides, in words; None where nothing is."""
+        """Which guides do not cover the posterior, in words; None where all do."""
         bad = np.flatnonzero(~self.trusted)
         if not len(bad):
             return None
@@ -146,8 +141,8 @@ def guide_check(
 
     Raises:
         ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
-            those learned from, weighted rows, fewer than 100 draws, a program of which no
-            likelihood can be told.
+            those learned from, weighted rows, fewer than 100 draws, a program
+            without a likelihood.
 
     Warns:
         GuideWarning: where k̂ is above 0.7.
@@ -171,63 +166,46 @@ def guide_check(
     draws = int_at_least("draws", draws, 100)
     seed = int_at_least("seed", seed, 0)
     check_rows(x)
-    _check_result(result, x, y)
+    if result.sampler is not None:
+        raise ValueError(
+            f"the draws are {result.sampler.name}'s and have no density to be weighed by; for "
+            "chains look at r̂ and the effective sample size, for any method at calibration()"
+        )
+    if result.row_weights is not None:
+        raise ValueError(
+            f"the rows had weights ({result.row_weights}); check a fit without, of these rows alone"
+        )
+    check_fit(result, x, y)
     if masks is None:
         masks = _listable(result.models[0], x, y, result.guides[0])
-    found = []
+    every, rows = [], []
     for model, guide, one in zip(
         result.models, result.guides, seeds_of(seed, 0, result.replicates), strict=True
     ):
         samples, log_q = guide_draws(guide, (x, y), draws, one)
         if all(bool((v == v[:1]).all()) for v in samples.values()):
             raise ValueError(
-                "the guide puts the latents at a point and has no density; take one that has a "
-                "spread, such as AutoNormal, or Q-FIT with point=False"
+                "the guide puts the latents at a point; take one with a density, as AutoNormal"
             )
-        rows = row_log_likelihood(
-            model, x, y, samples, masks=masks, imputations=imputations, seed=one
-        )
-        log_w = rows.double().sum(-1) + log_prior(model, x, y, samples) - log_q
-        found.append((samples, log_w.cpu().numpy()))
-    weights = np.stack([log_w for _, log_w in found])
+        joint = log_joint(model, x, y, samples, masks=masks, imputations=imputations, seed=one)
+        every.append(samples)
+        rows.append((joint - log_q).cpu().numpy())
+    weights = np.stack(rows)
     if np.isnan(weights).any():
         raise FloatingPointError("some importance weights are NaN: the guide left θ's support")
     smoothed, k = pareto_smoothed(weights)
-    highest = weights.max(1)
-    evidence = np.log(np.exp(weights - highest[:, None]).mean(1)) + highest
     check = GuideCheck(
         k=k,
         ess=1.0 / np.exp(2 * smoothed).sum(1),
-        log_evidence=evidence,
+        log_evidence=logsumexp(weights, 1) - math.log(draws),
         bound=weights.mean(1),
         log_weights=weights,
-        samples=[samples for samples, _ in found],
+        samples=every,
         masks="all listed" if masks == math.inf else f"{int(masks)} drawn",
     )
     if check.warning:
         warnings.warn(check.warning, GuideWarning, stacklevel=2)
     return check
-
-
-def _check_result(result: FitResult, x: Tensor, y: Tensor) -> None:
-    result.check(x, y)
-    if result.sampler is not None:
-        raise ValueError(
-            f"the draws are {result.sampler.name}'s and have no density to be weighed by; for "
-            "chains look at r̂ and the effective sample size, for any method at calibration()"
-        )
-    if any(guide is None for guide in result.guides):
-        raise ValueError("the fit has no guide, so there is nothing to check")
-    if result.row_weights is not None:
-        raise ValueError(
-            f"the rows had weights ({result.row_weights}), under which the guide is not the "
-            "posterior of these rows; check a fit without"
-        )
-    if result.rows is not None and result.rows[0] != len(x):
-        raise ValueError(
-            f"the guide is the posterior of the {result.rows[0]} rows it learned from, and x has "
-            f"{len(x)}; fit with valid=None, and give the rows of the fit"
-        )
 
 
 def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:

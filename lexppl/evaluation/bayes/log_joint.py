@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +16,9 @@ from lexppl.evaluation.bayes.mask_table import (
     shared_log_prior,
 )
 from lexppl.evaluation.bayes.simulated import keep_local
+from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
-
-Samples = Mapping[str, Tensor]
 
 
 def row_log_likelihood(
@@ -64,28 +63,19 @@ def row_log_likelihood(
         >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
         torch.Size([2, 3])
     """
-    keep_local(model)
 
     def one(shared: dict[str, Tensor]) -> Tensor:
         return log_evidence(model, x, y, shared, masks=masks, imputations=imputations)
 
     with drawing(seed, x.device):
-        count, at = 1, {n: v[0] for n, v in samples.items()}
+        at = {name: values[0] for name, values in samples.items()}
         match_program(model, x, y, at)
-        if masks == math.inf:
-            count = masks_listed(model, x, y, at)
-        particles = len(x) * imputations * (count if masks == math.inf else int(masks))
-        return _at_all(one, samples, particles)
+        count = masks_listed(model, x, y, at) if masks == math.inf else int(masks)
+        return _at_all(one, samples, len(x) * imputations * count)
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
-    """log p(θ_s), `(S,)`, in nats.
-
-    Args:
-        model: the program.
-        x: rows; a few are enough.
-        y: their labels or responses.
-        samples: by site, `(S, *event)`.
+    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows.
 
     Raises:
         ValueError: sites that are not the program's, or not all of them.
@@ -95,20 +85,31 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
         return _at_all(lambda shared: shared_log_prior(model, x, y, shared), samples, 1)
 
 
+def log_joint(
+    model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples, **options: Any
+) -> Tensor:
+    """log p(y, θ_s | x), `(S,)`, in nats, in double precision.
+
+    Args:
+        model, x, y, samples, options: of :func:`row_log_likelihood`.
+    """
+    rows = row_log_likelihood(model, x, y, samples, **options)
+    return rows.double().sum(-1) + log_prior(model, x, y, samples)
+
+
 def _at_all(one: Callable[[dict[str, Tensor]], Tensor], samples: Samples, particles: int) -> Tensor:
-    """What a function makes of each draw, `(S, …)`, as many at once as fit."""
-    given = dict(samples)
-    if not given:
+    """The values of a function at each draw, `(S, …)`, as many at once as fit."""
+    each = dict(samples)
+    if not each:
         return one({}).unsqueeze(0)
-    draws = len(next(iter(given.values())))
+    draws = len(next(iter(each.values())))
     chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
     try:
         with OutOfPlaceDraws():
-            made: Tensor = torch.vmap(one, randomness="different", chunk_size=chunk)(given)
+            made: Tensor = torch.vmap(one, randomness="different", chunk_size=chunk)(each)
         return made
     except RuntimeError as error:
         if "vmap" not in str(error) and "data-dependent" not in str(error):
             raise
     # A program that decides by a number of its own is run for one draw after another.
-    each = [one({name: value[s] for name, value in given.items()}) for s in range(draws)]
-    return torch.stack(each)
+    return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])

@@ -1,4 +1,4 @@
-"""Leave-one-out log scores of an explainer: each row judged by a posterior that has not seen it."""
+"""Leave-one-out log scores of an explainer, with masks summed out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, pareto_smoothed, posterior_of
-from lexppl.evaluation.bayes.calibration import check_rows
-from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
-from lexppl.evaluation.bayes.posteriors import guide_draws
-from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of
+from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.posteriors import check_fit, guide_draws
+from lexppl.evaluation.bayes.simulated import check_rows, parts_of_program, seeds_of
+from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.training.result import FitResult
 from lexppl.summary import Summarised, Summary, counted
 
@@ -69,8 +69,7 @@ class Loo(Summarised):
         """
         if len(self.pointwise) != len(other.pointwise):
             raise ValueError(
-                f"both must be of the same rows; they have {len(self.pointwise)} and "
-                f"{len(other.pointwise)}"
+                f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
             )
         apart = self.pointwise - other.pointwise
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
@@ -177,7 +176,9 @@ def loo(
     ratio = torch.zeros(len(likelihood), dtype=torch.float64)
     if log_q is not None:
         ratio = likelihood.sum(-1) + log_prior(model, x, y, samples) - log_q
-    found = _scored(likelihood.cpu().numpy(), ratio.double().cpu().numpy())
+    own, log_ratio = likelihood.cpu().numpy(), ratio.double().cpu().numpy()
+    weights, k = pareto_smoothed((log_ratio[:, None] - own).T)
+    found = Loo(logsumexp(weights + own.T, axis=-1), k, own)
     if len(found.high):
         warnings.warn(
             f"{len(found.high)} of {len(x)} rows have a Pareto k̂ above {HIGHEST_K}, and their "
@@ -271,46 +272,25 @@ def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
     """
     if not models:
         raise ValueError("compare_loo takes at least one model")
-    order = sorted(models, key=lambda name: -models[name].elpd)
-    best = models[order[0]]
-    rows = []
-    for name in order:
-        behind, error = best.less(models[name])
-        own = models[name]
-        rows.append((name, own.elpd, own.error, behind, error, len(own.high)))
-    columns = ["model", "elpd", "error", "behind", "behind_error", "high_k"]
-    return pd.DataFrame(rows, columns=columns).set_index("model")
-
-
-def _scored(likelihood: np.ndarray, log_ratio: np.ndarray) -> Loo:
-    weights, k = pareto_smoothed((log_ratio[:, None] - likelihood).T)
-    pointwise = logsumexp(weights + likelihood.T, axis=-1)
-    return Loo(pointwise, k, likelihood)
+    best = max(models.values(), key=lambda one: one.elpd)
+    rows = {n: (one.elpd, one.error, *best.less(one), len(one.high)) for n, one in models.items()}
+    columns = ["elpd", "error", "behind", "behind_error", "high_k"]
+    table = pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("model")
+    return table.sort_values("elpd", ascending=False, kind="stable")
 
 
 def _of_fit(
     result: FitResult, x: Tensor, y: Tensor, draws: int, seed: int
 ) -> tuple[Any, Samples, Tensor | None]:
     """Program, draws and their log q, None of a sampler's."""
-    result.check(x, y)
-    if result.rows is not None and result.rows[0] != len(x):
-        raise ValueError(
-            f"the fit learned from {result.rows[0]} rows and x has {len(x)}; leave one out of the "
-            "rows that it learned from (valid=None)"
-        )
-    if any(guide is None for guide in result.guides):
-        raise ValueError(
-            "the fit has no draws of latents that rows share, so that nothing can be left out but "
-            "by a refit: see reloo(), or score held-out rows by predictive_log_likelihood()"
-        )
+    check_fit(result, x, y)
     if result.sampler is not None:
         sites = [guide.sites for guide in result.guides]
         samples = {name: torch.cat([one[name] for one in sites]) for name in sites[0]}
         return result.models[0], samples, None
     if result.replicates > 1:
         raise ValueError(
-            f"the fit has {result.replicates} replicates, each a posterior of its own; give one by "
-            "result.subset([r])"
+            f"the fit has {result.replicates} replicates; give one by result.subset([r])"
         )
     drawn, log_q = guide_draws(result.guides[0], (x, y), draws, seed)
     return result.models[0], drawn, log_q

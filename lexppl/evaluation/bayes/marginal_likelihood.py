@@ -1,4 +1,4 @@
-"""The marginal likelihood of a small program: listed, by quadrature, by draws, or by a bridge."""
+"""Marginal likelihood of a small program: listed, by quadrature, by importance, or by a bridge."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.evaluation.bayes.calibration import check_rows
-from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.log_joint import log_joint, row_log_likelihood
 from lexppl.evaluation.bayes.posteriors import guide_draws
-from lexppl.evaluation.bayes.simulated import keep_local, parts_of_program, seeds_of
+from lexppl.evaluation.bayes.simulated import check_rows, keep_local, parts_of_program, seeds_of
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_latents import is_discrete, latents_of, refuse_of_rows
-from lexppl.inference.posterior.global_sites import GlobalSites
+from lexppl.inference.posterior.global_draws import Samples
+from lexppl.inference.posterior.global_latents import (
+    GlobalSites,
+    is_discrete,
+    latents_of,
+    refuse_of_rows,
+)
 from lexppl.inference.predictive import drawing
+
+Joint = Callable[[Samples], Tensor]
+"""log p(y, θ | x), `(S,)`, of draws of θ."""
 
 ROUNDS = 1000
 TOLERANCE = 1e-10
@@ -63,8 +70,8 @@ def bridge(
     """
     half = samples.shape[1] // 2
     first, second = samples[:, :half].flatten(0, 1).double(), samples[:, half:]
-    covariance = torch.cov(first.T).reshape(first.shape[-1], -1)
-    normal = torch.distributions.MultivariateNormal(first.mean(0), covariance_matrix=covariance)
+    mean, root = _normal(first)
+    normal = torch.distributions.MultivariateNormal(mean, scale_tril=root)
     with seeded(seed):
         proposed = normal.sample((draws,))
     own = second.flatten(0, 1)
@@ -77,30 +84,19 @@ def bridge(
     l_own, l_new = (at_own - shift).numpy(), (at_proposed - shift).numpy()
     effective = _effective((at_own - shift).reshape(second.shape[:2]).numpy())
     share = effective / (effective + draws)
-    log_r = _fixed_point(l_own, l_new, share)
-    return log_r + shift, _error(l_own - log_r, l_new - log_r, share, effective)
-
-
-def _fixed_point(own: np.ndarray, new: np.ndarray, share: float) -> float:
-    """log r."""
     log_1, log_2 = math.log(share), math.log(1 - share)
     log_r = 0.0
     for _ in range(ROUNDS):
-        above = _log_mean(new - np.logaddexp(log_1 + new, log_2 + log_r))
-        below = _log_mean(-np.logaddexp(log_1 + own, log_2 + log_r))
+        above = _log_mean(l_new - np.logaddexp(log_1 + l_new, log_2 + log_r))
+        below = _log_mean(-np.logaddexp(log_1 + l_own, log_2 + log_r))
         before, log_r = log_r, above - below
         if abs(log_r - before) < TOLERANCE:
             break
-    return log_r
-
-
-def _error(own: np.ndarray, new: np.ndarray, share: float, effective: float) -> float:
-    """The relative standard error, of log ratios of the normalised p to g."""
-    f_new = np.exp(new - np.logaddexp(math.log(share) + new, math.log(1 - share)))
-    f_own = np.exp(-np.logaddexp(math.log(share) + own, math.log(1 - share)))
-    square = f_new.var(ddof=1) / f_new.mean() ** 2 / len(new)
+    f_new = np.exp(l_new - log_r - np.logaddexp(log_1 + l_new - log_r, log_2))
+    f_own = np.exp(-np.logaddexp(log_1 + l_own - log_r, log_2))
+    square = f_new.var(ddof=1) / f_new.mean() ** 2 / draws
     square += f_own.var(ddof=1) / f_own.mean() ** 2 / effective
-    return math.sqrt(square)
+    return log_r + shift, math.sqrt(square)
 
 
 def _log_mean(values: np.ndarray) -> float:
@@ -109,7 +105,7 @@ def _log_mean(values: np.ndarray) -> float:
 
 
 def _effective(values: np.ndarray) -> float:
-    """Of the draws' log ratios `(C, S)`, at most as many as there are."""
+    """Effective size of the draws' log ratios `(C, S)`, at most their number."""
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore")
@@ -117,6 +113,12 @@ def _effective(values: np.ndarray) -> float:
 
         size = float(arviz.ess(values))
     return min(size, float(values.size)) if math.isfinite(size) else float(values.size)
+
+
+def _normal(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and Cholesky root of the covariance of draws `(S, P)`."""
+    covariance = torch.cov(flat.T).reshape(flat.shape[-1], -1)
+    return flat.mean(0), torch.linalg.cholesky(covariance)
 
 
 MOST_VALUES = 4_096
@@ -218,9 +220,18 @@ def log_marginal_likelihood(
     if nodes is not None and samples is None:
         raise ValueError("nodes are centred and scaled by posterior samples: give samples too")
     model = parts_of_program(program).model
-    joint = _Joint(model, x, y, masks, imputations, seed)
+    options: dict[str, Any] = {"masks": masks, "imputations": imputations, "seed": seed}
+
+    def joint(at: Samples) -> Tensor:
+        return log_joint(model, x, y, at, **options)
+
     if guide is not None:
-        return _by_importance(joint, guide, draws)
+        drawn, log_q = guide_draws(guide, (x, y), draws, seeds_of(seed, 2, 1)[0])
+        log_w = (joint(drawn) - log_q).double().cpu().numpy()
+        weight = np.exp(log_w - log_w.max())
+        error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
+        k = float(pareto_smoothed(log_w)[1])
+        return Evidence(_log_mean(log_w), error, "importance sampling", k)
     keep_local(model)
     few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
@@ -230,109 +241,52 @@ def log_marginal_likelihood(
             sites, latents = GlobalSites.of(model, few)
     refuse_of_rows(latents)
     if samples is None:
+        if not latents.shared:
+            rows = row_log_likelihood(model, x, y, {}, **options)
+            return Evidence(float(rows.double().sum()), 0.0, "listed")
         return _listed(joint, latents.shared)
     missing = [name for name in sites.names if name not in samples]
     if missing:
         raise ValueError(f"samples lack the program's latents {missing}")
     flat = sites.vectors(samples)
-    if nodes is not None:
-        return _by_quadrature(joint, sites, flat, int_at_least("nodes", nodes, 2))
-    chains = int_at_least("chains", chains)
-    if len(flat) % chains or len(flat) // chains < 20:
-        raise ValueError(
-            f"a bridge takes at least 20 draws of each chain, as many of one as of another; "
-            f"{len(flat)} draws are of {chains} chains"
-        )
 
     def density(at: Tensor) -> Tensor:
         values, change = sites.constrained(at)
         return joint(values) + change
 
-    log, error = bridge(
-        density, flat.unflatten(0, (chains, -1)), draws=draws, seed=seeds_of(seed, 1, 1)[0]
-    )
+    if nodes is not None:
+        return _by_quadrature(density, flat, int_at_least("nodes", nodes, 2))
+    chains = int_at_least("chains", chains)
+    if len(flat) % chains or len(flat) // chains < 20:
+        raise ValueError(
+            f"a bridge takes 20 draws of each chain or more, equally many; {len(flat)} of {chains}"
+        )
+    by_chain = flat.unflatten(0, (chains, -1))
+    log, error = bridge(density, by_chain, draws=draws, seed=seeds_of(seed, 1, 1)[0])
     return Evidence(log, error, "bridge sampling")
 
 
-@dataclass(frozen=True, eq=False)
-class _Joint:
-    """log p(y, θ | x), `(S,)`."""
-
-    model: Callable[..., Any]
-    x: Tensor
-    y: Tensor
-    masks: float
-    imputations: int
-    seed: int
-
-    def __call__(self, samples: Samples) -> Tensor:
-        rows = row_log_likelihood(
-            self.model,
-            self.x,
-            self.y,
-            samples,
-            masks=self.masks,
-            imputations=self.imputations,
-            seed=self.seed,
-        )
-        return rows.double().sum(-1) + log_prior(self.model, self.x, self.y, samples)
-
-
-def _listed(joint: _Joint, shared: Mapping[str, Site]) -> Evidence:
-    names = list(shared)
+def _listed(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
     real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
         raise ValueError(
-            f"the latents {real} are real numbers, over which no sum is: give a guide of them, or "
-            "samples of their posterior"
+            f"the latents {real} are real numbers: give a guide of them, or posterior samples"
         )
-    if not names:
-        rows = row_log_likelihood(
-            joint.model,
-            joint.x,
-            joint.y,
-            {},
-            masks=joint.masks,
-            imputations=joint.imputations,
-            seed=joint.seed,
-        )
-        return Evidence(float(rows.double().sum()), 0.0, "listed")
     samples = joint_values(list(shared.values()), MOST_VALUES, instead="give a guide of them")
     return Evidence(float(torch.logsumexp(joint(samples), 0)), 0.0, "listed")
 
 
-def _by_importance(joint: _Joint, guide: Callable[..., Any], draws: int) -> Evidence:
-    samples, log_q = guide_draws(guide, (joint.x, joint.y), draws, seeds_of(joint.seed, 2, 1)[0])
-    log_w = (joint(samples) - log_q).double().cpu().numpy()
-    highest = log_w.max()
-    weight = np.exp(log_w - highest)
-    error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
-    k = float(pareto_smoothed(log_w)[1])
-    return Evidence(float(np.log(weight.mean()) + highest), error, "importance sampling", k)
-
-
-def _by_quadrature(joint: _Joint, sites: GlobalSites, flat: Tensor, nodes: int) -> Evidence:
+def _by_quadrature(density: Callable[[Tensor], Tensor], flat: Tensor, nodes: int) -> Evidence:
     size = flat.shape[-1]
     if nodes**size > MOST_VALUES * 16:
         raise ValueError(
-            f"{nodes} nodes in each of {size} dimensions are {nodes**size}; at most "
-            f"{MOST_VALUES * 16} are: fewer nodes, or a bridge"
+            f"{nodes}^{size} nodes are more than {MOST_VALUES * 16}: give fewer, or use a bridge"
         )
-    own, weight = np.polynomial.hermite_e.hermegauss(nodes)
-    grid = torch.tensor(np.stack(np.meshgrid(*[own] * size, indexing="ij"), -1).reshape(-1, size))
-    log_weight = torch.tensor(
-        np.log(np.stack(np.meshgrid(*[weight] * size, indexing="ij"), -1)).reshape(-1, size).sum(-1)
-    )
-    at, root = _centred(flat.double())
-    place = (at + grid @ root.T).to(flat.dtype)
-    values, change = sites.constrained(place)
+    places, weights = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(nodes))
+    grid = torch.cartesian_prod(*[places] * size).reshape(-1, size)
+    log_weight = torch.cartesian_prod(*[weights.log()] * size).reshape(-1, size).sum(-1)
+    mean, root = _normal(flat.double())
     # ∫ f(u) du = |R| Σ w e^{ξ²/2} f(m + R ξ)
-    terms = joint(values) + change + log_weight + 0.5 * (grid**2).sum(-1)
+    terms = density((mean + grid @ root.T).to(flat.dtype)) + log_weight + 0.5 * (grid**2).sum(-1)
     log = torch.logsumexp(terms, 0) + root.diagonal().log().sum()
     return Evidence(float(log), 0.0, f"quadrature of {nodes} nodes a dimension")
-
-
-def _centred(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and Cholesky root of the covariance."""
-    covariance = torch.cov(flat.T).reshape(flat.shape[-1], -1)
-    return flat.mean(0), torch.linalg.cholesky(covariance)

@@ -1,9 +1,9 @@
-"""Every mask of every row, with its prior and its likelihood: the exact p(z | x, y) for small G."""
+"""Tables of every mask of every row, with its prior and likelihood: the exact p(z | x, y)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.effects import LABEL_PLATE
-from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
+from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local, refuse_penalties
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
@@ -34,14 +34,11 @@ class MaskTable:
         masks: `(M, G)`; `(1, 0)` for a program without masks.
         log_prior: log p(z | x), `(M, B)`.
         log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
-        exact: whether every mask is listed; else they are M draws of p(z | x), `masks` is
-            `(M, B, G)`, and `log_prior` is −log M.
     """
 
     masks: Tensor
     log_prior: Tensor
     log_likelihood: Tensor
-    exact: bool = True
 
     @property
     def log_evidence(self) -> Tensor:
@@ -63,7 +60,7 @@ class MaskTable:
         count = int_at_least("count", count)
         with seeded(seed):
             chosen = torch.multinomial(self.posterior.T, count, replacement=True).T
-        return self._listed()[chosen]
+        return self.masks[chosen]
 
     def likelihood_of(self, masks: Tensor) -> Tensor:
         """log p(y | x, z) of some masks of each row.
@@ -78,18 +75,13 @@ class MaskTable:
             ValueError: a mask that is not in the table.
         """
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
-        code, own = masks.double() @ weight, self._listed().double() @ weight
+        code, own = masks.double() @ weight, self.masks.double() @ weight
         order = own.argsort()
         place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
         index = order[place]
         if not torch.equal(own[index], code):
             raise ValueError("some masks are none of those that the program can draw")
         return self.log_likelihood.gather(0, index)
-
-    def _listed(self) -> Tensor:
-        if not self.exact:
-            raise ValueError("the masks of this table are draws, not all that there are")
-        return self.masks
 
 
 def mask_table(
@@ -98,7 +90,6 @@ def mask_table(
     y: Tensor,
     shared: Mapping[str, Tensor] | None = None,
     *,
-    masks: float = math.inf,
     imputations: int = 1,
 ) -> MaskTable:
     """List the masks of each row, with their prior and their likelihood.
@@ -115,12 +106,10 @@ def mask_table(
         y: their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        masks: `math.inf` to list all, for one mask site of up to 65,536 masks; else L draws of
-            p(z | x).
         imputations: K.
 
     Raises:
-        ValueError: too many masks, several mask sites where all are to be listed, a program that
+        ValueError: more than 65,536 masks, several mask sites, a program that
             observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
@@ -133,31 +122,23 @@ def mask_table(
         (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
     """
     match_program(model, x, y, shared)
-    program, first, latents = _looked_at(model, x, y, shared)
+    program, first, latents = _first_run(model, x, y, shared)
     if not latents:
-        run = program.run(1, imputations)
-        likelihood = _row_likelihood(run, imputations, len(x))
+        likelihood = _row_likelihood(program.run(1, imputations), imputations, len(x))
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
-    if len(latents) > 1 and masks == math.inf:
+    if len(latents) > 1:
         raise ValueError(
-            f"the program has several latents in mask_particles(), {latents}, and "
-            "the masks of one can be listed; give a number of masks to draw"
+            f"the program has several latents in mask_particles(), {latents}; one can be listed"
         )
-    run, tree, listed, weights = _weighed(program, first, masks, imputations)
+    tree, listed, weights, run = _listed(program, first, imputations)
     level = max(tree.levels.values())
     likelihood = weights[level].reshape(-1, weights[level].shape[-1])
     if level == len(weights) - 1:
         likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
-    if listed is None:
-        flat = torch.full_like(likelihood, -math.log(len(likelihood)))
-        drawn = run.mask_sites[0].value
-        values = likelihood.new_zeros((1, 0)) if drawn is None else drawn
-        return MaskTable(values, flat, likelihood, exact=False)
     (values,) = listed.values.values()
     if values.shape[1] > 1:
         raise ValueError(
-            "the entries of a plate have no likelihood of their own: the program observes all of "
-            "them in one, beside masks of each"
+            "the entries of a plate have no likelihood of their own: all are observed in one"
         )
     prior = listed.log_prior(run).expand_as(likelihood)
     return MaskTable(values[:, 0], prior, likelihood)
@@ -188,67 +169,63 @@ def log_evidence(
 
     Args:
         model: matched by :func:`match_program`.
-        x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
+        x, y, shared, imputations: of :func:`mask_table`; several mask sites are summed together.
+        masks: `math.inf` to list all, else L draws of p(z | x).
 
     Raises:
         ValueError: as :func:`mask_table`.
     """
-    program, first, latents = _looked_at(model, x, y, shared)
+    program, first, latents = _first_run(model, x, y, shared)
     if not latents:
         return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
-    _, tree, _, weights = _weighed(program, first, masks, imputations, priors=True)
+    if masks == math.inf:
+        tree, _, weights, _ = _listed(program, first, imputations, priors=True)
+    else:
+        _responses(first)
+        tree = _tree(program, first)
+        if len(set(tree.levels.values())) > 1:
+            tree = tree.of_one_weight()
+        count = int_at_least("masks", masks)
+        counts = [1] * len(tree.plates)
+        counts[max(tree.levels.values())] = count
+        run = program.run(count, imputations)
+        weights = [w - math.log(count) for w in tree.log_weights(run, counts, imputations)]
     return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
 
 
 def masks_listed(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> int:
-    """How many masks :func:`log_evidence` lists."""
-    program, first, latents = _looked_at(model, x, y, shared)
-    if not latents:
-        return 1
-    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+    """The number of masks that :func:`log_evidence` lists."""
+    program, first, latents = _first_run(model, x, y, shared)
+    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT)) if latents else 1
 
 
 def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
     return MaskTree.of(first, lambda count, draw: program.run(count, 1, draw))
 
 
-def _looked_at(
+def _first_run(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None
 ) -> tuple[ParticleProgram, ParticleTrace, list[str]]:
     """The program at given latents, a run of it, and its random latents in the mask plate."""
-    keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
     first = program.run()
     if shared:
-        _refuse_penalties(first)
+        refuse_penalties(name for name, site in first.sites.items() if site.is_penalty)
     return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
 
 
-def _weighed(
-    program: ParticleProgram,
-    first: ParticleTrace,
-    masks: float,
-    imputations: int,
-    priors: bool = False,
-) -> tuple[ParticleTrace, MaskTree, MaskList | None, list[Tensor]]:
-    """A run of all masks, or of drawn ones, and the weights of these by plate."""
-    _refuse_unobserved(first)
+def _listed(
+    program: ParticleProgram, first: ParticleTrace, imputations: int, priors: bool = False
+) -> tuple[MaskTree, MaskList, list[Tensor], ParticleTrace]:
+    """All masks, their weights by plate, with or without the masks' own prior, and their run."""
+    _responses(first)
     tree = _tree(program, first)
-    if masks == math.inf:
-        listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
-        run = program.run(len(listed), imputations, listed.give)
-        names = listed.names if priors else ()
-        return run, tree, listed, tree.log_weights(run, listed.counts, imputations, names)
-    if len(set(tree.levels.values())) > 1:
-        tree = tree.of_one_weight()
-    count = int_at_least("masks", masks)
-    counts = [1] * len(tree.plates)
-    counts[max(tree.levels.values())] = count
-    run = program.run(count, imputations)
-    weights = tree.log_weights(run, counts, imputations)
-    return run, tree, None, [w - math.log(count) * priors for w in weights]
+    listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
+    run = program.run(len(listed), imputations, listed.give)
+    names = listed.names if priors else ()
+    return tree, listed, tree.log_weights(run, listed.counts, imputations, names), run
 
 
 def shared_log_prior(
@@ -266,9 +243,8 @@ def shared_log_prior(
         ValueError: the program has latents outside `mask_particles()` that are not given, or none
             of the names given.
     """
-    keep_local(model)
-    given = pyro.poutine.condition(weights_first(model), data=dict(shared))
-    sites = sites_of(given, (x[:1], y[:1]))
+    program = pyro.poutine.condition(weights_first(model), data=dict(shared))
+    sites = sites_of(program, (x[:1], y[:1]))
     outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
     missing = [name for name in outside if name != RESPONSE]
     unknown = [name for name in shared if name not in sites]
@@ -277,8 +253,7 @@ def shared_log_prior(
             f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
             f"{missing} are missing and {unknown} are none of them"
         )
-    for name in shared:
-        _refuse_scaled(sites[name])
+    _refuse_scaled(sites[name] for name in shared)
     terms = [sites[name].log_prob().sum() for name in shared]
     return torch.stack(terms).sum() if terms else x.new_zeros(())
 
@@ -295,50 +270,39 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _refuse_penalties(run: ParticleTrace) -> None:
-    for site in run.sites.values():
-        if site.is_penalty:
-            raise ValueError(
-                f"the program has a penalty {site.name!r}, under which the latents that rows share "
-                "have no posterior; write it as a prior of the masks, or leave it out"
-            )
-
-
-def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
-    """The responses `y` or `y_…`, observed and without a scale."""
+def _responses(run: ParticleTrace) -> list[Site]:
+    """The responses `y` or `y_…`; refused where there are none, or what is observed is scaled."""
     observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
     responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
     if not responses:
         raise ValueError(
-            "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
-            f"{list(run.sites)}"
+            f"the program must observe a site 'y', or sites 'y_…'; its sites are {list(run.sites)}"
         )
-    for site, _ in run.weighted:
+    weighted = [site for site, _ in run.weighted]
+    for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-        _refuse_scaled(site)
+    _refuse_scaled(weighted)
     return responses
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
-    responses = _refuse_unobserved(run)
+    responses = _responses(run)
     inside = any(site.in_particles for site in responses)
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
         raise ValueError(
-            "the rows have no log-likelihood of their own: the program observes all of them in "
-            "one, or expects over labels; give a program that observes y row by row, and labels"
+            "the rows have no log-likelihood of their own: observe labels y row by row"
         )
     if weight.dim() == 3:
         weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
     return weight.expand(1, rows)
 
 
-def _refuse_scaled(site: Site) -> None:
-    scale = torch.as_tensor(site.scale)
-    if not bool((scale == 1.0).all()):
-        raise ValueError(
-            f"site {site.name!r} is scaled, so that what is inferred is no posterior of the "
-            "program; leave pyro.poutine.scale out (a kl_weight of 1)"
-        )
+def _refuse_scaled(sites: Iterable[Site]) -> None:
+    for site in sites:
+        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
+            raise ValueError(
+                f"site {site.name!r} is scaled, and has no posterior: leave poutine.scale out"
+            )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyro
 import torch
+from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -17,15 +18,13 @@ from lexppl.effects import MASK_PLATE, ParticleCounts
 from lexppl.evaluation.bayes.simulated import ProgramParts, held, keep_local
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.posterior.draw_index import DrawIndex
-from lexppl.inference.posterior.global_draws import PosteriorInference
+from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
 from lexppl.inference.predictive import drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
+from lexppl.inference.training.result import FitResult
 from lexppl.weights_drawn_first import weights_first
 
-Samples = Mapping[str, Tensor]
-"""By site `(S, *event)`."""
 Infer = Callable[[Tensor, Tensor, int], Samples]
 """From x, y and a seed to draws of the posterior."""
 
@@ -60,21 +59,9 @@ class GuideFits:
             raise ValueError(f"options {taken} are set by calibration; leave them out of options")
 
     def posteriors(
-        self,
-        parts: ProgramParts,
-        x: Tensor,
-        ys: Sequence[Tensor],
-        seeds: Sequence[int],
-        draws: int,
+        self, parts: ProgramParts, x: Tensor, ys: Sequence[Tensor], seeds: Sequence[int], draws: int
     ) -> Iterator[Samples]:
-        """The posterior of each data set.
-
-        Args:
-            parts: the program.
-            x: rows that all have.
-            ys: the response of each.
-            seeds: of each.
-            draws: S.
+        """The posterior of each data set, as :func:`posteriors_of`.
 
         Raises:
             ValueError: neither the system nor the user has a guide.
@@ -82,10 +69,9 @@ class GuideFits:
         guide = parts.guide if self.guide is None else self.guide
         if guide is None:
             raise ValueError(
-                "GuideFits needs a guide of the program's global latents, as "
-                "GuideFits(AutoNormal); the program has none of its own"
+                "GuideFits needs a guide of the program's global latents, as GuideFits(AutoNormal)"
             )
-        # Before the fits, which see a copy of the program: a guide may hold the program itself.
+        # Before the fits, which have a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):
             set_up_guides([guide], [parts.given], (x, ys[0]))
         options = {"progress": False, **self.options}
@@ -94,20 +80,15 @@ class GuideFits:
         for start in range(0, len(ys), self.at_once):
             some = slice(start, start + self.at_once)
             program, further = self._training(parts, guide, options)
-            result = fit(
-                program,
-                ReplicateData([(x, y) for y in ys[some]]),
-                valid=None,
-                seed=seeds[start],
-                **further,
-            )
+            data = ReplicateData([(x, y) for y in ys[some]])
+            result = fit(program, data, valid=None, seed=seeds[start], **further)
             for fitted, y, seed in zip(result.guides, ys[some], seeds[some], strict=True):
-                yield guide_samples(fitted, (x, y), draws, seed)
+                yield guide_draws(fitted, (x, y), draws, seed)[0]
 
     def _training(
         self, parts: ProgramParts, guide: Any, options: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """What `fit` is given: the program and its guide, or the system's stage around them."""
+        """Arguments of `fit`: the program and its guide, or the system's stage around them."""
         stage = parts.stage
         if self.guide is not None or stage is None:
             return copy.deepcopy(parts.model), {"guide": guide, **options}
@@ -121,10 +102,11 @@ class GuideFits:
         return System(build), further
 
 
-def guide_samples(
+def guide_draws(
     guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
-) -> dict[str, Tensor]:
-    """Draws of what a guide samples outside `mask_particles()`, `(S, *event)` by site.
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Draws of what a guide samples outside `mask_particles()`, `(S, *event)` by site, and `log q`
+    of each, `(S,)`, with what the guide draws on the way (`is_auxiliary`).
 
     Args:
         guide: the guide.
@@ -132,40 +114,38 @@ def guide_samples(
         draws: S.
         seed: of the draws; global random state is left as it is.
 
-    Example:
-        >>> from lexppl.systems.q_fit import DirichletGuide
-        >>> guide_samples(DirichletGuide(3), (torch.zeros(1, 3), None), 5, 0)["importance"].shape
-        torch.Size([5, 3])
-    """
-    return guide_draws(guide, args, draws, seed)[0]
-
-
-def guide_draws(
-    guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
-) -> tuple[dict[str, Tensor], Tensor]:
-    """The draws of :func:`guide_samples` and `log q` of each, `(S,)`, with what the guide draws on
-    the way (`is_auxiliary`).
-
-    Args:
-        guide: the guide.
-        args: of the guide.
-        draws: S.
-        seed: of the draws.
-
     Raises:
         ValueError: a guide that draws nothing outside the mask plate.
+
+    Example:
+        >>> from lexppl.systems.q_fit import DirichletGuide
+        >>> drawn, _ = guide_draws(DirichletGuide(3), (torch.zeros(1, 3), None), 5, 0)
+        >>> drawn["importance"].shape
+        torch.Size([5, 3])
     """
     keep_local(guide)
     program = weights_first(guide)
 
     def one(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         trace = pyro.poutine.trace(program).get_trace(*args)
-        sites = dict(_outside(trace))
-        values = {name: _inside(node) for name, node in sites.items()}
-        terms = [node["fn"].log_prob(values[name]).sum() for name, node in sites.items()]
-        density = sum(terms, torch.zeros(()))
-        kept = {name: values[name] for name, node in sites.items() if not _is_auxiliary(node)}
-        return kept, torch.as_tensor(density)
+        kept, density = {}, torch.zeros(())
+        for name, node in trace.nodes.items():
+            if (
+                node["type"] != "sample"
+                or node["is_observed"]
+                or isinstance(node["fn"], _Subsample)
+            ):
+                continue
+            if any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"]):
+                continue
+            value = node["value"]
+            if node["fn"].support is constraints.simplex:
+                # A share that underflows has no density.
+                value = value.clamp(min=torch.finfo(value.dtype).tiny)
+            density = density + node["fn"].log_prob(value).sum()
+            if not (node["infer"] or {}).get("is_auxiliary", False):
+                kept[name] = value
+        return kept, density
 
     with drawing(seed), ParticleCounts(1, 1):
         try:
@@ -184,68 +164,42 @@ def guide_draws(
     return drawn, density
 
 
-def _is_auxiliary(node: Any) -> bool:
-    return bool((node["infer"] or {}).get("is_auxiliary", False))
-
-
-def _inside(node: Any) -> Tensor:
-    """A draw within its support: a share that underflows has no density."""
-    value: Tensor = node["value"]
-    if node["fn"].support is constraints.simplex:
-        return value.clamp(min=torch.finfo(value.dtype).tiny)
-    return value
-
-
-def _outside(trace: Any) -> Iterable[tuple[str, Any]]:
-    """Latent sites of a guide's run outside the mask plate."""
-    for name, node in trace.nodes.items():
-        if node["type"] != "sample" or node["is_observed"]:
-            continue
-        if type(node["fn"]).__name__ == "_Subsample":
-            continue
-        if any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"]):
-            continue
-        yield name, node
-
-
-@runtime_checkable
-class ManyPosteriors(Protocol):
-    """Whatever finds the posteriors of many data sets together, as :class:`GuideFits` does."""
-
-    def posteriors(
-        self,
-        parts: ProgramParts,
-        x: Tensor,
-        ys: Sequence[Tensor],
-        seeds: Sequence[int],
-        draws: int,
-    ) -> Iterator[Samples]:
-        """As :meth:`GuideFits.posteriors`."""
-        ...
+def check_fit(result: FitResult, x: Tensor, y: Tensor) -> None:
+    """Refuse a fit without guides, or rows other than those that it learned from."""
+    result.check(x, y)
+    if any(guide is None for guide in result.guides):
+        raise ValueError(
+            "the fit has no guide and no draws of latents that rows share; leave rows out by "
+            "refits, reloo(), or score held-out rows by predictive_log_likelihood()"
+        )
+    if result.rows is not None and result.rows[0] != len(x):
+        raise ValueError(
+            f"give the {result.rows[0]} rows it learned from; x has {len(x)} (fit with valid=None)"
+        )
 
 
 def posteriors_of(
-    infer: ManyPosteriors | PosteriorInference | Infer,
+    infer: GuideFits | PosteriorInference | Infer,
     parts: ProgramParts,
     x: Tensor,
     ys: Sequence[Tensor],
     seeds: Sequence[int],
     draws: int,
 ) -> Iterator[Samples]:
-    """The posterior draws of each data set, by any of the three ways.
+    """The posterior draws of each data set.
 
     Args:
-        infer: how.
+        infer: a function, a guide, or a posterior inference.
         parts: the program.
         x: rows that all data sets have.
         ys: the response of each.
         seeds: of each.
-        draws: S, that a guide is asked for.
+        draws: S of a guide.
 
     Raises:
         TypeError: an `infer` that is none of the three.
     """
-    if isinstance(infer, ManyPosteriors) and not isinstance(infer, type):
+    if isinstance(infer, GuideFits):
         yield from infer.posteriors(parts, x, ys, seeds, draws)
         return
     if isinstance(infer, type) or not (hasattr(infer, "run") or callable(infer)):
@@ -262,7 +216,7 @@ def posteriors_of(
 
 
 def name_of(infer: Any) -> str:
-    """How a method is called in a table: by its own `name`, else its function's or class's.
+    """The name of a method in a table: its own `name`, else its function's or class's.
 
     Example:
         >>> from lexppl.inference import MCMC

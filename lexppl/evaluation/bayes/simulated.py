@@ -1,9 +1,10 @@
-"""Data sets that a program itself makes: latents from its prior, responses from its likelihood."""
+"""Data sets simulated from a program: latents from its prior, responses from its likelihood."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,7 @@ class Simulated:
         shared: by site, a latent outside `mask_particles()`, `(*event)`.
         masks: by site, `(B, G)`.
         y: `(B, *event)`.
-        penalties: the names of the program's, which no data come from.
+        penalties: the names of the program's penalties.
     """
 
     shared: dict[str, Tensor]
@@ -77,8 +78,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         return ProgramParts(held(term.model), term.model, term.guide, term.objective, stages[0])
     if not callable(program):
         raise TypeError(
-            "program must be a Pyro program, called as program(x, y), or a System; it is "
-            f"{type(program).__name__}"
+            f"program must be a Pyro program or a System; it is {type(program).__name__}"
         )
     return ProgramParts(held(program), program)
 
@@ -93,9 +93,28 @@ def held(program: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def keep_local(program: Callable[..., Any]) -> None:
-    """Let a program or guide run here whatever the setting was when it was built."""
+    """Keep the parameters of a module out of Pyro's global store."""
     if isinstance(program, nn.Module):
         keep_parameters_local(program)
+
+
+def check_rows(x: Any) -> None:
+    """Refuse what is no tensor of finite rows `(B, *event)`."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
+    if x.dim() == 0 or len(x) == 0:
+        raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
+    if not bool(x.isfinite().all()):
+        raise ValueError("x must be finite; it has NaN or infinite values")
+
+
+def refuse_penalties(names: Iterable[str]) -> None:
+    """Refuse penalties beside latents that rows share, under which these have no posterior."""
+    if names := list(names):
+        raise ValueError(
+            f"the program has penalties {names}, under which the latents that rows share have no "
+            "posterior; write them as priors of the masks, or leave them out"
+        )
 
 
 def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
@@ -122,16 +141,13 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
     with drawing(seed, x.device):
         sites = sites_of(model, (x, None))
     shared, masks, y = {}, {}, None
-    penalties = []
     for name, site in sites.items():
-        if site.is_penalty:
-            penalties.append(name)
         if site.observed or site.value is None:
             continue
         event = tuple(site.distribution.event_shape)
         if name == RESPONSE:
             y = site.value
-            if y.numel() == rows * int(np.prod(event)):
+            if y.numel() == rows * math.prod(event):
                 y = y.reshape(rows, *event)
         elif not site.in_particles:
             shared[name] = site.value
@@ -148,7 +164,8 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
             raise FloatingPointError(
                 f"the prior draws numbers at {name!r} that are not finite; is it improper?"
             )
-    return Simulated(shared, masks, y, tuple(penalties))
+    penalties = tuple(name for name, site in sites.items() if site.is_penalty)
+    return Simulated(shared, masks, y, penalties)
 
 
 def seeds_of(seed: int, stream: int, count: int) -> list[int]:

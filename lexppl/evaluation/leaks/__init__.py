@@ -1,1 +1,1 @@
-"""Whether the choice of features itself tells the answer."""
+"""Leaks: nats about y in the choice of features itself."""

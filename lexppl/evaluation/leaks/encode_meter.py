@@ -1,4 +1,4 @@
-"""The encode-meter: what the choice of features tells of y beyond their values."""
+"""The encode-meter: nats about y in the choice of features beyond their values; STRIPE-X."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scipy.stats import t
 from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation.leaks.difference_network import DifferenceNetwork
-from lexppl.evaluation.leaks.masked_rows import Dealt, MaskedRows
+from lexppl.evaluation.leaks.masked_rows import MaskedRows
+from lexppl.evaluation.learned import rare_rows
 from lexppl.evaluation.prediction import predictive
-from lexppl.evaluation.rare_labels import rare_rows
-from lexppl.evaluation.refits.fitted_predictor import fit_predictor
-from lexppl.evaluation.refits.predictor_fit import TrainingOptions
+from lexppl.evaluation.refits.fitted_predictor import TrainingOptions, fit_predictor
 from lexppl.inference import FitResult
 from lexppl.inference.schedules import Linear, WarmUp
-from lexppl.models import Grouping, ScaledOutput
+from lexppl.models import MLP, Grouping
+from lexppl.models.networks import ScaledOutput
 
 LEVEL = 0.95
 """Of the interval."""
@@ -50,7 +50,7 @@ TRAINING: Mapping[str, Any] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class EncodeMeter:
-    """What the choice of features tells of y beyond their values, in nats a row.
+    """Information about y in the choice of features beyond their values, in nats a row.
 
     Args:
         value: `E[log p(y | x_v, E = v) − log p(y | x_v)]`, of rows that no predictor learned from.
@@ -70,7 +70,7 @@ class EncodeMeter:
 
     @property
     def tells(self) -> bool:
-        """Whether the choice of features tells of y: the whole interval is above 0, and the value
+        """Whether the choice of features informs of y: the whole interval is above 0, and the value
         above the .01 nats that networks of some thousand rows may be off by (on S1–S3 .003 of masks
         that tell nothing, with an interval above 0). Of some hundred rows the bar is low: honest
         masks of a switch reached .03 of 400 rows, with an interval above 0."""
@@ -90,7 +90,7 @@ def encode_meter(
     seed: int = 0,
     **training: Unpack[TrainingOptions],
 ) -> EncodeMeter:
-    r"""Estimate how much the choice of features tells of y that their values do not.
+    r"""Estimate the information about y in the choice of features beyond their values.
 
     An explanation `E` encodes if, for some mask v, y depends on the event `E(x) = v` given the
     kept values `x_v` (Puli, Nguyen & Ranganath 2024). With the mask drawn from `q(v | x)`,
@@ -142,14 +142,14 @@ def encode_meter(
     Example:
         >>> x = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
-        >>> told = torch.zeros(600, 4)
-        >>> told[:, 2], told[:, 3] = y.float(), 1.0 - y.float()  # idle features, chosen by x1
+        >>> leaking = torch.zeros(600, 4)
+        >>> leaking[:, 2], leaking[:, 3] = y.float(), 1.0 - y.float()  # idle features, by x1
         >>> settings = dict(hidden=(16,), folds=2, replicates=2, epochs=30, batch_size=50,
         ...     learning_rate=1e-2)
-        >>> meter = encode_meter(x, y, told, **settings)
+        >>> meter = encode_meter(x, y, leaking, **settings)
         >>> meter.tells, meter.value > 0.4
         (True, True)
-        >>> encode_meter(x, y, told[torch.randperm(600)], **settings).value < 0.05
+        >>> encode_meter(x, y, leaking[torch.randperm(600)], **settings).value < 0.05
         True
     """
     folds, copies = int_at_least("folds", folds, 2), int_at_least("copies", copies)
@@ -158,17 +158,17 @@ def encode_meter(
     check_meter_rows(y, folds)
     options = {**TRAINING, **training}
     shape = (replicates, 2, rows.draws, len(x))
-    told = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
+    predicted = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
     blocks = _parts(y, [1.0 / folds] * folds, seed)
     for fold, held in enumerate(blocks):
         rest = torch.cat([*blocks[:fold], *blocks[fold + 1 :]])
         result = _fitted(rows, rest, copies, replicates, hidden, seed + fold, options)
         for selected in (0, 1):
             found = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
-            told[:, selected, :, held] = found.reshape(
+            predicted[:, selected, :, held] = found.reshape(
                 replicates, rows.draws, len(held), *rows.outcome
             )
-    return _meter(told, y, rows, blocks)
+    return _meter(predicted, y, rows, blocks)
 
 
 def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 10.0) -> float:
@@ -257,10 +257,15 @@ def _fitted(
     shares = (1.0 - 1.0 / ONE_IN, 1.0 / ONE_IN)
     parts = [index[part] for part in _parts(rows.y[index], shares, seed)]
     candidates = [rows.dealt(part, CANDIDATES, generator) for part in parts]
-    told = [_selected_or_dealt(rows, *pair) for pair in zip(parts, candidates, strict=True)]
-    judge = fit_predictor(
-        told[0], valid=told[1], hidden=hidden, seed=seed, **{**options, "replicates": 1}
-    )
+    chosen = []
+    for part, dealt in zip(parts, candidates, strict=True):
+        # Rows with masks, and whether each was selected for its row: as many of both kinds.
+        own = rows.packed(part, False)
+        count = min(len(own), len(dealt.rows))
+        y = torch.tensor([1, 0], device=own.device).repeat_interleave(count)
+        chosen.append((torch.cat([own[:count], dealt.rows[:count]]), y))
+    one = {**options, "replicates": 1}
+    judge = fit_predictor(chosen[0], valid=chosen[1], hidden=hidden, seed=seed, **one)
     joined, weights = [], []
     for part, dealt in zip(parts, candidates, strict=True):
         p = judge.predict(dealt.rows)[:, 1].double().clamp(1e-6, 1.0 - 1e-6)
@@ -271,47 +276,89 @@ def _fitted(
         sizes = torch.tensor([rows.draws * len(part), len(kept.of)], device=both.device)
         joined.append((both, y))
         weights.append((len(both) / (2.0 * sizes.to(both.dtype))).repeat_interleave(sizes))
+    outputs = 1 if rows.classes is None else rows.classes
+    entries = rows.masks.shape[2]
+    network: nn.Module = DifferenceNetwork(rows.x.shape[1], entries, outputs, hidden, seed)
+    if rows.classes is None:
+        y = rows.y.double()
+        network = ScaledOutput(network, float(y.mean()), float(y.std()) or 1.0)
     return fit_predictor(
         joined[0],
         valid=joined[1],
-        network=_network(rows, hidden, seed),
+        network=network.to(rows.x.device, rows.x.dtype),
         replicates=replicates,
         seed=seed,
         **{**options, "sample_weight": tuple(weights)},
     ).result
 
 
-def _selected_or_dealt(rows: MaskedRows, index: Tensor, dealt: Dealt) -> tuple[Tensor, Tensor]:
-    """Rows with masks, and whether each was selected for its row: as many of both kinds."""
-    own = rows.packed(index, False)
-    other = dealt.rows[: len(own)]
-    own = own[: len(other)]
-    y = torch.tensor([1, 0], device=own.device).repeat_interleave(len(own))
-    return torch.cat([own, other]), y
+class DifferenceNetwork(Configured, nn.Module):
+    """`f(x_v, v) ± δ(x_v, v)`, plus where the mask was selected for the row, else minus.
+
+    Rows come as `[x ⊙ v, v, s]`, s of 1 or 0. `δ` starts at 0: what both laws have in common is
+    learned once, from all rows, and a difference has to be earned. Neither law has more to be
+    fitted with than the other.
+
+    Args:
+        features: D, of x once it is flat.
+        entries: G, of v.
+        outputs: of the likelihood.
+        hidden: widths of the hidden layers of f, and of δ.
+        seed: of the initial weights.
+
+    Example:
+        >>> import torch
+        >>> network = DifferenceNetwork(3, 3, 2, hidden=(8,), seed=0)
+        >>> row = torch.tensor([[0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
+        >>> selected = row.clone()
+        >>> selected[:, -1] = 1.0
+        >>> bool((network(row) == network(selected)).all())
+        True
+    """
+
+    def __init__(
+        self,
+        features: int,
+        entries: int,
+        outputs: int,
+        hidden: Sequence[int] = (200, 200),
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        seen = features + entries
+        self.common = MLP(seen, outputs, hidden, seed=seed)
+        other = None if seed is None else seed + 1
+        self.difference = MLP(seen, hidden[-1], hidden[:-1], seed=other)
+        self.last = _FromZero(hidden[-1], outputs)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        seen, selected = rows[..., :-1], rows[..., -1:]
+        difference = self.last(nn.functional.relu(self.difference(seen)))
+        outputs: Tensor = self.common(seen) + (2.0 * selected - 1.0) * difference
+        return outputs
 
 
-def _network(rows: MaskedRows, hidden: Sequence[int], seed: int) -> nn.Module:
-    outputs = 1 if rows.classes is None else rows.classes
-    network: nn.Module = DifferenceNetwork(
-        rows.x.shape[1], rows.masks.shape[2], outputs, hidden, seed
-    )
-    if rows.classes is None:
-        spread = float(rows.y.double().std()) or 1.0
-        network = ScaledOutput(network, float(rows.y.double().mean()), spread)
-    return network.to(rows.x.device, rows.x.dtype)
+class _FromZero(nn.Linear):
+    """A linear layer whose weights start at 0, in each replicate."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
-def _meter(told: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) -> EncodeMeter:
+def _meter(predicted: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) -> EncodeMeter:
     """The figure of all replicates, and its interval by rows and, in each fold, by the jackknife's
     replicates."""
-    count = len(told)
-    whole = _log_likelihoods(told.mean(0), y, rows)
+    count = len(predicted)
+    whole = _log_likelihoods(predicted.mean(0), y, rows)
     by_row = (whole[1] - whole[0]).mean(0)
     value = float(by_row.mean())
     half = float(t.ppf((1 + LEVEL) / 2, len(y) - 1)) * float(by_row.std()) / math.sqrt(len(y))
     if count > 1:
         others = [
-            _log_likelihoods(told[torch.arange(count) != r].mean(0), y, rows) for r in range(count)
+            _log_likelihoods(predicted[torch.arange(count) != r].mean(0), y, rows)
+            for r in range(count)
         ]
         pseudo = torch.stack([count * by_row - (count - 1) * (o[1] - o[0]).mean(0) for o in others])
         # The folds' networks are others each: their errors add up in quadrature.
@@ -324,12 +371,12 @@ def _meter(told: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) 
     )
 
 
-def _log_likelihoods(told: Tensor, y: Tensor, rows: MaskedRows) -> Tensor:
+def _log_likelihoods(predicted: Tensor, y: Tensor, rows: MaskedRows) -> Tensor:
     """`(2, L, N)` in nats, without and with the choice, of probabilities `(2, L, N, C)` or means
     `(2, L, N)`."""
     if rows.classes is not None:
-        chosen = told.gather(-1, y.expand(told.shape[:-1])[..., None].long()).squeeze(-1)
+        chosen = predicted.gather(-1, y.expand(predicted.shape[:-1])[..., None].long()).squeeze(-1)
         return chosen.clamp_min(torch.finfo(torch.float32).tiny).log()
-    square = (told - y.double()).square()
+    square = (predicted - y.double()).square()
     variance = square.mean((1, 2), keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     return -0.5 * (square / variance + (2.0 * math.pi * variance).log())

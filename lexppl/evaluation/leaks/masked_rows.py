@@ -53,8 +53,7 @@ class MaskedRows:
         classes = None if y.is_floating_point() else int(y.max()) + 1
         if classes is not None and (int(y.min()) < 0 or len(y.unique()) < 2):
             raise ValueError(
-                "y must hold labels 0 … C−1 of at least two kinds; it holds "
-                f"{y.unique()[:5].tolist()}"
+                f"y must hold labels 0 … C−1 of at least two kinds, not {y.unique()[:5].tolist()}"
             )
         return cls(x.flatten(1), y, draws, keep.flatten(2), classes)
 
@@ -114,13 +113,8 @@ class Dealt:
 
 
 def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
-    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`: what a mask hides is 0, and was not read.
-
-    Args:
-        x: `(M, D)`.
-        masks: `(M, G)`.
-        keep: the masks carried to the features, `(M, D)`.
-        selected: s.
+    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v carried to the features:
+    what a mask hides is 0, and was not read.
 
     Example:
         >>> mask = torch.tensor([[1.0, 0.0]])

@@ -1,8 +1,9 @@
-"""How much of y is predicted from the few entries that are ranked highest."""
+"""Accuracy of predictions from the few entries that are ranked highest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,6 @@ def accuracy_by_size(
     random_ranking: bool = False,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """EVAL-X's accuracy where each row keeps its k highest-ranked entries, for each size k.
 
@@ -40,7 +40,6 @@ def accuracy_by_size(
         random_ranking: rank at random instead.
         imputations: K.
         seed: of a random ranking and of the imputations.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Returns:
         the sizes, and for each the accuracy; for responses R², the share of their variance.
@@ -66,7 +65,8 @@ def accuracy_by_size(
         ((1, 2, 3), True)
     """
     if random_ranking:
-        place = random_places(len(x), evalx.entries, seed, x.device)
+        generator = torch.Generator().manual_seed(seed)
+        place = torch.rand(len(x), evalx.entries, generator=generator).argsort(1).to(x.device)
     elif ranking is None:
         raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
     else:
@@ -77,16 +77,10 @@ def accuracy_by_size(
     )
     if not chosen:
         raise ValueError("sizes must have at least one size; it is empty")
+    options: dict[str, Any] = {"imputations": imputations, "seed": seed}
     reached = []
     for k in chosen:
-        scores = evalx.scores(
-            x,
-            y,
-            place < k,
-            imputations=imputations,
-            seed=seed,
-            rows_per_chunk=rows_per_chunk,
-        )
+        scores = evalx.scores(x, y, place < k, **options)
         value = scores.r2 if scores.accuracy is None else scores.accuracy
         reached.append(float("nan") if value is None else value)
     return chosen, tuple(reached)
@@ -112,20 +106,8 @@ def places(ranking: Tensor, rows: int, entries: int, name: str = "ranking") -> T
     """
     if ranking.shape != (rows, entries):
         raise ValueError(
-            f"{name} must have shape ({rows}, {entries}), (rows of x, mask entries); it has "
-            f"{tuple(ranking.shape)}"
+            f"{name} must have shape ({rows}, {entries}); it has {tuple(ranking.shape)}"
         )
     if bool(ranking.isnan().any()):
         raise ValueError(f"{name} must be numbers; it has NaN")
     return ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
-
-
-def random_places(rows: int, entries: int, seed: int, device: torch.device) -> Tensor:
-    """The places of a random order in each row, `(N, G)`.
-
-    Example:
-        >>> random_places(2, 3, 0, torch.device("cpu")).sum(1)
-        tensor([3, 3])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(rows, entries, generator=generator).argsort(1).to(device)

@@ -1,4 +1,4 @@
-"""EVAL-X: a judge of explanations that has seen every mask."""
+"""EVAL-X: a predictor fitted under random masks, the judge of explanations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
-from lexppl.evaluation.refits.hidden_entries import hard_draws
-from lexppl.evaluation.refits.predictor_fit import (
+from lexppl.evaluation.prediction import PredictionScores, log_weights, outcome, prediction_scores
+from lexppl.evaluation.refits.fitted_predictor import (
     HIDDEN,
     TrainingOptions,
     fit_program,
     predictor_for,
     training_shape,
 )
+from lexppl.evaluation.refits.hidden_entries import hard_draws
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
 from lexppl.inference.batches import Data
 from lexppl.inference.objective.site import Site
@@ -32,41 +32,25 @@ from lexppl.inference.predictive import (
     row_chunks,
     rows_at_once,
 )
-from lexppl.models import (
-    LEX,
-    Architecture,
-    ConstantImputer,
-    Grouping,
-    Likelihood,
-    RandomSelector,
-)
+from lexppl.models import LEX, Architecture, ConstantImputer, Grouping, Likelihood, RandomSelector
 
 MASK = "mask"
+SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
+"""Scores of predictions that are averaged over draws."""
 
 
 @dataclass(frozen=True)
-class EvalXScores:
-    """What EVAL-X makes of an explainer's masks: means over the mask draws.
+class EvalXScores(PredictionScores):
+    """Scores of an explainer's masks by EVAL-X, means over the mask draws: eACC and eAUROC are
+    `accuracy` and `auroc`.
 
     Args:
-        accuracy: eACC, the share of rows whose likeliest label given what the mask keeps is
-            theirs; None for responses.
-        auroc: eAUROC, as :func:`~lexppl.evaluation.prediction.auroc`; None for responses.
         log_likelihood: mean of `log p(y | x_S)` in nats a row.
-        rmse: root mean squared error, in the units of y; None for labels.
-        r2: share of the variance of y explained; None for labels.
         mean_size: mean number of entries that the masks keep.
-        average_precision: as :func:`~lexppl.evaluation.prediction.average_precision`; None for
-            responses.
     """
 
-    accuracy: float | None
-    auroc: float | None
-    log_likelihood: float
-    rmse: float | None
-    r2: float | None
-    mean_size: float
-    average_precision: float | None = None
+    log_likelihood: float = math.nan
+    mean_size: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,15 +71,7 @@ class EvalX:
         """The distribution of y given an imputed row."""
         return self.result.model.predictor
 
-    def predict(
-        self,
-        x: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
-        rows_per_chunk: int | None = None,
-    ) -> Tensor:
+    def predict(self, x: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0) -> Tensor:
         """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
 
         Args:
@@ -103,7 +79,6 @@ class EvalX:
             masks: 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)` for one draw.
             imputations: K; one will do where the imputer is a constant.
             seed: of the imputations.
-            rows_per_chunk: rows that are run at once; None to choose by their size.
 
         Returns:
             probabilities `(L, N, C)`, or means `(L, N)` of responses.
@@ -111,43 +86,32 @@ class EvalX:
         Raises:
             ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
         """
-        predictions, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
-        return predictions
+        return self._run(x, None, masks, imputations, seed)[0]
 
     def log_likelihoods(
-        self,
-        x: Tensor,
-        y: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
-        rows_per_chunk: int | None = None,
+        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> Tensor:
         """`log p(y | x_S)` under given masks, `(L, N)`.
 
         Args:
-            x, masks, imputations, seed, rows_per_chunk: as in :meth:`predict`.
+            x, masks, imputations, seed: as in :meth:`predict`.
             y: labels or responses, `(N,)`.
 
         Raises:
             ValueError: as :meth:`scores`.
         """
-        self._check_observed(x, y)
-        _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
-        if found is None:
-            raise ValueError("y is None, and a likelihood is one of y")
-        return found
+        return self.outcomes(x, y, masks, imputations=imputations, seed=seed)[1]
+
+    def outcomes(
+        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Predictions as :meth:`predict` and likelihoods as :meth:`log_likelihoods`, of one run."""
+        _check_observed(x, y)
+        predictions, found = self._run(x, y, masks, imputations, seed)
+        return predictions, found
 
     def scores(
-        self,
-        x: Tensor,
-        y: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
-        rows_per_chunk: int | None = None,
+        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> EvalXScores:
         """Judge masks by how well y is predicted from what they keep.
 
@@ -160,56 +124,37 @@ class EvalX:
             masks: an explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`.
             imputations: K.
             seed: of the imputations.
-            rows_per_chunk: rows that are run at once; None to choose by their size.
 
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
         """
-        self._check_observed(x, y)
-        predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        _check_observed(x, y)
+        predictions, likelihoods = self._run(x, y, masks, imputations, seed)
         each = [prediction_scores(drawn, y) for drawn in predictions]
         return EvalXScores(
-            accuracy=_mean([s.accuracy for s in each]),
-            auroc=_mean([s.auroc for s in each]),
-            log_likelihood=math.nan if likelihoods is None else float(likelihoods.double().mean()),
-            rmse=_mean([s.rmse for s in each]),
-            r2=_mean([s.r2 for s in each]),
+            **{n: _mean([getattr(s, n) for s in each]) for n in SCORES},
+            log_likelihood=float(likelihoods.double().mean()),
             mean_size=float(masks.double().sum(-1).mean()),
-            average_precision=_mean([s.average_precision for s in each]),
         )
 
-    def _check_observed(self, x: Tensor, y: Tensor) -> None:
-        if y.dim() != 1:
-            raise ValueError(
-                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
-            )
-
     def _run(
-        self,
-        x: Tensor,
-        y: Tensor | None,
-        masks: Tensor,
-        imputations: int,
-        seed: int,
-        rows_per_chunk: int | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Predictions by draw and, where y is given, log-likelihoods `(L, N)`."""
+        self, x: Tensor, y: Tensor | None, masks: Tensor, imputations: int, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """Predictions by draw, and log-likelihoods `(L, N)`, without y `(L, 0)`."""
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
         layers = layer_widths(self.result.model)
-        chunk = rows_at_once(x, count * imputations, rows_per_chunk, layers=layers)
-        predictions, likelihoods = [], []
+        chunk = rows_at_once(x, count * imputations, layers=layers)
+        predictions, likelihoods = [], [draws.new_zeros(count, 0)]
         with drawing(seed, x.device):
             program = FittedProgram(self.result.model, None, (x[:1],), count)
             for rows in row_chunks(len(x), chunk):
                 args = (x[rows],) if y is None else (x[rows], y[rows])
-                given = _given(draws[:, rows])
-                ((run, _),) = program.runs(args, imputations, draw=given)
+                ((run, _),) = program.runs(args, imputations, draw=_forced(draws[:, rows]))
                 if MASK not in run.sites:
                     raise ValueError(
-                        f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "
-                        f"this one has {list(run.sites)}"
+                        f"EVAL-X needs a program with the site {MASK!r}; it has {list(run.sites)}"
                     )
                 values = outcome(run).mean(0)
                 predictions.append(values.expand(count, *values.shape[1:]))
@@ -217,7 +162,7 @@ class EvalX:
                     each = log_weights(run)
                     bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
-        return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
+        return torch.cat(predictions, 1), torch.cat(likelihoods, 1)
 
 
 def fit_evalx(
@@ -264,7 +209,7 @@ def fit_evalx(
             patience (20), progress (True), checkpoint: as in :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+        ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
 
     Source:
         Jethani, Sudarshan, Aphinyanaphongs, Ranganath. Have we learned to explain? How
@@ -293,24 +238,12 @@ def fit_evalx(
         grouping = _grouping_of(train, data.event, data.device)
     predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
-    model = LEX(
-        RandomSelector(entries),
-        imputer,
-        predictor,
-        grouping=grouping,
-    )
+    model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
     with warnings.catch_warnings():
         # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = fit_program(
-            model,
-            train,
-            NestedIWAE(1, imputations, samples=samples),
-            valid=valid,
-            replicates=1,
-            seed=seed,
-            training=training,
-        )
+        objective = NestedIWAE(1, imputations, samples=samples)
+        result = fit_program(model, train, objective, training, valid=valid, seed=seed)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
 
@@ -322,19 +255,22 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
         return Grouping(groups, getattr(train, "entry_names", None), shape).to(device)
     if len(shape) != 1:
         raise ValueError(
-            f"rows of shape {shape} need a grouping= that carries a mask's entries to them, or "
-            "the architecture= that has one"
+            f"rows of shape {shape} need a grouping=, or the architecture= that has one"
         )
     return None
 
 
-def _given(masks: Tensor) -> Callable[[Site], Tensor | None]:
+def _forced(masks: Tensor) -> Callable[[Site], Tensor | None]:
     """Give the mask site its value, and let all others be drawn."""
+    return lambda site: masks if site.name == MASK else None
 
-    def draw(site: Site) -> Tensor | None:
-        return masks if site.name == MASK else None
 
-    return draw
+def _check_observed(x: Tensor, y: Tensor) -> None:
+    if y is None or y.dim() != 1:
+        raise ValueError(
+            f"y must hold labels or responses, shape ({len(x)},); it has "
+            f"{None if y is None else tuple(y.shape)}"
+        )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

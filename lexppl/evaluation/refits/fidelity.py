@@ -1,4 +1,4 @@
-"""Whether what is selected carries a black box's prediction, and what is not selected does not."""
+"""Fidelity of masks to a black box: predictions from selected and from unselected features."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
 from lexppl.evaluation.prediction import prediction_scores
-from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.evaluation.refits.fitted_predictor import HIDDEN, TrainingOptions, fit_predictor
 from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries, with_hidden
-from lexppl.evaluation.refits.predictor_fit import HIDDEN, TrainingOptions
 from lexppl.inference.predictive import drawing
 from lexppl.models import Architecture, BlackBox, Grouping, black_box
 
@@ -111,14 +110,17 @@ def fidelity_scores(
     own = box.targets(x)
     if y is not None:
         _check_labels(box, own, y)
-    with drawing(seed, x.device):
-        sides = _sides(x, draws, imputer, grouping)
+
+    def sides_of(rows: Tensor, kept: Tensor) -> list[Tensor]:
+        """The rows with their selected features only, and with the others only, `(L, N, …)`."""
+        with drawing(seed, x.device):
+            return [with_hidden(rows, side, imputer, grouping) for side in (kept, 1 - kept)]
+
+    sides = sides_of(x, draws)
     predictions = [[box.targets(rows) for rows in side] for side in sides]
     if train_x is not None and train_draws is not None:
         targets = box.targets(train_x)
-        with drawing(seed, x.device):
-            train_sides = _sides(train_x, train_draws, imputer, grouping)
-        for train_side, side in zip(train_sides, sides, strict=True):
+        for train_side, side in zip(sides_of(train_x, train_draws), sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
             fresh = fit_predictor(
                 train,
@@ -131,7 +133,8 @@ def fidelity_scores(
             )
             predictions.append([fresh.predict(rows) for rows in side])
     of_labels = None if y is None else _scores(predictions, y)
-    return replace(_scores(predictions, _likeliest(own)), labels=of_labels)
+    likeliest = own.argmax(-1) if own.dim() == 2 else own
+    return replace(_scores(predictions, likeliest), labels=of_labels)
 
 
 def _train_draws(
@@ -152,14 +155,6 @@ def _train_draws(
     return hard_draws(train_x, train_masks, entries)
 
 
-def _sides(
-    x: Tensor, draws: Tensor, imputer: nn.Module | None, grouping: Grouping | None
-) -> tuple[Tensor, Tensor]:
-    """The rows with their selected features only, and with their unselected ones only, each
-    `(L, N, *event)`."""
-    return with_hidden(x, draws, imputer, grouping), with_hidden(x, 1 - draws, imputer, grouping)
-
-
 def _apart(
     rows: Tensor, targets: Tensor, share: float, seed: int
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -175,23 +170,16 @@ def _apart(
     return part(order[held:]), part(order[:held])
 
 
-def _likeliest(targets: Tensor) -> Tensor:
-    return targets.argmax(-1) if targets.dim() == 2 else targets
-
-
 def _scores(predictions: Sequence[Sequence[Tensor]], y: Tensor) -> FidelityScores:
-    """Of two predictions by the black box and, where there are, two by fresh predictors."""
-    found = [_mean_agreement(each, y) for each in predictions]
+    """Mean accuracy or R² over draws: two by the black box, perhaps two by fresh predictors."""
+    found = []
+    for each in predictions:
+        scores = [prediction_scores(drawn, y) for drawn in each]
+        values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
+        found.append(sum(float("nan") if v is None else v for v in values) / len(values))
     if len(found) == 2:
         return FidelityScores(found[0], found[1])
     return FidelityScores(found[0], found[1], found[2], found[3])
-
-
-def _mean_agreement(predictions: Sequence[Tensor], y: Tensor) -> float:
-    """Accuracy or R² of each draw's predictions, averaged over the draws."""
-    scores = [prediction_scores(each, y) for each in predictions]
-    values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
-    return sum(float("nan") if value is None else value for value in values) / len(values)
 
 
 def _check_labels(box: BlackBox, own: Tensor, y: Tensor) -> None:

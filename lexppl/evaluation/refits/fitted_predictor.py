@@ -1,12 +1,15 @@
-"""A predictor that sees all of x, the reference for what masks can lose."""
+"""Predictors fitted to judge: sizes from the training data; the one that sees all of x."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
+import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from lexppl.evaluation.prediction import (
     PredictionScores,
@@ -14,16 +17,164 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.evaluation.refits.predictor_fit import (
-    HIDDEN,
-    TrainingOptions,
-    fit_program,
-    predictor_for,
-    training_shape,
+from lexppl.inference import Checkpoints, FitResult, NestedIWAE, fit
+from lexppl.inference.batches import Data, TensorRows, rows_of
+from lexppl.inference.schedules import Schedule
+from lexppl.inference.training.watch import Progress
+from lexppl.models import (
+    MLP,
+    Architecture,
+    CategoricalLikelihood,
+    Likelihood,
+    NormalLikelihood,
+    Predictor,
+    UnmaskedPredictor,
 )
-from lexppl.inference import FitResult, NestedIWAE
-from lexppl.inference.batches import Data
-from lexppl.models import Architecture, Likelihood, UnmaskedPredictor
+from lexppl.models.networks import ScaledOutput
+
+HIDDEN = (200, 200, 200)
+"""Widths of a perceptron's hidden layers, by default."""
+
+
+class TrainingOptions(TypedDict, total=False):
+    """How a predictor is trained: arguments of :func:`lexppl.inference.fit`, with the defaults
+    `epochs=100, batch_size=500, learning_rate=1e-3, weight_decay=1e-4, patience=20,
+    progress=True, row_weights=None, sample_weight=None, checkpoint=None`."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float | Schedule
+    weight_decay: float
+    patience: int | None
+    progress: Progress
+    row_weights: Any
+    sample_weight: Any
+    checkpoint: str | Path | Checkpoints | None
+
+
+def fit_program(
+    model: nn.Module, train: Data, objective: NestedIWAE, training: TrainingOptions, **options: Any
+) -> FitResult:
+    """Fit a program with a predictor's defaults in place of an explainer's.
+
+    Raises:
+        TypeError: options that are none of :class:`TrainingOptions`.
+        ValueError, TypeError: as :func:`lexppl.inference.fit`.
+    """
+    known = TrainingOptions.__optional_keys__
+    unknown = sorted(set(training) - known)
+    if unknown:
+        raise TypeError(f"{unknown} are no options of a predictor's fit, {sorted(known)}")
+    defaults: dict[str, Any] = {
+        "epochs": 100,
+        "batch_size": 500,
+        "learning_rate": 1e-3,
+        "weight_decay": 1e-4,
+        "patience": 20,
+    }
+    return fit(model, train, objective=objective, **options, **{**defaults, **training})
+
+
+@dataclass(frozen=True)
+class TrainingShape:
+    """What a predictor must know of its training data before it can be built.
+
+    Args:
+        event: shape of a row.
+        dtype: of x.
+        device: of x.
+        y: all labels, responses or probabilities; None where a loader gives them batch by batch.
+        classes: C, where the data set says so.
+    """
+
+    event: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    y: Tensor | None
+    classes: int | None
+
+
+def training_shape(train: Data) -> TrainingShape:
+    """Look at a data set, `(x, y)`, or a loader's first batch.
+
+    Raises:
+        ValueError, TypeError: no x and y, or as :func:`lexppl.inference.batches.rows_of`.
+
+    Example:
+        >>> training_shape((torch.zeros(2, 3), torch.tensor([0, 1]))).event
+        (3,)
+    """
+    if isinstance(train, DataLoader):
+        first = next(iter(train), None)
+        if not isinstance(first, list | tuple) or len(first) < 2:
+            raise ValueError("train: the loader must give batches of (x, y)")
+        x, y = first[0], None
+    else:
+        rows = rows_of(train, torch.get_default_dtype(), "train")
+        if not isinstance(rows, TensorRows) or len(rows.columns) < 2:
+            raise ValueError("train must have x and y; it has no y")
+        x, y = rows.columns[:2]
+    return TrainingShape(
+        tuple(x.shape[1:]), x.dtype, x.device, y, getattr(train, "n_classes", None)
+    )
+
+
+def predictor_for(
+    data: TrainingShape,
+    network: nn.Module | None,
+    hidden: Sequence[int],
+    likelihood: Likelihood | None,
+    seed: int,
+    architecture: Architecture | None = None,
+) -> Predictor:
+    """A predictor of y, with what is not given chosen by the data: a perceptron, or an
+    architecture's predictor, and a categorical distribution of labels or a normal one of responses
+    in their own units.
+
+    Raises:
+        ValueError: data from which it cannot be chosen, an architecture of other rows, or beside a
+            network or the widths of one.
+    """
+    if architecture is not None:
+        if data.event not in (architecture.event_shape, architecture.hidden_shape):
+            raise ValueError(
+                f"the architecture has rows {architecture.event_shape}, train {data.event}"
+            )
+        if network is not None or tuple(hidden) != HIDDEN:
+            raise ValueError(
+                "give either a network, or the widths hidden= of a table's perceptron, or an "
+                "architecture, which has networks of its own"
+            )
+    y, table = data.y, architecture is None
+    if y is None and (network is None or likelihood is None):
+        raise ValueError(
+            "a loader does not say the classes of y: give network= and likelihood=, or tensors"
+        )
+    if table and network is None and len(data.event) != 1:
+        raise ValueError(
+            f"rows of shape {data.event} need a network=, or an architecture= such as "
+            "lexppl.models.images(…); a perceptron takes tables"
+        )
+    response = y is not None and y.is_floating_point() and y.dim() == 1
+    shift, scale = 0.0, 1.0
+    if y is not None and response:
+        shift, scale = float(y.double().mean()), float(y.double().std()) if len(y) > 1 else 0.0
+        scale = scale if scale > 0.0 else 1.0
+    if likelihood is None:
+        likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
+        likelihood = likelihood.to(data.device, data.dtype)
+    if network is None:
+        outputs = 1
+        if isinstance(likelihood, CategoricalLikelihood) and y is not None:
+            outputs = data.classes or (int(y.shape[1]) if y.dim() == 2 else int(y.max()) + 1)
+        if architecture is None:
+            network = MLP(data.event[0], outputs, hidden, seed=seed)
+        else:
+            network = architecture.predictor(outputs, seed)
+        network = network.to(data.device, data.dtype)
+        if response and isinstance(likelihood, NormalLikelihood):
+            network = ScaledOutput(network, shift, scale)
+    return Predictor(network, likelihood, event_dim=len(data.event))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +235,7 @@ def fit_predictor(
             :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+        ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
 
     Example:
         >>> import torch
@@ -98,13 +249,6 @@ def fit_predictor(
     predictor = predictor_for(
         training_shape(train), network, hidden, likelihood, seed, architecture
     )
-    result = fit_program(
-        UnmaskedPredictor(predictor),
-        train,
-        NestedIWAE(1),
-        valid=valid,
-        replicates=replicates,
-        seed=seed,
-        training=training,
-    )
-    return FittedPredictor(result)
+    options = {"valid": valid, "replicates": replicates, "seed": seed}
+    program = UnmaskedPredictor(predictor)
+    return FittedPredictor(fit_program(program, train, NestedIWAE(1), training, **options))

@@ -17,10 +17,7 @@ def mask_entries(x: Tensor, grouping: Grouping | None) -> int:
     if grouping is not None:
         return grouping.entries
     if x.dim() != 2:
-        raise ValueError(
-            f"rows of shape {tuple(x.shape[1:])} need a grouping= that carries a mask's entries to "
-            "them"
-        )
+        raise ValueError(f"rows of shape {tuple(x.shape[1:])} need a grouping= of a mask's entries")
     return x.shape[1]
 
 
@@ -78,7 +75,6 @@ def hard_draws(x: Tensor, masks: Tensor, entries: int) -> Tensor:
         raise ValueError(f"x is on {x.device} and masks on {masks.device}; move one")
     if not bool(((masks == 0) | (masks == 1)).all()):
         raise ValueError(
-            "masks must be hard, 0 or 1: a soft mask lets a feature through in part. Draw "
-            "masks, or threshold them, as in probability > 0.5"
+            "masks must be hard, 0 or 1: draw them, or threshold them, as in probability > 0.5"
         )
     return masks.reshape(-1, *masks.shape[-2:]).to(x.dtype)

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
+from scipy.special import expit
 from torch import Tensor
 
 from lexppl.argument_checks import int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
+from lexppl.evaluation.truth.selection import check_binary
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
 _REACH = 9.0
@@ -58,8 +60,8 @@ class Oracle:
 
     Against independent quadrature the error of ``p`` is below 1e-8 (measured: 1e-10). Kept
     values beyond ±9 standard deviations are extrapolated. The tables are made once, in float64
-    on the CPU (0.4 s, with the constant ``"l2x-paper"`` 4 s); a question is answered on the
-    device of ``x``, in its type.
+    on the CPU (0.4 s, with the constant ``"l2x-paper"`` 4 s), and read there;
+    probabilities are on the device of ``x``, in its type.
 
     Args:
         distribution: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
@@ -125,7 +127,7 @@ class Oracle:
             True
         """
         log_one, log_zero = self._log_probabilities(x, masks)
-        self._check_labels(x, y)
+        check_binary("y", y, (len(x),))
         chosen = torch.where(y == 1, log_one, log_zero)
         return chosen.reshape(-1, len(x)).mean(0).to(x.dtype)
 
@@ -140,7 +142,7 @@ class Oracle:
             ValueError: as :meth:`log_likelihood`.
         """
         log_one, log_zero = self._log_probabilities(x, torch.ones_like(x))
-        self._check_labels(x, y)
+        check_binary("y", y, (len(x),))
         return BayesScores(
             log_likelihood=float(torch.where(y == 1, log_one, log_zero).mean()),
             accuracy=float(((log_one > log_zero) == (y == 1)).to(torch.float64).mean()),
@@ -177,13 +179,9 @@ class Oracle:
         """
         k = int_between("k", k, 0, self.distribution.n_features, note="the features")
         one, zero = self._log_probabilities(x, torch.ones_like(x))
-        candidates = torch.zeros(
-            math.comb(self.distribution.n_features, k),
-            self.distribution.n_features,
-            dtype=x.dtype,
-            device=x.device,
-        )
-        for row, kept in enumerate(itertools.combinations(range(self.distribution.n_features), k)):
+        subsets = list(itertools.combinations(range(self.distribution.n_features), k))
+        candidates = x.new_zeros(len(subsets), self.distribution.n_features)
+        for row, kept in enumerate(subsets):
             candidates[row, list(kept)] = 1
         value = torch.full_like(one, -torch.inf)
         choice = torch.zeros_like(one, dtype=torch.long)
@@ -200,7 +198,14 @@ class Oracle:
 
     def _log_probabilities(self, x: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``log p(y=1|x_S)`` and ``log p(y=0|x_S)``, float64, shape ``(…, N)``."""
-        self._check(x, masks)
+        features = self.distribution.n_features
+        if x.ndim != 2 or x.shape[1] != features or len(x) == 0:
+            raise ValueError(f"x must have shape (N, {features}), N >= 1; it has {tuple(x.shape)}")
+        check_binary("masks", masks, tuple(x.shape), draws=True)
+        if not x.isfinite().all():
+            raise ValueError(
+                f"x must be finite; {int((~x.isfinite()).sum())} values are NaN or infinite"
+            )
         kept = masks == 1
         exact = x.to(torch.float64)
         log_odds = torch.stack([branch(exact, kept) for branch in self._branches])
@@ -213,118 +218,66 @@ class Oracle:
         weights = torch.stack([1 - share, share]).log()
         return (log_one + weights).logsumexp(0), (log_zero + weights).logsumexp(0)
 
-    def _check(self, x: Tensor, masks: Tensor) -> None:
-        if x.ndim != 2 or x.shape[1] != self.distribution.n_features or len(x) == 0:
-            raise ValueError(
-                f"x must have shape (N, {self.distribution.n_features}), N >= 1; it has "
-                f"{tuple(x.shape)}"
-            )
-        if masks.shape[-2:] != x.shape or masks.numel() == 0:
-            raise ValueError(
-                f"masks must have shape (…, {x.shape[0]}, {x.shape[1]}), with the rows and "
-                f"features of x; it has {tuple(masks.shape)}"
-            )
-        if not ((masks == 0) | (masks == 1)).all():
-            raise ValueError("masks must hold 0 and 1 only; it holds other values")
-        if not x.isfinite().all():
-            raise ValueError(
-                f"x must be finite; {int((~x.isfinite()).sum())} values are NaN or infinite"
-            )
-
-    @staticmethod
-    def _check_labels(x: Tensor, y: Tensor) -> None:
-        if y.shape != (len(x),):
-            raise ValueError(f"y must have shape ({len(x)},); it has {tuple(y.shape)}")
-        if not ((y == 0) | (y == 1)).all():
-            raise ValueError("y must hold labels 0 and 1 only; it holds other values")
-
 
 def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
-    if isinstance(branch, ProductBranch):
-        return _MarginalProduct(branch)
+    """From rows and what is kept of them to the log-odds of ``y = 1``."""
     if isinstance(branch, AdditiveBranch):
         return _MarginalSum(branch)
-    raise TypeError(
-        f"the oracle knows ProductBranch and AdditiveBranch; the set has a {type(branch).__name__}"
-    )
+    if not isinstance(branch, ProductBranch):
+        raise TypeError(
+            f"branches must be ProductBranch or AdditiveBranch; {type(branch).__name__}"
+        )
+    product: ProductBranch = branch
 
+    def log_odds(x: Tensor, kept: Tensor) -> Tensor:
+        # 0 unless both are kept, as σ(−v X) of a symmetric X has the mean ½.
+        both = kept[..., list(product.features)].all(-1)
+        return torch.where(both, -product.log_f(x), 0.0)
 
-@dataclass(frozen=True)
-class _MarginalProduct:
-    """Log-odds of ``y = 1``: 0 unless both are kept, as ``σ(−v X)`` of a symmetric X means ½."""
-
-    branch: ProductBranch
-
-    def __call__(self, x: Tensor, kept: Tensor) -> Tensor:
-        both = kept[..., list(self.branch.features)].all(-1)
-        return torch.where(both, -self.branch.log_f(x), 0.0)
+    return log_odds
 
 
 class _MarginalSum:
-    """Log-odds of ``y = 1`` of an additive branch, read from one table a set of hidden features."""
+    """Log-odds of ``y = 1`` of an additive branch, by one spline for each set of hidden features.
+
+    Bit ``j`` of a spline's number says that the branch's feature ``j`` is hidden. Hidden sets with
+    the same terms share a spline.
+    """
 
     def __init__(self, branch: AdditiveBranch) -> None:
         self.branch = branch
         nodes = torch.linspace(-_REACH, _REACH, 2049, dtype=torch.float64)
         lowest = sum(float(term(nodes).min()) for term in branch.terms)
-        self._start = branch.constant + lowest - 1
+        start = branch.constant + lowest - 1
         # Beyond this end σ(−(s + t)) = e^{−(s + t)} to float64, so log p has slope −1 in s.
-        end = 40 - lowest
-        self._intervals = math.ceil((end - self._start) / _SPACING)
-        grid: Float64Array = self._start + _SPACING * np.arange(self._intervals + 1.0)
-        self._coefficients = torch.from_numpy(_spline_tables(branch, grid))
-        self._codes = 2 ** torch.arange(len(branch.features))
+        intervals = math.ceil((40 - lowest - start) / _SPACING)
+        grid: Float64Array = start + _SPACING * np.arange(intervals + 1.0)
+        # What varies fastest is integrated first, over the sigmoid itself, and smooths the rest.
+        features = range(len(branch.terms))
+        order = sorted(features, key=lambda j: -_steepness(branch.terms[j]))
+        splines: dict[tuple[Callable[[Tensor], Tensor], ...], CubicSpline] = {
+            (): CubicSpline(grid, -grid)
+        }
+        self._splines = []
+        for pattern in range(2 ** len(branch.terms)):
+            hidden = tuple(branch.terms[j] for j in order if pattern >> j & 1)
+            for size in range(1, len(hidden) + 1):
+                if hidden[:size] not in splines:
+                    log_odds = _integrate(splines[hidden[: size - 1]], hidden[size - 1], grid)
+                    splines[hidden[:size]] = CubicSpline(grid, log_odds)
+            self._splines.append(splines[hidden])
 
     def __call__(self, x: Tensor, kept: Tensor) -> Tensor:
         kept = kept[..., list(self.branch.features)]
-        terms = self.branch.term_values(x)
-        position = self.branch.constant + torch.where(kept, terms, 0.0).sum(-1)
-        pattern = ((~kept).long() * self._codes.to(x.device)).sum(-1)
-        return _read(self._coefficients.to(x.device), pattern, position, self._start)
-
-
-def _read(coefficients: Tensor, pattern: Tensor, position: Tensor, start: float) -> Tensor:
-    """Evaluate spline number ``pattern`` at ``position``, continued in straight lines.
-
-    Args:
-        coefficients: ``(patterns, intervals, 4)``, of the powers 3, 2, 1, 0.
-        pattern: ``(…,)``, long.
-        position: ``(…,)``.
-        start: where the first interval begins.
-    """
-    intervals = coefficients.shape[1]
-    scaled = (position - start) / _SPACING
-    inside = scaled.clamp(0, intervals)
-    interval = inside.long().clamp(max=intervals - 1)
-    offset = (inside - interval) * _SPACING
-    cubic, square, slope, value = coefficients[pattern, interval].unbind(-1)
-    read = ((cubic * offset + square) * offset + slope) * offset + value
-    derivative = (3 * cubic * offset + 2 * square) * offset + slope
-    return read + derivative * (scaled - inside) * _SPACING
-
-
-def _spline_tables(branch: AdditiveBranch, grid: Float64Array) -> Float64Array:
-    """Return ``(2^n, intervals, 4)`` spline coefficients of the log-odds, a table a hidden set.
-
-    Bit ``j`` of the table's number says that the branch's feature ``j`` is hidden. Hidden sets
-    with the same terms share a table.
-    """
-    features = len(branch.features)
-    # Whatever varies fastest is integrated first, over the sigmoid itself, and smooths the rest.
-    order = sorted(range(features), key=lambda j: -_steepness(branch.terms[j]))
-    tables: dict[tuple[Callable[[Tensor], Tensor], ...], CubicSpline] = {
-        (): CubicSpline(grid, -grid)
-    }
-    coefficients = np.empty((2**features, len(grid) - 1, 4))
-    for pattern in sorted(range(2**features), key=int.bit_count):
-        hidden = tuple(branch.terms[j] for j in order if pattern >> j & 1)
-        for size in range(1, len(hidden) + 1):
-            if hidden[:size] not in tables:
-                inner = tables[hidden[: size - 1]]
-                log_odds = _integrate(inner, hidden[size - 1], grid)
-                tables[hidden[:size]] = CubicSpline(grid, log_odds)
-        coefficients[pattern] = tables[hidden].c.transpose(1, 0)
-    return coefficients
+        terms = torch.where(kept, self.branch.term_values(x), 0.0)
+        position = (self.branch.constant + terms.sum(-1)).cpu().numpy()
+        codes = 2 ** torch.arange(kept.shape[-1], device=kept.device)
+        pattern = ((~kept).long() * codes).sum(-1).cpu().numpy()
+        log_odds = np.empty_like(position)
+        for number in np.unique(pattern):
+            chosen = pattern == number
+            log_odds[chosen] = _continued(self._splines[number], position[chosen])
+        return torch.from_numpy(log_odds).to(x.device)
 
 
 def _steepness(term: Callable[[Tensor], Tensor]) -> float:
@@ -346,7 +299,7 @@ def _integrate(
     while panels < _MOST_PANELS:
         panels *= 2
         fine = _expected_log_odds(inner, term, probe, panels)
-        change = np.abs(_sigmoid(fine) - _sigmoid(coarse)).max()
+        change = np.abs(expit(fine) - expit(coarse)).max()
         if change < _TOLERANCE:
             return _expected_log_odds(inner, term, grid, panels // 2)
         coarse = fine
@@ -372,6 +325,7 @@ def _expected_log_odds(
 
 
 def _continued(spline: CubicSpline, at: Float64Array) -> Float64Array:
+    """A spline, continued in straight lines."""
     low, high = spline.x[0], spline.x[-1]
     if at.min() >= low and at.max() <= high:
         return spline(at)
@@ -391,8 +345,3 @@ def _normal_quadrature(panels: int) -> tuple[Float64Array, Float64Array]:
         np.tile(np.log(half * weights), panels) - places**2 / 2 - math.log(2 * math.pi) / 2
     )
     return places, log_weights
-
-
-def _sigmoid(values: Float64Array) -> Float64Array:
-    result: Float64Array = np.exp(-np.logaddexp(0, -values))
-    return result

@@ -1,4 +1,4 @@
-"""How far a fitted explainer is from the best possible one, and which part of it is to blame."""
+"""Nats between a fitted explainer and the data's own distribution, split by the part to blame."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from lexppl.evaluation.prediction import mean_weight
+from lexppl.evaluation.truth.selection import check_binary
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
-
-MASK = "mask"
 
 
 class LabelOracle(Protocol):
@@ -37,7 +36,7 @@ class OracleGap:
             whatever the predictor.
         prediction: `oracle_own − explainer`, lost by the predictor (and the imputer) on the
             features that were kept. Below 0 where the explainer does better than the distribution
-            on the same masks: its choice of features then tells of y what they do not hold.
+            on the same masks: its choice of features then has information on y that they lack.
         standard_error: of `total`, over the rows.
     """
 
@@ -95,16 +94,40 @@ def oracle_gap(
         >>> gap.selection, round(gap.total, 3), round(gap.prediction, 3)
         (0.0, 0.177, 0.177)
     """
-    _check(masks, x, y, truth, log_likelihood)
+    if x.dim() != 2:
+        raise ValueError(f"x must have shape (N, D); it has {tuple(x.shape)}")
+    check_binary("masks", masks, tuple(x.shape), draws=True)
+    check_binary("truth", truth, tuple(x.shape))
+    check_binary("y", y, (len(x),))
+    if log_likelihood.shape != (len(x),) or bool(log_likelihood.isnan().any()):
+        raise ValueError(
+            f"log_likelihood must be nats, one value a row without NaN, shape ({len(x)},); it has "
+            f"{tuple(log_likelihood.shape)}"
+        )
     draws = masks.reshape(-1, *masks.shape[-2:])
     exact = x.double()
+
+    def log_likely(rows: slice, kept: Tensor) -> Tensor:
+        # In float64: a probability near 1 leaves digits for its other.
+        one = oracle.probability(exact[rows], kept.double())
+        return torch.where(y[rows] == 1, one, 1.0 - one).log()
+
     own, best = [], []
     for rows in row_chunks(len(x), rows_at_once(x, len(draws))):
-        likely = _log_likely(oracle, exact[rows], y[rows], draws[:, rows])
-        own.append(torch.logsumexp(likely, 0) - math.log(len(draws)))
-        best.append(_log_likely(oracle, exact[rows], y[rows], truth[rows]))
-    explainer = log_likelihood.double()
-    return _gap(explainer, torch.cat(best), torch.cat(own))
+        each = log_likely(rows, draws[:, rows])
+        own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
+        best.append(log_likely(rows, truth[rows]))
+    explainer, oracle_own, oracle_truth = log_likelihood.double(), torch.cat(own), torch.cat(best)
+    total = oracle_truth - explainer
+    return OracleGap(
+        explainer=float(explainer.mean()),
+        oracle_truth=float(oracle_truth.mean()),
+        oracle_own=float(oracle_own.mean()),
+        total=float(total.mean()),
+        selection=float((oracle_truth - oracle_own).mean()),
+        prediction=float((oracle_own - explainer).mean()),
+        standard_error=float(total.std()) / math.sqrt(len(total)) if len(total) > 1 else math.nan,
+    )
 
 
 def oracle_gaps(
@@ -117,8 +140,7 @@ def oracle_gaps(
     masks: int = 100,
     imputations: int = 1,
     seed: int = 0,
-    site: str = MASK,
-    rows_per_chunk: int | None = None,
+    site: str = "mask",
 ) -> tuple[OracleGap, ...]:
     """:func:`oracle_gap` of each replicate of a fit, with masks drawn here.
 
@@ -130,9 +152,8 @@ def oracle_gaps(
         truth: the truly relevant features, `(N, D)`.
         masks: L draws a row; the same ones give the explainer's log-likelihood and the oracle's.
         imputations: K.
-        seed: of the draws; they depend on the chunks too.
+        seed: of the draws.
         site: name of the program's mask.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Raises:
         ValueError: as :func:`oracle_gap`; rows unlike those of the fit, a program without the
@@ -150,7 +171,7 @@ def oracle_gaps(
         True
     """
     result.check(x, y)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
+    chunk = rows_at_once(x, masks * imputations)
     gaps = []
     for model in result.models:
         drawn, likelihoods = [], []
@@ -164,71 +185,6 @@ def oracle_gaps(
                     )
                 drawn.append(torch.as_tensor(run.sites[site].value))
                 likelihoods.append(mean_weight(run))
-        gaps.append(
-            oracle_gap(
-                torch.cat(drawn, 1),
-                oracle,
-                x,
-                y,
-                truth=truth,
-                log_likelihood=torch.cat(likelihoods),
-            )
-        )
+        found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)
+        gaps.append(oracle_gap(found, oracle, x, y, truth=truth, log_likelihood=likelihood))
     return tuple(gaps)
-
-
-def _log_likely(oracle: LabelOracle, x: Tensor, y: Tensor, masks: Tensor) -> Tensor:
-    """`log p(y | x_S)`, `(…, N)`, in float64: a probability near 1 leaves digits for its other."""
-    one = oracle.probability(x, masks.to(x.dtype))
-    return torch.where(y == 1, one, 1.0 - one).log()
-
-
-def _gap(explainer: Tensor, truth: Tensor, own: Tensor) -> OracleGap:
-    total = truth - explainer
-    error = float(total.std()) / math.sqrt(len(total)) if len(total) > 1 else math.nan
-    return OracleGap(
-        explainer=float(explainer.mean()),
-        oracle_truth=float(truth.mean()),
-        oracle_own=float(own.mean()),
-        total=float(total.mean()),
-        selection=float((truth - own).mean()),
-        prediction=float((own - explainer).mean()),
-        standard_error=error,
-    )
-
-
-def check_masks_of_rows(masks: Tensor, x: Tensor) -> None:
-    """Refuse masks whose rows and features are not those of x.
-
-    Args:
-        masks: `(N, D)` or `(draws, N, D)`.
-        x: rows, `(N, D)`.
-
-    Raises:
-        ValueError: other shapes, or none of either.
-    """
-    if x.dim() != 2 or len(x) == 0:
-        raise ValueError(f"x must have shape (N, D), N >= 1; it has {tuple(x.shape)}")
-    if masks.dim() not in (2, 3) or masks.shape[-2:] != x.shape or masks.numel() == 0:
-        raise ValueError(
-            f"masks must have shape (draws, {x.shape[0]}, {x.shape[1]}), with the rows and "
-            f"features of x; they have {tuple(masks.shape)}"
-        )
-
-
-def _check(masks: Tensor, x: Tensor, y: Tensor, truth: Tensor, log_likelihood: Tensor) -> None:
-    check_masks_of_rows(masks, x)
-    if truth.shape != x.shape:
-        raise ValueError(
-            f"truth must have the shape of x, {tuple(x.shape)}; it has {tuple(truth.shape)}"
-        )
-    for name, values in (("masks", masks), ("truth", truth), ("y", y)):
-        if not bool(((values == 0) | (values == 1)).all()):
-            raise ValueError(f"{name} must hold 0 and 1 only; it holds other values")
-    for name, values in (("y", y), ("log_likelihood", log_likelihood)):
-        if values.shape != (len(x),):
-            raise ValueError(
-                f"{name} must have one value a row, shape ({len(x)},); it has {tuple(values.shape)}"
-            )
-    if bool(log_likelihood.isnan().any()):
-        raise ValueError("log_likelihood must be nats; it has NaN")

@@ -76,7 +76,18 @@ def selection_scores(
         >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
         (0.75, 0.25, 0.1667, 0.5, 2.0)
     """
-    _check(masks, truth, control, empty_fdr)
+    if truth.ndim != 2:
+        raise ValueError(f"truth must have shape (N, G); it has {tuple(truth.shape)}")
+    check_binary("truth", truth, tuple(truth.shape))
+    check_binary("masks", masks, tuple(truth.shape), draws=True)
+    without = int((truth.sum(-1) == 0).sum())
+    if without:
+        raise ValueError(
+            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
+        )
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)
     draws = masks.reshape(-1, *truth.shape).to(torch.float64)
     relevant = truth.to(torch.float64)
     n_relevant = relevant.sum(-1)
@@ -86,57 +97,39 @@ def selection_scores(
     false = n_selected - found
     discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
     fdr = float(discovery.mean())
-    true_positive = float(found.sum())
-    false_positive = float(false.sum())
+    hits, alarms = float(found.sum()), float(false.sum())
+    missed = len(draws) * float(n_relevant.sum()) - hits
+    rejected = len(draws) * float(n_irrelevant.sum()) - alarms
+    margins = (hits + alarms) * (hits + missed) * (rejected + alarms) * (rejected + missed)
     return SelectionScores(
         tpr=float((found / n_relevant).mean()),
         fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
         fdr=fdr,
         precision=1 - fdr,
-        mcc=_matthews(
-            true_positive,
-            false_positive,
-            false_negative=len(draws) * float(n_relevant.sum()) - true_positive,
-            true_negative=len(draws) * float(n_irrelevant.sum()) - false_positive,
-        ),
+        mcc=(hits * rejected - alarms * missed) / math.sqrt(margins) if margins else 0.0,
         control_flow=None if control is None else float(draws[..., control].mean()),
         mean_size=float(n_selected.mean()),
         empty=float((n_selected == 0).to(torch.float64).mean()),
     )
 
 
-def _matthews(
-    true_positive: float, false_positive: float, false_negative: float, true_negative: float
-) -> float:
-    margins = (
-        (true_positive + false_positive)
-        * (true_positive + false_negative)
-        * (true_negative + false_positive)
-        * (true_negative + false_negative)
-    )
-    if margins == 0:
-        return 0.0
-    covariance = true_positive * true_negative - false_positive * false_negative
-    return covariance / math.sqrt(margins)
+def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
+    """Refuse tensors of another shape, or of other values than 0 and 1.
 
+    Args:
+        name: of the argument.
+        values: the tensor.
+        shape: expected.
+        draws: whether dimensions of draws may stand before it.
 
-def _check(masks: Tensor, truth: Tensor, control: int | None, empty_fdr: float) -> None:
-    if truth.ndim != 2 or truth.numel() == 0:
-        raise ValueError(f"truth must have shape (N, G), N, G >= 1; it has {tuple(truth.shape)}")
-    if masks.ndim not in (2, 3) or masks.shape[-2:] != truth.shape or masks.numel() == 0:
+    Raises:
+        ValueError: another shape, no values, values other than 0 and 1.
+    """
+    own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
+    if tuple(own) != shape or values.numel() == 0:
+        wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
+    if not ((values == 0) | (values == 1)).all():
         raise ValueError(
-            f"masks must have shape (draws, {truth.shape[0]}, {truth.shape[1]}), with truth's "
-            f"rows and entries; it has {tuple(masks.shape)}"
+            f"{name} must hold 0 and 1 only; it holds other values (threshold probabilities before)"
         )
-    for name, values in (("masks", masks), ("truth", truth)):
-        if not ((values == 0) | (values == 1)).all():
-            hint = "; threshold probabilities before, as in masks > 0.5" if name == "masks" else ""
-            raise ValueError(f"{name} must hold 0 and 1 only; it holds other values{hint}")
-    without = int((truth.sum(-1) == 0).sum())
-    if without:
-        raise ValueError(
-            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
-        )
-    if control is not None:
-        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
-    fraction("empty_fdr", empty_fdr, zero=True, one=True)

@@ -17,7 +17,7 @@ from lexppl.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from lexppl.data import TableEncoding
-    from lexppl.data.parquet.parquet_table import ParquetTable
+    from lexppl.data.parquet import ParquetTable
 
 Piece = Any
 """Some rows: a frame, x, a pair (x, y), or what gives them where it is worked on."""
@@ -201,7 +201,7 @@ def source_of(rows: Any, encoding: TableEncoding | None, with_y: bool) -> RowSou
         columns = [*encoding.table_columns, *([encoding.target.name] if with_y else [])]
     if is_path:
         # Loaded with scikit-learn and pyarrow, for those whose rows are in files.
-        from lexppl.data.parquet.parquet_table import ParquetTable  # noqa: PLC0415
+        from lexppl.data.parquet import ParquetTable  # noqa: PLC0415
 
         return ParquetSource(ParquetTable(rows, columns))
     if _is_dask(rows):

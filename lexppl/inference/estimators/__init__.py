@@ -9,16 +9,19 @@ from lexppl.inference.estimators.base import (
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
-from lexppl.inference.estimators.pathwise import Pathwise
-from lexppl.inference.estimators.plug_in_mean import PlugInMean
 from lexppl.inference.estimators.rebar import REBAR, TunedControl
-from lexppl.inference.estimators.score_function import LearnedConstant, ScoreFunction
-from lexppl.inference.estimators.self_normalized import SelfNormalized
-from lexppl.inference.estimators.straight_through import (
+from lexppl.inference.estimators.sample_path import (
     MarginalStraightThrough,
+    Pathwise,
+    PlugInMean,
     StraightThrough,
+    Unscored,
 )
-from lexppl.inference.estimators.unscored import Unscored
+from lexppl.inference.estimators.score_function import (
+    LearnedConstant,
+    ScoreFunction,
+    SelfNormalized,
+)
 
 __all__ = [
     "REBAR",

@@ -63,7 +63,7 @@ class SampledEstimator(GradientEstimator):
     A subclass gives :meth:`check`, :meth:`score_term` and, where masks are not drawn from their
     distribution as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs
     the program again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A
-    reparameterised distribution is drawn as it is: neither `check` nor `draw` is asked. A site's
+    reparameterised distribution is drawn as it is: neither `check` nor `draw` is called. A site's
     own `infer={"estimator": …}`, in the guide where the guide draws it, takes the place of the
     objective's.
 

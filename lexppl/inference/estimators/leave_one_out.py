@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
-from lexppl.distributions import draws_zeros_and_ones
+from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE, MASK_KIND, fit_reaches, fold_shift
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import (

@@ -1,9 +1,8 @@
-"""Whether chains agree, and how many independent draws they are worth."""
+"""Convergence of chains: r̂ and effective numbers of draws by ArviZ, and warnings."""
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -46,19 +45,18 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
         # Slow, and not needed to import the library.
         import arviz  # noqa: PLC0415
         import xarray as xr  # noqa: PLC0415
-    numbers = {
-        name: (("chain", "draw", f"{name} entry"), values.reshape(chains, draws, -1).cpu().numpy())
-        for name, values in samples.items()
-    }
-    named = xr.Dataset(numbers)
+    flat = np.concatenate(
+        [values.reshape(chains, draws, -1).cpu().numpy() for values in samples.values()], -1
+    )
+    named = xr.Dataset({"value": (("chain", "draw", "number"), flat)})
     with np.errstate(invalid="ignore", divide="ignore"):
-        sizes = [_values(arviz.ess(named, method=method)) for method in ("bulk", "tail")]
-        agreement = _values(arviz.rhat(named)) if chains > 1 else None
+        sizes = [arviz.ess(named, method=method)["value"].values for method in ("bulk", "tail")]
+        r_hat = arviz.rhat(named)["value"].values if chains > 1 else None
     return replace(
         record,
         # A number that never moves has none, and is no sign of agreement.
-        r_hat=None if agreement is None else float(np.nan_to_num(agreement, nan=np.inf).max()),
-        ess=float(np.nan_to_num(np.concatenate(sizes)).min()),
+        r_hat=None if r_hat is None else float(np.nan_to_num(r_hat, nan=np.inf).max()),
+        ess=float(np.nan_to_num(np.stack(sizes)).min()),
     )
 
 
@@ -66,12 +64,12 @@ def warn_of(record: SamplerRecord) -> None:
     """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged.
 
     Args:
-        record: as :func:`with_convergence` returns it.
+        record: of :func:`with_convergence`.
 
     Example:
-        >>> with warnings.catch_warnings(record=True) as told:
+        >>> with warnings.catch_warnings(record=True) as caught:
         ...     warn_of(SamplerRecord("NUTS", are_chains=True, r_hat=1.5, ess=900.0))
-        >>> str(told[0].message)[:47]
+        >>> str(caught[0].message)[:47]
         'the chains of NUTS disagree: r̂ is up to 1.500,'
     """
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
@@ -98,8 +96,3 @@ def warn_of(record: SamplerRecord) -> None:
 
 def _warn(text: str) -> None:
     warnings.warn(text, SamplerWarning, stacklevel=5)
-
-
-def _values(found: Any) -> np.ndarray:
-    """All numbers of a data set."""
-    return np.concatenate([found[name].values.ravel() for name in found.data_vars])

@@ -17,16 +17,11 @@ from lexppl.inference.contexts import keep_parameters_local
 
 
 class Unstated(TorchDistribution):
-    """The law of a parameter that has no prior: log-density 0 wherever it is.
-
-    Where nothing gives it a value it has that of one fit.
-
-    Args:
-        value: of that fit.
+    """Distribution of a parameter without a prior: log-density 0 everywhere, draws at one value.
 
     Example:
-        >>> law = Unstated(torch.tensor([1.0, 2.0]))
-        >>> law.sample(), float(law.log_prob(torch.tensor([5.0, 5.0])))
+        >>> unstated = Unstated(torch.tensor([1.0, 2.0]))
+        >>> unstated.sample(), float(unstated.log_prob(torch.tensor([5.0, 5.0])))
         (tensor([1., 2.]), 0.0)
     """
 
@@ -42,17 +37,13 @@ class Unstated(TorchDistribution):
         return constraints.independent(constraints.real, self._value.dim())
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Unstated:
-        """Itself, in no plate.
-
-        Raises:
-            ValueError: in a plate, where all share it.
-        """
+        """Itself; refused in a plate."""
         if tuple(batch_shape):
-            raise ValueError(f"a parameter is the same for all; it was asked for {batch_shape}")
+            raise ValueError(f"a parameter is the same for all; its batch shape is {batch_shape}")
         return self
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """The value of that fit."""
+        """The value."""
         return self._value.expand(torch.Size([*sample_shape, *self._value.shape]))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -63,8 +54,8 @@ class Unstated(TorchDistribution):
 class DrawnParameters(PyroModule):
     """A program whose parameters are sample sites outside its plates, by their own names.
 
-    With a :class:`lexppl.inference.posterior.sampled_guide.SampledGuide` of the parameters of R
-    fits it is run with one of them a draw.
+    With a :class:`lexppl.inference.SampledGuide` of the parameters of R fits, each draw runs it
+    with one of them.
 
     Args:
         program: one of the fits.
@@ -85,9 +76,9 @@ class DrawnParameters(PyroModule):
 
     def __init__(self, program: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        # Beside the attributes, so that its parameters are not this module's too.
         held = copy.deepcopy(program).eval().requires_grad_(False)
         keep_parameters_local(held)
+        # In a tuple, so that its parameters are not this module's too.
         self._held = (held,)
         keep_parameters_local(self)
         self._names = tuple(names)
@@ -126,8 +117,7 @@ def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
     shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
     if any(one != shapes[0] for one in shapes):
         raise ValueError(
-            "draws are of one program, and the replicates have parameters of different names or "
-            "shapes; fit one model R times"
+            "the replicates have parameters of different names or shapes; fit one model R times"
         )
     parameters = dict(programs[0].named_parameters())
     stacked = {n: torch.stack([one[n].detach() for one in each]) for n in each[0]}

@@ -1,4 +1,6 @@
-"""The latents of a program by what shares them: all rows, a row, a mask."""
+"""The latents of a program by what shares them, and the global ones as unconstrained numbers."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,25 +8,30 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
+import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
+from torch.distributions import biject_to
 
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.site import Site
 from lexppl.weights_drawn_first import weights_first
 
+Rows = tuple[Tensor | None, ...]
+"""Rows as arguments of a program; y may be None."""
+
 
 @dataclass(frozen=True)
 class Latents:
-    """The latent sites of a program, of one draw, by name.
+    """The latent sites of a program in one run, by name.
 
     Args:
-        shared: those of all rows together: weights with priors, a global scale.
-        of_rows: those outside `mask_particles()` that each row has its own of.
+        shared: global latents, which all rows share: weights with priors, a global scale.
+        of_rows: latents outside `mask_particles()` that each row has its own of.
         in_particles: masks, imputations and what else is drawn with them.
-        observed: what is no latent.
+        observed: observed sites.
         row_plates: the names of the plates over rows.
     """
 
@@ -35,12 +42,11 @@ class Latents:
     row_plates: frozenset[str]
 
 
-def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> Latents:
-    """Look for a program's latents in a run of it.
+def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
+    """The latents of a program, found by running it on one row more, and on two.
 
-    A plate over rows is one that grows with them: the program is run on one row more, and on two.
-    So a plate of sites or of groups, whose effects all rows share, is told from it whatever its
-    size.
+    A plate over rows is one that grows with them, so that a plate of sites or of groups, whose
+    effects all rows share, is none whatever its size.
 
     Args:
         program: a module or a function; its weights with priors are drawn first.
@@ -50,7 +56,6 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> 
         ValueError: an improper prior.
 
     Example:
-        >>> import torch
         >>> def program(x):
         ...     scale = pyro.sample("scale", dist.HalfNormal(1.0))
         ...     with pyro.plate("sites", 2):
@@ -61,121 +66,30 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> 
         >>> sorted(found.shared), sorted(found.of_rows), set(found.row_plates)
         (['effect', 'scale'], ['noise'], {'data'})
     """
-    every, more = (
+    sites, more = (
         sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows))
         for n in (1, 2)
     )
-    observed = {name: site for name, site in every.items() if site.observed}
-    two = {name: site for name, site in every.items() if not site.observed}
-    sizes = {plate.name: _size(plate) for site in every.values() for plate in site.plates}
-    grown = frozenset(
+    sizes = {p.name: (p.size, p.full_size) for site in sites.values() for p in site.plates}
+    row_plates = frozenset(
         plate.name
         for site in more.values()
         for plate in site.plates
-        if plate.name in sizes and sizes[plate.name] != _size(plate)
+        if sizes.get(plate.name, (plate.size, plate.full_size)) != (plate.size, plate.full_size)
     )
-    outside = {name: site for name, site in two.items() if not site.in_particles}
-    of_rows = {name for name, site in outside.items() if grown & set(site.plate_names)}
-    return Latents(
-        {name: site for name, site in outside.items() if name not in of_rows},
-        {name: site for name, site in outside.items() if name in of_rows},
-        {name: site for name, site in two.items() if site.in_particles},
-        observed,
-        grown,
-    )
+    shared: dict[str, Site] = {}
+    of_rows: dict[str, Site] = {}
+    in_particles: dict[str, Site] = {}
+    observed: dict[str, Site] = {}
+    for name, site in sites.items():
+        outside = of_rows if row_plates & set(site.plate_names) else shared
+        kind = observed if site.observed else in_particles if site.in_particles else outside
+        kind[name] = site
+    return Latents(shared, of_rows, in_particles, observed, row_plates)
 
 
-def refuse_none(
-    shared: Mapping[str, Site],
-    purpose: str = "there is nothing to sample",
-    instead: str = (
-        'Without priors, fit(replicates=…, row_weights="dirichlet") tells how sure a fit is'
-    ),
-) -> None:
-    """Refuse a program without latents that all rows share.
-
-    Args:
-        shared: those of :func:`latents_of`.
-        purpose: what they are needed for, which starts the message.
-        instead: what to do without, which ends it.
-
-    Raises:
-        ValueError: there are none.
-    """
-    if not shared:
-        raise ValueError(
-            f"{purpose}: the program has no global latents, which all rows share; give a prior to "
-            "some of its weights (PyroSample), as lex(…, prior=dist.Normal(0.0, 1.0)) does, or "
-            f"sample them outside mask_particles() and the plate over rows. {instead}"
-        )
-
-
-def refuse_discrete(shared: Mapping[str, Site], purpose: str) -> None:
-    """Refuse global latents that are whole numbers, or zeros and ones.
-
-    Args:
-        shared: those of :func:`latents_of`.
-        purpose: what takes none, which starts the message.
-
-    Raises:
-        ValueError: one is discrete, or states no support.
-    """
-    for name, site in shared.items():
-        if is_discrete(site):
-            raise ValueError(
-                f"{purpose}, and the global latent {name!r} is discrete "
-                f"({type(site.distribution).__name__}): sum it out in the program, or write a "
-                "guide that samples it from a distribution of its own, with parameters to learn, "
-                "whose score NestedIWAE estimates (guide=)"
-            )
-
-
-def refuse_of_rows(latents: Latents) -> None:
-    """Refuse latents outside `mask_particles()` that each row has its own of.
-
-    Raises:
-        ValueError: there is one.
-    """
-    for name in latents.of_rows:
-        raise ValueError(
-            f"latent {name!r} is outside mask_particles() and each row has its own, so that new "
-            "rows would have none; sample it inside mask_particles(), or outside the plate over "
-            "rows"
-        )
-
-
-def is_discrete(site: Site) -> bool:
-    """Whether a site's values are whole numbers or zeros and ones.
-
-    Raises:
-        ValueError: its distribution states no support.
-
-    Example:
-        >>> import torch
-        >>> few = (torch.zeros(1, 3),)
-        >>> found = latents_of(lambda x: pyro.sample("k", dist.Poisson(2.0)), few)
-        >>> is_discrete(found.shared["k"])
-        True
-    """
-    try:
-        return bool(site.distribution.support.is_discrete)
-    except NotImplementedError as error:
-        raise ValueError(
-            f"the prior of {site.name!r}, {type(site.distribution).__name__}, states no support"
-        ) from error
-
-
-def _repeated(rows: Tensor, more: int) -> Tensor:
-    """The rows, and some of them once more."""
-    return rows[[i % len(rows) for i in range(len(rows) + more)]]
-
-
-def _size(plate: Any) -> tuple[Any, Any]:
-    return plate.size, plate.full_size
-
-
-def sites_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> dict[str, Site]:
-    """The sample statements of one run of a program with one particle, by name.
+def sites_of(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
+    """The sample sites of one run of a program with one particle, by name.
 
     Args:
         program: a module or a function; its weights with priors are drawn first.
@@ -193,6 +107,175 @@ def sites_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> di
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     }
     return {name: site for name, site in sites.items() if not site.is_deterministic}
+
+
+def refuse_none(
+    shared: Mapping[str, Site],
+    purpose: str = "there is nothing to sample",
+    instead: str = (
+        'Without priors, fit(replicates=…, row_weights="dirichlet") measures how sure a fit is'
+    ),
+) -> None:
+    """Refuse a program without global latents; `purpose` starts the message, `instead` ends it."""
+    if not shared:
+        raise ValueError(
+            f"{purpose}: the program has no global latents, which all rows share; give a prior to "
+            "some of its weights (PyroSample), as lex(…, prior=dist.Normal(0.0, 1.0)) does, or "
+            f"sample them outside mask_particles() and the plate over rows. {instead}"
+        )
+
+
+def refuse_discrete(shared: Mapping[str, Site], purpose: str) -> None:
+    """Refuse discrete global latents; `purpose` starts the message."""
+    for name, site in shared.items():
+        if is_discrete(site):
+            raise ValueError(
+                f"{purpose}, and the global latent {name!r} is discrete "
+                f"({type(site.distribution).__name__}): sum it out in the program, or write a "
+                "guide that samples it from a distribution of its own, with parameters to learn, "
+                "whose score NestedIWAE estimates (guide=)"
+            )
+
+
+def refuse_of_rows(latents: Latents) -> None:
+    """Refuse latents outside `mask_particles()` that each row has its own of."""
+    for name in latents.of_rows:
+        raise ValueError(
+            f"latent {name!r} is outside mask_particles() and each row has its own, so that new "
+            "rows would have none; sample it inside mask_particles(), or outside the plate over "
+            "rows"
+        )
+
+
+def is_discrete(site: Site) -> bool:
+    """Whether a site's values are integers.
+
+    Raises:
+        ValueError: its distribution states no support.
+    """
+    try:
+        return bool(site.distribution.support.is_discrete)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"the prior of {site.name!r}, {type(site.distribution).__name__}, states no support"
+        ) from error
+
+
+class GlobalSites:
+    """The map between a program's global latents θ and unconstrained numbers u, a vector of D.
+
+    Each site's part of u is `biject_to(support)⁻¹(θ)`, so that a density of θ is one of u times
+    `|dθ/du|`.
+
+    Args:
+        transforms: from unconstrained values to the support, by site in the order of u.
+        shapes: of the unconstrained values, by site.
+
+    Example:
+        >>> def model(x):
+        ...     pyro.sample("slope", dist.Normal(0.0, 1.0))
+        ...     pyro.sample("spread", dist.HalfNormal(1.0))
+        >>> sites, _ = GlobalSites.of(model, (torch.zeros(4, 1),))
+        >>> sites.dimensions, sites.names
+        (2, ('slope', 'spread'))
+        >>> values, log_jacobian = sites.constrained(torch.tensor([-1.0, 0.5]))
+        >>> float(values["slope"]), round(float(values["spread"]), 3), float(log_jacobian)
+        (-1.0, 1.649, 0.5)
+    """
+
+    def __init__(self, transforms: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> None:
+        self.transforms, self.shapes = transforms, shapes
+        self.names = tuple(transforms)
+        self.sizes = [shapes[name].numel() for name in self.names]
+        self.dimensions = sum(self.sizes)
+
+    @classmethod
+    def of(cls, model: Any, rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Latents]:
+        """The map of a program, and the latents of the run that found it.
+
+        Args:
+            model: the program, whose weights with priors are drawn first.
+            rows: one row or more, as its arguments.
+
+        Raises:
+            ValueError: no global latents; a discrete one; one of a single row; a prior that cannot
+                be drawn from; a support that depends on another latent.
+        """
+        latents, again = _continuous(model, rows), _continuous(model, rows)
+        transforms, shapes = {}, {}
+        for name, site in latents.shared.items():
+            transforms[name] = transform = _transform(site)
+            shapes[name] = (value := transform.inv(site.value)).shape
+            probe = torch.full_like(value, 0.5)
+            if not torch.equal(transform(probe), _transform(again.shared[name])(probe)):
+                raise ValueError(
+                    f"the support of {name!r} depends on another latent, and its bounds would move "
+                    "under the sampler; write it as a transform of a latent whose support is "
+                    "fixed, such as scale * pyro.sample(…)"
+                )
+        return cls(transforms, shapes), latents
+
+    def of_parts(
+        self, parts: Mapping[str, Tensor], batch: int = 0
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """θ by site of u by site, which has `batch` leading dimensions, and `log |dθ/du|`."""
+        values = {name: self.transforms[name](parts[name]) for name in self.names}
+        changes = []
+        for name, transform in self.transforms.items():
+            change = transform.log_abs_det_jacobian(parts[name], values[name])
+            changes.append(change.reshape(*change.shape[:batch], -1).sum(-1))
+        return values, sum(changes[1:], changes[0])
+
+    def constrained(self, vectors: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """θ by site `(…, *event)` of vectors u `(…, D)`, and `log |dθ/du|`, `(…)`."""
+        each = zip(self.names, vectors.split(self.sizes, -1), strict=True)
+        parts = {n: part.reshape((*vectors.shape[:-1], *self.shapes[n])) for n, part in each}
+        return self.of_parts(parts, vectors.dim() - 1)
+
+    def parts(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """u by site of θ by site, the inverse of :meth:`of_parts`."""
+        return {name: t.inv(values[name]).detach() for name, t in self.transforms.items()}
+
+    def vectors(self, values: Mapping[str, Tensor]) -> Tensor:
+        """u `(…, D)` of θ by site `(…, *event)`, the inverse of :meth:`constrained`."""
+        each = [
+            part.reshape(*part.shape[: part.dim() - len(self.shapes[name])], size)
+            for (name, part), size in zip(self.parts(values).items(), self.sizes, strict=True)
+        ]
+        return torch.cat(each, -1)
+
+    def prior_draw(self, model: Any, rows: tuple[Tensor, ...]) -> Tensor:
+        """A draw of u from the prior, `(D,)`, of the model and rows of :meth:`of`."""
+        return self.vectors(values_of(_continuous(model, rows)))
+
+
+def values_of(latents: Latents) -> dict[str, Any]:
+    """θ by site, as a run drew it."""
+    return {name: site.value for name, site in latents.shared.items()}
+
+
+def _continuous(model: Any, rows: tuple[Tensor, ...]) -> Latents:
+    """The latents of a run whose global ones are all real numbers, or a refusal."""
+    with torch.no_grad():
+        found = latents_of(model, rows)
+    refuse_of_rows(found)
+    refuse_none(found.shared)
+    refuse_discrete(found.shared, "a gradient moves real numbers")
+    return found
+
+
+def _transform(site: Site) -> Any:
+    try:
+        return biject_to(site.distribution.support)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"the support of {site.name!r}, {site.distribution.support}, has no map from numbers"
+        ) from error
+
+
+def _repeated(rows: Tensor, more: int) -> Tensor:
+    """The rows, and some of them once more."""
+    return rows[[i % len(rows) for i in range(len(rows) + more)]]
 
 
 class _RefuseImproper(Messenger):

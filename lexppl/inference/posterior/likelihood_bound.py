@@ -1,12 +1,15 @@
 """The likelihood of a program given its global latents: masks summed out, or a bound."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import pyro
+from torch import Tensor
 from torch.distributions import Distribution
 
 from lexppl.distributions.support import DEFAULT_LIMIT
-from lexppl.distributions.top_entries import TopEntries
+from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
@@ -15,12 +18,42 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import Latents
 
 MOST_PARTICLES = 2**22
-"""Particles of all rows that one evaluation may run the program with, where nobody chooses."""
+"""Default limit of the particles of all rows in one evaluation."""
 
 INSTEAD = (
     'a guide (guide=AutoNormal), replicates of weighted rows (row_weights="dirichlet") or '
     "stochastic-gradient MCMC, which draw masks"
 )
+
+
+def log_joint(
+    program: Callable[..., Any],
+    values: Mapping[str, Tensor],
+    objective: NestedIWAE,
+    rows: tuple[Tensor, ...],
+) -> Tensor:
+    """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats.
+
+    Args:
+        program: whose weights with priors are drawn first
+            (:func:`lexppl.weights_drawn_first.weights_first`).
+        values: θ, `(*event)` by site.
+        objective: the bound ℒ_n on `log p(y_n | x_n, θ)`.
+        rows: as arguments of the program.
+
+    Example:
+        >>> import pyro.distributions as dist, torch
+        >>> from lexppl.effects import mask_particles
+        >>> def program(x):
+        ...     mean = pyro.sample("mean", dist.Laplace(0.0, 0.5))
+        ...     with pyro.plate("data", len(x)), mask_particles():
+        ...         pyro.sample("x", dist.Laplace(mean, 0.5), obs=x)
+        >>> at = {"mean": torch.tensor(1.0)}
+        >>> float(log_joint(program, at, NestedIWAE(masks=1), (torch.ones(3),)))
+        -2.0
+    """
+    conditioned = pyro.poutine.condition(program, data=values)
+    return -objective.differentiable_loss(conditioned, None, *rows)
 
 
 def likelihood_bound(
@@ -36,9 +69,9 @@ def likelihood_bound(
 
         p(y | x, θ) = Σ_z p(z | x, θ) 1/K Σ_k p(y | x̃_k(z), θ),
 
-    summed over every mask z; or, where that cannot be had and it is asked for, a bound of drawn
-    ones. Latents of a row that are functions of the others, such as a constant imputation or
-    Q-FIT's mask (which is the global importance itself), are no sum at all.
+    summed over every mask z; or, with `drawn`, a bound of drawn masks where that sum cannot be
+    had. Latents of a row that are functions of the others (a constant imputation, Q-FIT's mask)
+    are no sum at all.
 
     Args:
         latents: the program's, none of them of rows.
@@ -46,7 +79,7 @@ def likelihood_bound(
         imputations: K draws of each mask's imputation, where it is random; None where it is not.
         most_particles: of one evaluation, N K times the number of masks.
         most_masks: of a row, that are summed over; of several latents their joint values.
-        drawn: L masks to draw in place of what is refused; None to refuse it.
+        drawn: L masks to draw where the exact sum is refused; None to raise.
 
     Raises:
         ValueError: without `drawn`, masks that cannot be listed, or are too many; random
@@ -78,12 +111,12 @@ def likelihood_bound(
             return NestedIWAE(1, count, estimator=Pathwise())
         return NestedIWAE(drawn if masks and imputed else 1, count)
     try:
-        particles = _count_of(masks, most_masks) * rows * count
-        if particles > most_particles:
+        listed = _count_of(masks, most_masks)
+        if listed * rows * count > most_particles:
             raise ValueError(
-                f"every evaluation of the likelihood would run {particles:,} particles "
-                f"({particles // rows // count:,} masks of {rows:,} rows, {count} imputations "
-                f"each), and at most {most_particles:,} are: give fewer rows, or use {INSTEAD}"
+                f"every evaluation of the likelihood would run {listed * rows * count:,} particles "
+                f"({listed:,} masks of {rows:,} rows, {count} imputations each), and at most "
+                f"{most_particles:,} are: give fewer rows, or use {INSTEAD}"
             )
     except ValueError:
         if drawn is None:
@@ -101,10 +134,7 @@ def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
                 f"row alone cannot be summed out of it; use {INSTEAD}"
             )
     if not any(site.in_particles and not site.is_penalty for site in latents.observed.values()):
-        raise ValueError(
-            "the program observes nothing inside mask_particles(): give y beside x, and sample it "
-            "there"
-        )
+        raise ValueError("the program observes nothing inside mask_particles(): give y beside x")
     for site in latents.in_particles.values():
         # Within the plates it is a Delta like any other.
         if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
@@ -114,28 +144,23 @@ def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
                 f"KSubsetSelector or BernoulliSelector, or use {INSTEAD}"
             )
     for site in imputed:
+        inner = getattr(site.distribution, "hidden_distribution", site.distribution)
+        while isinstance(base := getattr(inner, "base_dist", None), Distribution):
+            inner = base
         raise ValueError(
-            f"{site.name!r} is drawn at random ({_named(site)}), so that the likelihood is no "
-            "finite sum: impute a constant (ConstantImputer), or give MCMC(imputations=K), which "
-            "draws K imputations of each mask once and keeps them for the whole chain. Or use "
-            f"{INSTEAD}"
+            f"{site.name!r} is drawn at random ({type(inner).__name__.lstrip('_')}), so that the "
+            "likelihood is no finite sum: impute a constant (ConstantImputer), or give "
+            "MCMC(imputations=K), which draws K imputations of each mask once and keeps them for "
+            f"the whole chain. Or use {INSTEAD}"
         )
 
 
 def _count_of(latents: Sequence[Site], most: int) -> int:
-    """How many joint values of a row's discrete latents there are to be summed over."""
+    """The number of joint values of a row's discrete latents."""
     latents = [site for site in latents if not is_point(site.distribution)]
     count = math.prod(len(support_of(site, most, f"use {INSTEAD}")) for site in latents)
     if count > most:
         raise ValueError(
-            f"{[site.name for site in latents]} have {count:,} joint values, of which {most:,} may "
-            f"be summed over; use {INSTEAD}"
+            f"{[s.name for s in latents]} have {count:,} joint values (> {most:,}); use {INSTEAD}"
         )
     return count
-
-
-def _named(site: Site) -> str:
-    inner = getattr(site.distribution, "hidden_distribution", site.distribution)
-    while isinstance(base := getattr(inner, "base_dist", None), Distribution):
-        inner = base
-    return type(inner).__name__.lstrip("_")

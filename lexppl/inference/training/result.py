@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
-from lexppl.inference.posterior.global_draws import SamplerRecord
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.inference.training.rows.rows import (
     likelihood_of,

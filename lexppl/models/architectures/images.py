@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.architectures.architecture import Architecture
-from lexppl.models.architectures.convolutional import ConvolutionalNetwork
+from lexppl.models.architectures.base import Architecture
+from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
 from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
-from lexppl.models.architectures.unet import UNet
-from lexppl.models.architectures.weights import initial_weights
 from lexppl.models.grouping import Grouping, image_shape, patch_side
-from lexppl.models.networks import MLP
+from lexppl.models.networks import MLP, initial_weights
 
 
 class ExtraChannel(Configured, nn.Module):
@@ -73,8 +71,57 @@ CONVOLUTIONAL = "convolutional"
 """The predictor of the LEX paper."""
 
 
-class ImageArchitecture(Architecture):
-    """Convolutional networks: see :func:`images`."""
+class _OfImages(Architecture):
+    """Rows that are images `(C, H, W)`, with a mask entry for each patch or group of pixels."""
+
+    def __init__(self, shape: Sequence[int], patches: int, grouping: Grouping | None) -> None:
+        self._shape = image_shape(shape)
+        self._grouping = image_grouping(self._shape, patches, grouping)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """`(C, H, W)`."""
+        return self._shape
+
+    @property
+    def grouping(self) -> Grouping:
+        """Which pixels an entry keeps: a copy, which may be moved to another device."""
+        return copy.deepcopy(self._grouping)
+
+
+class ImageArchitecture(_OfImages):
+    """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects
+    (`UNet`), a small convolutional network predicts (`ConvolutionalNetwork`). The
+    defaults are those of the LEX paper's panels (Senetaire et al. 2023, App. D).
+
+    Hidden pixels are 0, black, where a method is given no imputer.
+
+    Args:
+        shape: of an image, `(C, H, W)`; sides of any size.
+        patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
+        grouping: in its place, such as :meth:`Grouping.superpixels`.
+        predictor: "convolutional"; torchvision's "densenet121", "mobilenet_v2",
+            "mobilenet_v3_small" or "mobilenet_v3_large" (`TorchvisionNetwork`); or a
+            function from the number of outputs to a module of images. Batch norm, which
+            torchvision's have, is over the L · K masked copies of the batch's rows while
+            training.
+        weights: of torchvision's network, such as "IMAGENET1K_V1", which torchvision downloads;
+            None for random ones.
+        blocks: filters of the convolutional predictor's blocks.
+        levels: how often the selector halves an image.
+        width: filters of its first level.
+        batch_norm: whether both have batch norm; of torchvision's the selector alone.
+
+    Raises:
+        ValueError: another shape, patches larger than an image, both patches and a grouping, a
+            grouping of other images or whose channels differ, an unknown predictor.
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> system = lex(images((1, 8, 8), patches=4, blocks=(4,), levels=1), classes=10, k=2)
+        >>> system.program().grouping.names
+        ('r1 c1', 'r1 c2', 'r2 c1', 'r2 c2')
+    """
 
     def __init__(
         self,
@@ -89,8 +136,7 @@ class ImageArchitecture(Architecture):
         width: int = 16,
         batch_norm: bool = False,
     ) -> None:
-        self._shape = image_shape(shape)
-        self._grouping = image_grouping(self._shape, patches, grouping)
+        super().__init__(shape, patches, grouping)
         if isinstance(predictor, str) and predictor not in (CONVOLUTIONAL, *NETWORKS):
             raise ValueError(
                 f"predictor must be one of {[CONVOLUTIONAL, *NETWORKS]}, or a function from the "
@@ -109,19 +155,9 @@ class ImageArchitecture(Architecture):
         if predictor == CONVOLUTIONAL:
             self.predictor(1, seed=0)
 
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        """`(C, H, W)`."""
-        return self._shape
-
-    @property
-    def grouping(self) -> Grouping:
-        """Which pixels an entry keeps: a copy, which may be moved to another device."""
-        return copy.deepcopy(self._grouping)
-
     def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self.grouping, seed)
+        return self._unet(self._shape, outputs, self.grouping, seed=seed)
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
@@ -139,7 +175,9 @@ class ImageArchitecture(Architecture):
 
     def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
-        return self._unet(self._shape, outputs * prod(self._shape), None, seed, "tanh")
+        return self._unet(
+            self._shape, outputs * prod(self._shape), None, activation="tanh", seed=seed
+        )
 
     def feedback(
         self, outputs: int, shown: int, seed: int | None = None
@@ -148,7 +186,7 @@ class ImageArchitecture(Architecture):
         channels, *sides = self._shape
         wider = (channels + 1, *sides)
         grouping = Grouping(self._grouping.groups, self._grouping.names, wider)
-        network = self._unet(wider, outputs, grouping, seed)
+        network = self._unet(wider, outputs, grouping, seed=seed)
         with initial_weights(None if seed is None else seed + 1):
             return network, ExtraChannel(self._shape, shown)
 
@@ -172,8 +210,30 @@ class ImageArchitecture(Architecture):
         )
 
 
-class FlatImageArchitecture(Architecture):
-    """Perceptrons on pixels: see :func:`flat_images`."""
+class FlatImageArchitecture(_OfImages):
+    """Perceptrons on the pixels of images `(C, H, W)`, values in [0, 1]: what REAL-X and Q-FIT have
+    on MNIST.
+
+    Hidden pixels are 0, black, where a method is given no imputer.
+
+    Args:
+        shape: of an image, `(C, H, W)`.
+        patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
+        grouping: in its place, such as :meth:`Grouping.superpixels`.
+        hidden: widths of the selector's hidden layers.
+        predictor_hidden: widths of the predictor's.
+        activation: of both, as :class:`lexppl.models.MLP` has them.
+        batch_norm: whether the predictor's hidden layers are normalised.
+
+    Raises:
+        ValueError: another shape, both patches and a grouping, a grouping of other images.
+
+    Example:
+        >>> import torch
+        >>> mnist = flat_images((1, 28, 28), patches=4)
+        >>> mnist.selector(mnist.entries)(torch.zeros(5, 1, 28, 28)).shape
+        torch.Size([5, 49])
+    """
 
     def __init__(
         self,
@@ -186,22 +246,11 @@ class FlatImageArchitecture(Architecture):
         activation: str = "relu",
         batch_norm: bool = False,
     ) -> None:
-        self._shape = image_shape(shape)
-        self._grouping = image_grouping(self._shape, patches, grouping)
+        super().__init__(shape, patches, grouping)
         self._hidden, self._predictor_hidden = tuple(hidden), tuple(predictor_hidden)
         self._activation, self._batch_norm = activation, batch_norm
         # Widths that do not fit are refused here, and not where a system is built.
         self.selector(1, seed=0), self.predictor(1, seed=0)
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        """`(C, H, W)`."""
-        return self._shape
-
-    @property
-    def grouping(self) -> Grouping:
-        """Which pixels an entry keeps: a copy, which may be moved to another device."""
-        return copy.deepcopy(self._grouping)
 
     def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
@@ -234,105 +283,7 @@ class FlatImageArchitecture(Architecture):
         return MLP(inputs, outputs, self._hidden, self._activation, seed)
 
 
-def images(
-    shape: Sequence[int],
-    patches: int = 1,
-    *,
-    grouping: Grouping | None = None,
-    predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
-    weights: str | None = None,
-    blocks: Sequence[int] = (32, 64),
-    levels: int = 3,
-    width: int = 16,
-    batch_norm: bool = False,
-) -> ImageArchitecture:
-    """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects
-    (:class:`UNet`), a small convolutional network predicts (:class:`ConvolutionalNetwork`). The
-    defaults are those of the LEX paper's panels (Senetaire et al. 2023, App. D).
-
-    Hidden pixels are 0, black, where a method is given no imputer.
-
-    Args:
-        shape: of an image, `(C, H, W)`; sides of any size.
-        patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
-        grouping: in its place, such as :meth:`Grouping.superpixels`.
-        predictor: "convolutional"; torchvision's "densenet121", "mobilenet_v2",
-            "mobilenet_v3_small" or "mobilenet_v3_large" (:class:`TorchvisionNetwork`); or a
-            function from the number of outputs to a module of images. Batch norm, which
-            torchvision's have, is over the L · K masked copies of the batch's rows while
-            training.
-        weights: of torchvision's network, such as "IMAGENET1K_V1", which torchvision downloads;
-            None for random ones.
-        blocks: filters of the convolutional predictor's blocks.
-        levels: how often the selector halves an image.
-        width: filters of its first level.
-        batch_norm: whether both have batch norm; of torchvision's the selector alone.
-
-    Raises:
-        ValueError: another shape, patches larger than an image, both patches and a grouping, a
-            grouping of other images or whose channels differ, an unknown predictor.
-
-    Example:
-        >>> from lexppl.systems import lex
-        >>> system = lex(images((1, 8, 8), patches=4, blocks=(4,), levels=1), classes=10, k=2)
-        >>> system.program().grouping.names
-        ('r1 c1', 'r1 c2', 'r2 c1', 'r2 c2')
-    """
-    return ImageArchitecture(
-        shape,
-        patches,
-        grouping=grouping,
-        predictor=predictor,
-        weights=weights,
-        blocks=blocks,
-        levels=levels,
-        width=width,
-        batch_norm=batch_norm,
-    )
-
-
-def flat_images(
-    shape: Sequence[int],
-    patches: int = 1,
-    *,
-    grouping: Grouping | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
-    activation: str = "relu",
-    batch_norm: bool = False,
-) -> FlatImageArchitecture:
-    """Perceptrons on the pixels of images `(C, H, W)`, values in [0, 1]: what REAL-X and Q-FIT have
-    on MNIST.
-
-    Hidden pixels are 0, black, where a method is given no imputer.
-
-    Args:
-        shape: of an image, `(C, H, W)`.
-        patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
-        grouping: in its place, such as :meth:`Grouping.superpixels`.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
-        activation: of both, as :class:`lexppl.models.MLP` has them.
-        batch_norm: whether the predictor's hidden layers are normalised.
-
-    Raises:
-        ValueError: another shape, both patches and a grouping, a grouping of other images.
-
-    Example:
-        >>> import torch
-        >>> mnist = flat_images((1, 28, 28), patches=4)
-        >>> mnist.selector(mnist.entries)(torch.zeros(5, 1, 28, 28)).shape
-        torch.Size([5, 49])
-    """
-    return FlatImageArchitecture(
-        shape,
-        patches,
-        grouping=grouping,
-        hidden=hidden,
-        predictor_hidden=predictor_hidden,
-        activation=activation,
-        batch_norm=batch_norm,
-    )
+images, flat_images = ImageArchitecture, FlatImageArchitecture
 
 
 def image_grouping(

@@ -7,19 +7,52 @@ from collections.abc import Callable
 from torch import nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.models.architectures.architecture import Architecture
-from lexppl.models.architectures.weights import initial_weights
+from lexppl.models.architectures.base import Architecture
+from lexppl.models.architectures.text_networks import BagOfWords, TextCNN, TextSelector
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.text.bag_of_words import BagOfWords
-from lexppl.models.text.padding import PaddingImputer
-from lexppl.models.text.text_cnn import TextCNN
-from lexppl.models.text.text_selector import TextSelector
+from lexppl.models.imputers.words import PaddingImputer
+from lexppl.models.networks import initial_weights
 
 PREDICTORS = ("bag", "cnn")
 
 
 class TextArchitecture(Architecture):
-    """Networks of word vectors: see :func:`texts`."""
+    """The networks of explainers of texts, rows of T word numbers with padding, 0, behind them.
+
+    A mask has an entry for each of the T places. Padding is never kept and is no part of k: a text
+    of fewer words than k keeps all it has. The selector is L2X's, with a global and a local part;
+    hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
+    relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
+    draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
+    must read rows of 2T numbers, as networks of `WordEmbedding` do; give
+    `prior=0` for another.
+
+    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
+    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
+
+    Args:
+        vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
+        length: T.
+        predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
+            the convolutional network that its reviews are judged by
+            (`TextCNN`); or a function from the number of outputs to a module.
+        embedding: width of a word's vector, of each network its own.
+        filters: of each layer of the selector.
+        window: words that a filter reads.
+        hidden: width of the predictor's layers.
+        dropout: share dropped while training.
+
+    Raises:
+        ValueError: a number below 1, a share outside [0, 1), another predictor.
+
+    Example:
+        >>> architecture = texts(100, length=20, filters=8)
+        >>> architecture.entries, architecture.event_shape
+        (20, (20,))
+        >>> from lexppl.systems import l2x
+        >>> l2x(architecture, classes=2, k=5, temperature=0.5).program().imputer
+        PaddingImputer()
+    """
 
     def __init__(
         self,
@@ -97,60 +130,4 @@ class TextArchitecture(Architecture):
         )
 
 
-def texts(
-    vocabulary_size: int,
-    length: int,
-    *,
-    predictor: str | Callable[[int], nn.Module] = "bag",
-    embedding: int = 50,
-    filters: int = 100,
-    window: int = 3,
-    hidden: int = 250,
-    dropout: float = 0.2,
-) -> TextArchitecture:
-    """The networks of explainers of texts, rows of T word numbers with padding, 0, behind them.
-
-    A mask has an entry for each of the T places. Padding is never kept and is no part of k: a text
-    of fewer words than k keeps all it has. The selector is L2X's, with a global and a local part;
-    hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
-    relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
-    draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
-    must read rows of 2T numbers, as networks of :class:`lexppl.models.WordEmbedding` do; give
-    `prior=0` for another.
-
-    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
-    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
-
-    Args:
-        vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
-        length: T.
-        predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
-            the convolutional network that its reviews are judged by
-            (:class:`lexppl.models.TextCNN`); or a function from the number of outputs to a module.
-        embedding: width of a word's vector, of each network its own.
-        filters: of each layer of the selector.
-        window: words that a filter reads.
-        hidden: width of the predictor's layers.
-        dropout: share dropped while training.
-
-    Raises:
-        ValueError: a number below 1, a share outside [0, 1), another predictor.
-
-    Example:
-        >>> architecture = texts(100, length=20, filters=8)
-        >>> architecture.entries, architecture.event_shape
-        (20, (20,))
-        >>> from lexppl.systems import l2x
-        >>> l2x(architecture, classes=2, k=5, temperature=0.5).program().imputer
-        PaddingImputer()
-    """
-    return TextArchitecture(
-        vocabulary_size,
-        length,
-        predictor=predictor,
-        embedding=embedding,
-        filters=filters,
-        window=window,
-        hidden=hidden,
-        dropout=dropout,
-    )
+texts = TextArchitecture

@@ -12,8 +12,9 @@ from torch.nn.functional import interpolate
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.architectures.weights import check_images, initial_weights
+from lexppl.models.architectures.convolutional import check_images
 from lexppl.models.grouping import image_shape
+from lexppl.models.networks import initial_weights
 
 NETWORKS = ("densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large")
 """Torchvision's networks that are taken."""

@@ -1,26 +1,26 @@
 """Imputers by name, fitted on training rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
-from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.copula import CopulaImputer
-from lexppl.models.imputers.gap import GapImputer
-from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.marginal import MarginalImputer
-from lexppl.models.imputers.mixture.discretized_logistics import (
+from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
 )
-from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
-from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
-from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
-from lexppl.models.imputers.mixture.mixture_means import MixtureMeansImputer
+from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
+from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
+from lexppl.models.imputers.simple import (
+    ConstantImputer,
+    GapImputer,
+    GaussianImputer,
+    MarginalImputer,
+)
 
 REFERENCE_ROWS = 5000
 """Most training rows that an imputer keeps, and that are saved with the explainer."""
@@ -47,33 +47,32 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
         >>> imputer_of("marginal", torch.zeros(3, 2), seed=0).reference.shape
         torch.Size([3, 2])
     """
-    if name == "marginal":
-        return MarginalImputer(_some_rows(x, seed))
-    if name == "gaussian":
-        return GaussianImputer().to(x.device, x.dtype)
-    if name == "conditional-gaussian":
-        return ConditionalGaussianImputer.fit(x)
-    if name == "copula":
-        return CopulaImputer.fit(x, groups, seed=seed)
     components = min(COMPONENTS, len(x))
-    if name == "gaussian-mixture":
-        return GaussianMixtureImputer.fit(x, components, seed)
-    if name == "mixture-means":
-        return MixtureMeansImputer.fit(x, components, seed)
-    if name == "mixture-data":
-        return MixtureDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
-    if name == "kmeans-data":
-        return KMeansDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
-    if x.ndim > 2 and name == "logistic-mixture":
-        return DiscretizedLogisticMixtureImputer.fit(x, components, seed)
-    if x.ndim > 2 and name == "logistic-means":
-        return DiscretizedLogisticMeansImputer.fit(x, components, seed)
-    if name == GAP:
-        return GapImputer()
-    if name == "constant":
-        return ConstantImputer(0.0).to(x.device, x.dtype)
-    known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
-    raise ValueError(f"imputer must be one of {known}; it is {name!r}")
+    fits: dict[str, Callable[[], Imputer]] = {
+        "marginal": lambda: MarginalImputer(_some_rows(x, seed)),
+        "gaussian": lambda: GaussianImputer().to(x.device, x.dtype),
+        "conditional-gaussian": lambda: ConditionalGaussianImputer.fit(x),
+        "copula": lambda: CopulaImputer.fit(x, groups, seed=seed),
+        "gaussian-mixture": lambda: GaussianMixtureImputer.fit(x, components, seed),
+        "mixture-means": lambda: MixtureMeansImputer.fit(x, components, seed),
+        "mixture-data": lambda: MixtureDataImputer.fit(
+            x, components, seed, reference=_some_rows(x, seed)
+        ),
+        "kmeans-data": lambda: KMeansDataImputer.fit(
+            x, components, seed, reference=_some_rows(x, seed)
+        ),
+        "constant": lambda: ConstantImputer(0.0).to(x.device, x.dtype),
+        GAP: GapImputer,
+    }
+    if x.ndim > 2:
+        fits["logistic-mixture"] = lambda: DiscretizedLogisticMixtureImputer.fit(
+            x, components, seed
+        )
+        fits["logistic-means"] = lambda: DiscretizedLogisticMeansImputer.fit(x, components, seed)
+    if name not in fits:
+        known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
+        raise ValueError(f"imputer must be one of {known}; it is {name!r}")
+    return fits[name]()
 
 
 def _some_rows(x: Tensor, seed: int) -> Tensor:

@@ -11,14 +11,11 @@ import numpy as np
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
 
 from lexppl.argument_checks import int_between
 from lexppl.distributions.gradients import carries_gradient
-from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.training_rows import check_training_rows
-
-__all__ = ["CopulaImputer", "indicator_columns"]
+from lexppl.models.imputers.imputed import HiddenFeatures
+from lexppl.models.imputers.imputer import Imputer, TensorOrShape, check_training_rows
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 """Numbers of factors that are tried, fewer than there are columns."""
@@ -223,12 +220,15 @@ class CopulaImputer(Imputer):
         return torch.cat([parts[first] for first in sorted(parts)], -1)
 
 
-class _GivenKept(TorchDistribution):
+class _GivenKept(HiddenFeatures):
     """What each column of rows would be, were it hidden, given the kept ones."""
 
-    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
     has_rsample = False
-    support = constraints.real_vector
+    no_density = (
+        "the margins of a CopulaImputer are the values of training rows, which have no density; "
+        "objectives that propose x_imputed from the model do not need it, others can use a "
+        "ConditionalGaussianImputer"
+    )
 
     def __init__(self, imputer: CopulaImputer, x: Tensor, keep: Tensor) -> None:
         self.imputer = imputer
@@ -250,15 +250,6 @@ class _GivenKept(TorchDistribution):
         shape = torch.broadcast_shapes(x.shape[:-1], kept.shape[:-1])
         super().__init__(shape, torch.Size([width]), validate_args=False)
 
-    def expand(self, batch_shape: torch.Size, _instance: _GivenKept | None = None) -> _GivenKept:
-        new = self._get_checked_instance(_GivenKept, _instance)
-        for name in ("imputer", "_noise", "_cholesky", "_mean"):
-            setattr(new, name, getattr(self, name))
-        super(_GivenKept, new).__init__(
-            torch.Size(batch_shape), self.event_shape, validate_args=False
-        )
-        return new
-
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
             shape = (*sample_shape, *self.batch_shape)
@@ -270,18 +261,6 @@ class _GivenKept(TorchDistribution):
             factors = torch.linalg.solve_triangular(factor.mT, halfway + drawn, upper=True)[..., 0]
             own = self._noise.sqrt() * torch.randn((*shape, len(self._noise)), **kind)
             return self.imputer.decoded(factors @ self.imputer.loadings.mT + own)
-
-    def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """Not defined: the margins are those of the training rows, and have no density.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(
-            "the margins of a CopulaImputer are the values of training rows, which have no "
-            "density; objectives that propose x_imputed from the model do not need it, others can "
-            "use a ConditionalGaussianImputer"
-        )
 
 
 def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]:
@@ -377,12 +356,12 @@ def _factors(scores: np.ndarray) -> int:
     parts = np.arange(rows) % PARTS
     factors, best = 0, -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
     for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
-        said = np.empty(rows)
+        found = np.empty(rows)
         for part in range(PARTS):
             model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
-            said[parts == part] = model.score_samples(scores[parts == part])
-        raised = said - best
+            found[parts == part] = model.score_samples(scores[parts == part])
+        raised = found - best
         if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
             break
-        factors, best = count, said
+        factors, best = count, found
     return factors

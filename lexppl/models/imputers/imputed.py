@@ -1,8 +1,9 @@
-"""The distribution of a row whose hidden entries were replaced."""
+"""The distribution of a row whose hidden entries were replaced, and of what replaces them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import pyro.distributions as dist
 import torch
@@ -12,12 +13,71 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.distributions.gradients import carries_gradient
-from lexppl.models.imputers.shapes import common_shape
-
-__all__ = ["Imputed"]
 
 
-class Imputed(TorchDistribution):
+def common_shape(*shapes: torch.Size) -> torch.Size:
+    """`torch.broadcast_shapes`, without its cost where the other shapes are ends of the longest.
+
+    Raises:
+        RuntimeError: shapes that do not broadcast.
+
+    Example:
+        >>> common_shape(torch.Size([3, 2]), torch.Size([5, 3, 2])), common_shape(torch.Size([]))
+        (torch.Size([5, 3, 2]), torch.Size([]))
+    """
+    longest = max(shapes, key=len)
+    if all(longest[len(longest) - len(shape) :] == shape for shape in shapes):
+        return longest
+    return torch.broadcast_shapes(*shapes)
+
+
+class HiddenFeatures(TorchDistribution):
+    """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
+
+    Expanding shares what was computed when the distribution was built (a factorisation, say). A
+    subclass with a density defines :meth:`log_prob_hidden`; one without says why in `no_density`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    has_rsample = True
+    no_density: ClassVar[str]
+
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
+        """The same distribution over more dimensions; nothing is computed again."""
+        new: Self = self._get_checked_instance(type(self), _instance)
+        new.__dict__.update(self.__dict__)
+        TorchDistribution.__init__(
+            new, torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """The reals, entry by entry."""
+        return constraints.independent(constraints.real, len(self.event_shape))
+
+    def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
+        """The joint log-density of the draws at the entries `hidden`, `(…, B)`.
+
+        Raises:
+            NotImplementedError: where there is none.
+        """
+        raise NotImplementedError(self.no_density)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of a whole draw, `(…, B)`."""
+        return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
+
+
+POINTS = (
+    "with a boolean keep the kept entries are points and have no density; use log_prob_hidden, or "
+    "the log_prob of the Imputed distribution"
+)
+"""Why a whole draw has no density where masks are boolean."""
+
+
+class Imputed(HiddenFeatures):
     """The distribution `p_ι(x̃ | x, z)`: what was kept stays, what was hidden is drawn.
 
     With a draw `u ~ hidden_distribution` of what each entry would be, were it hidden,
@@ -56,7 +116,10 @@ class Imputed(TorchDistribution):
         torch.Size([4, 1, 3])
     """
 
-    arg_constraints = {"x": constraints.real, "keep": constraints.unit_interval}  # noqa: RUF012
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "x": constraints.real,
+        "keep": constraints.unit_interval,
+    }
 
     def __init__(
         self,
@@ -89,25 +152,10 @@ class Imputed(TorchDistribution):
         self.hidden_distribution = hidden_distribution
         super().__init__(shape[: len(shape) - event_dim], event_shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: torch.Size, _instance: Imputed | None = None) -> Imputed:
-        """The same distribution over more dimensions; nothing is computed again."""
-        new = self._get_checked_instance(Imputed, _instance)
-        new.x = self.x
-        new.keep = self.keep
-        new.hidden_distribution = self.hidden_distribution
-        super(Imputed, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
     @property
-    def has_rsample(self) -> bool:
+    def has_rsample(self) -> bool:  # type: ignore[override]
         """Whether `hidden_distribution` can be drawn with a gradient."""
         return bool(self.hidden_distribution.has_rsample)
-
-    @property
-    def support(self) -> constraints.Constraint:
-        """The reals, entry by entry."""
-        return constraints.independent(constraints.real, len(self.event_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape `(*sample_shape, …, B, *event)` with gradients."""
@@ -132,10 +180,9 @@ class Imputed(TorchDistribution):
     @property
     def variance(self) -> Tensor:
         """The conditional variance of each entry: 0 where kept; shape `(…, B, *event)`."""
-        shape = self.batch_shape + self.event_shape
-        return ((1 - self.keep.to(self.x.dtype)) ** 2 * self.hidden_distribution.variance).expand(
-            shape
-        )
+        share = 1 - self.keep.to(self.x.dtype)
+        variance = share**2 * self.hidden_distribution.variance
+        return variance.expand(self.batch_shape + self.event_shape)
 
     @property
     def covariance_matrix(self) -> Tensor:
@@ -175,12 +222,12 @@ class Imputed(TorchDistribution):
         hidden = keep != 1
         share = torch.where(hidden, 1 - keep, 1)
         draw = torch.where(hidden, (value - keep * self.x) / share, self.x)
-        log_prob = self._log_prob_hidden(draw, hidden) - sum_rightmost(share.log(), event_dim)
+        log_prob = self._log_prob_of(draw, hidden) - sum_rightmost(share.log(), event_dim)
         as_kept = self._all_entries(hidden | (value == self.x))
         batch_shape = torch.broadcast_shapes(log_prob.shape, as_kept.shape, self.batch_shape)
         return torch.where(as_kept, log_prob, -torch.inf).expand(batch_shape)
 
-    def _log_prob_hidden(self, draw: Tensor, hidden: Tensor) -> Tensor:
+    def _log_prob_of(self, draw: Tensor, hidden: Tensor) -> Tensor:
         distribution = self.hidden_distribution
         if hasattr(distribution, "log_prob_hidden"):
             return distribution.log_prob_hidden(draw, hidden)

@@ -1,4 +1,4 @@
-"""What every imputer shares: its tensors, their description and the checks of its input."""
+"""Base of the imputers: their tensors, their description and the checks of their input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.configured import Configured, constructor_arguments
-from lexppl.models.imputers.imputed import Imputed
-from lexppl.models.imputers.shapes import common_shape
-
-__all__ = ["Imputer", "TensorOrShape"]
+from lexppl.models.imputers.imputed import Imputed, common_shape
 
 TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 """A tensor, what makes one, or `{"shape": [...], "dtype": "float32"}`: one to be loaded."""
@@ -106,18 +104,35 @@ class Imputer(Configured, nn.Module):
 
     @staticmethod
     def _placeholder(name: str, description: Mapping[str, Any]) -> Tensor:
-        dtype = getattr(torch, str(description.get("dtype", "float32")), None)
-        if not set(description) <= {"shape", "dtype"} or not isinstance(dtype, torch.dtype):
+        try:
+            dtype = getattr(torch, str(description.get("dtype", "float32")))
+            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
+        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(
                 f'{name}, given as a mapping, must read {{"shape": [...], "dtype": "float32"}}; '
                 f"it reads {dict(description)}"
-            )
-        try:
-            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(
-                f'{name} must give its "shape" as a list of sizes; it reads {dict(description)}'
             ) from error
+
+    def _refuse_mixed_types(self) -> None:
+        types = {name: buffer.dtype for name, buffer in self.named_buffers(recurse=False)}
+        if len(set(types.values())) > 1:
+            raise TypeError(f"{', '.join(types)} must be of one type; they are {types}")
+
+    def _hard_mask(self, x: Tensor, keep: Tensor, draw: str, instead: str) -> Tensor:
+        """What is kept, boolean, of a mask of 0 and 1 without a gradient."""
+        self._check_input(x, keep)
+        if keep.requires_grad:
+            raise ValueError(
+                f"{draw} has no gradient in the mask, and this estimator differentiates masks: use "
+                f"one of the score, such as LeaveOneOut() (the default of lex), or {instead}"
+            )
+        kept = keep == 1
+        if is_validation_enabled() and not bool((kept | (keep == 0)).all()):
+            raise ValueError(
+                f"an entry is kept or {draw}, and the mask has values between 0 and 1: use masks "
+                f"that are hard, such as BernoulliSelector's, or {instead}"
+            )
+        return kept
 
     def _check_input(self, x: Tensor, keep: Tensor) -> None:
         event_shape = self.event_shape
@@ -156,3 +171,52 @@ def puts_a_constant(imputer: nn.Module) -> bool:
 
 def _description(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def check_training_rows(x: Tensor, minimum: int = 2) -> None:
+    """Refuses rows that no distribution can be fitted on.
+
+    Args:
+        x: training rows, shape `(B, *event)`.
+        minimum: the least number of rows.
+
+    Raises:
+        TypeError: when `x` is not a floating-point tensor.
+        ValueError: when it is not `(B, *event)`, has too few rows, or NaN or infinite values.
+
+    Example:
+        >>> check_training_rows(torch.ones(1, 3))
+        Traceback (most recent call last):
+        ValueError: x must have at least 2 rows to fit an imputer; it has 1
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        given = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor; it is {given}")
+    if x.ndim < 2:
+        raise ValueError(f"x must have shape (B, *event); it has shape {tuple(x.shape)}")
+    if len(x) < minimum:
+        raise ValueError(f"x must have at least {minimum} rows to fit an imputer; it has {len(x)}")
+    bad = int((~torch.isfinite(x)).sum())
+    if bad:
+        raise ValueError(
+            f"x must be finite; {bad} of its {x.numel()} values are NaN or infinite. Drop those "
+            "rows or fill the values first"
+        )
+
+
+def fill_zero_variances(variance: Tensor) -> Tensor:
+    """The variances with each 0 replaced by the smallest positive one, or by 1 without any.
+
+    Constant columns are common (a rare category, the border of an image). They are imputed with a
+    small share of this variance, which lends them a unit without a guess from outside the data.
+
+    Args:
+        variance: variances of features, any shape, squared units of the features.
+
+    Example:
+        >>> fill_zero_variances(torch.tensor([4.0, 0.0, 0.25]))
+        tensor([4.0000, 0.2500, 0.2500])
+    """
+    positive = variance > 0
+    smallest = torch.where(positive, variance, torch.inf).amin()
+    return torch.where(positive, variance, torch.where(smallest.isinf(), 1, smallest))

@@ -12,39 +12,41 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
+FAMILIES: Mapping[str, Any] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (
+            dist.Normal,
+            dist.Laplace,
+            dist.Cauchy,
+            dist.Logistic,
+            dist.LogNormal,
+            dist.StudentT,
+            dist.HalfNormal,
+            dist.HalfCauchy,
+            dist.Gamma,
+            dist.InverseGamma,
+            dist.Exponential,
+            dist.Uniform,
+            dist.Beta,
+            dist.Dirichlet,
+            dist.MultivariateNormal,
+        )
+    }
+)
+"""Pyro's classes by name."""
 
-@dataclass(frozen=True)
-class Family:
-    """A kind of distribution.
 
-    Args:
-        kind: its class, of Pyro.
-        arguments: its constructor's arguments that describe it.
-        event_dim: dimensions of one draw.
+def arguments_of(family: str) -> tuple[str, ...]:
+    """The arguments that describe a distribution of a family.
+
+    Example:
+        >>> arguments_of("Laplace")
+        ('loc', 'scale')
     """
+    others = {"MultivariateNormal": ("loc", "scale_tril"), "Uniform": ("low", "high")}
+    return others.get(family) or tuple(FAMILIES[family].arg_constraints)
 
-    kind: type
-    arguments: tuple[str, ...]
-    event_dim: int = 0
-
-
-def _families() -> Mapping[str, Family]:
-    location_scale = (dist.Normal, dist.Laplace, dist.Cauchy, dist.Logistic, dist.LogNormal)
-    known = [Family(kind, ("loc", "scale")) for kind in location_scale]
-    known += [Family(kind, ("scale",)) for kind in (dist.HalfNormal, dist.HalfCauchy)]
-    known += [Family(kind, ("concentration", "rate")) for kind in (dist.Gamma, dist.InverseGamma)]
-    known += [
-        Family(dist.StudentT, ("df", "loc", "scale")),
-        Family(dist.Exponential, ("rate",)),
-        Family(dist.Uniform, ("low", "high")),
-        Family(dist.Beta, ("concentration1", "concentration0")),
-        Family(dist.Dirichlet, ("concentration",), 1),
-        Family(dist.MultivariateNormal, ("loc", "scale_tril"), 1),
-    ]
-    return MappingProxyType({family.kind.__name__: family for family in known})
-
-
-FAMILIES = _families()
 
 OTHERWISE = (
     "; for another, make the weight a pyro.nn.PyroSample by hand (such a program is saved by its "
@@ -76,20 +78,26 @@ class WeightPrior:
 
         Raises:
             TypeError: no distribution, or one of another family.
-            ValueError: an improper one, numbers outside its arguments' range, another shape, an
+            ValueError: numbers outside its arguments' range, another shape, an
                 argument that is to be learned.
         """
-        _refuse_what_is_none(name, distribution)
-        base = distribution
+        if not isinstance(distribution, Distribution):
+            what = "the class " if isinstance(distribution, type) else ""
+            called = (distribution if what else type(distribution)).__name__
+            raise TypeError(
+                f"the prior of {name!r} must be a distribution, such as dist.Normal(0.0, 1.0); it "
+                f"is {what}{called}"
+            )
+        base: Any = distribution
         while isinstance(base, Independent):
             base = base.base_dist
         family = type(base).__name__
-        if family not in FAMILIES or not isinstance(base, Distribution):
+        if family not in FAMILIES:
             raise TypeError(
-                f"the prior of {name!r} is {_said(base)}; a prior of weights is one of "
+                f"the prior of {name!r} is {family}; a prior of weights is one of "
                 f"{sorted(FAMILIES)}{OTHERWISE}"
             )
-        arguments = {one: getattr(base, one) for one in FAMILIES[family].arguments}
+        arguments = {one: getattr(base, one) for one in arguments_of(family)}
         _check_arguments(name, base, arguments)
         own = torch.Size((*base.batch_shape, *base.event_shape))
         if own not in (torch.Size(()), shape):
@@ -117,9 +125,8 @@ def made(family: str, arguments: Mapping[str, Tensor], shape: torch.Size) -> Any
         >>> made("Normal", {"loc": torch.zeros(()), "scale": torch.ones(())}, torch.Size([2, 3]))
         Independent(Normal(loc: torch.Size([2, 3]), scale: torch.Size([2, 3])), 2)
     """
-    known = FAMILIES[family]
-    one = known.kind(**arguments, validate_args=False)
-    batch = shape[: len(shape) - known.event_dim]
+    one = FAMILIES[family](**arguments, validate_args=False)
+    batch = shape[: len(shape) - len(one.event_shape)]
     return one.expand(batch).to_event(len(batch))
 
 
@@ -142,40 +149,13 @@ def prior_from(description: Any) -> Any:
             f"the file describes a prior {family!r}, which is none of {sorted(FAMILIES)}"
         )
     config = description.get("config", {})
-    if set(config) != set(FAMILIES[family].arguments):
+    if set(config) != set(arguments_of(family)):
         raise ValueError(
             f"the file describes a {family} with {sorted(config)}; it has "
-            f"{list(FAMILIES[family].arguments)}"
+            f"{list(arguments_of(family))}"
         )
     values = {name: torch.as_tensor(value) for name, value in config.items()}
-    return FAMILIES[family].kind(**values)
-
-
-def _refuse_what_is_none(name: str, distribution: Any) -> None:
-    if isinstance(distribution, type):
-        raise TypeError(
-            f"the prior of {name!r} is the class {distribution.__name__}; give one of its "
-            f"distributions, such as {distribution.__name__}(…) with its arguments"
-        )
-    if isinstance(distribution, dist.ImproperUniform):
-        raise ValueError(
-            f"the prior of {name!r} is improper and cannot be drawn from: give a proper one, such "
-            "as a wide dist.Normal(0.0, 10.0)"
-        )
-    if not isinstance(distribution, Distribution):
-        raise TypeError(
-            f"the prior of {name!r} must be a distribution, such as dist.Normal(0.0, 1.0); it is "
-            f"{type(distribution).__name__}"
-        )
-
-
-def _said(distribution: Any) -> str:
-    name = type(distribution).__name__
-    try:
-        discrete = bool(distribution.support.is_discrete)
-    except (AttributeError, NotImplementedError):
-        discrete = False
-    return f"{name}, which is discrete, and weights are real" if discrete else name
+    return FAMILIES[family](**values)
 
 
 def _check_arguments(name: str, base: Distribution, arguments: Mapping[str, Tensor]) -> None:

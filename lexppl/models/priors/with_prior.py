@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,7 +14,6 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from lexppl.models.latent_names import name_by_place
 from lexppl.models.priors.families import WeightPrior, made
 
 Chosen = Callable[[str, Tensor], Distribution | None]
@@ -23,6 +23,11 @@ Prior = Distribution | Chosen | Mapping[str, Distribution | Chosen]
 """A distribution for all weights, a function that chooses, or either by part."""
 
 Module = TypeVar("Module", bound=nn.Module)
+
+PARTS = ("selector", "predictor")
+"""The parts of an explainer with networks."""
+
+Program = TypeVar("Program", bound=nn.Module)
 
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
@@ -94,14 +99,7 @@ def with_prior(module: Module, prior: Prior) -> Module:
 
 
 def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
-    """The prior of each weight that is to have one, by its name.
-
-    Args:
-        module, prior: as :func:`with_prior` takes them.
-
-    Raises:
-        TypeError, ValueError: as there.
-    """
+    """The prior of each weight that is to have one, by its name; errors as :func:`with_prior`."""
     parts = dict(prior) if isinstance(prior, Mapping) else {"": prior}
     if not parts:
         raise ValueError("prior names no part; leave it out, or give a distribution")
@@ -168,6 +166,7 @@ def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
             owner.register_buffer(_buffer(attribute, key), moved)
 
 
+@dataclass(frozen=True)
 class DrawnWeight:
     """The distribution of a weight, made of its owner's buffers: what a `PyroSample` calls.
 
@@ -177,43 +176,12 @@ class DrawnWeight:
         shape: the weight's.
     """
 
-    __slots__ = ("_distribution", "_made_of", "attribute", "family", "shape")
-
-    def __init__(self, attribute: str, family: str, shape: torch.Size) -> None:
-        self.attribute, self.family, self.shape = attribute, family, shape
-        self._made_of: tuple[Tensor, ...] = ()
-        self._distribution: Any = None
+    attribute: str
+    family: str
+    shape: torch.Size
 
     def __call__(self, owner: nn.Module) -> Any:
-        arguments = self.arguments(owner)
-        values = tuple(arguments.values())
-        # Making it takes as long as drawing from it does.
-        if len(values) != len(self._made_of) or any(
-            one is not other for one, other in zip(values, self._made_of, strict=True)
-        ):
-            self._distribution = made(self.family, arguments, self.shape)
-            self._made_of = values
-        return self._distribution
-
-    def __deepcopy__(self, memo: Any) -> DrawnWeight:
-        return DrawnWeight(self.attribute, self.family, self.shape)
-
-    def __reduce__(self) -> Any:
-        return DrawnWeight, (self.attribute, self.family, self.shape)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DrawnWeight) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def identified_by(self) -> tuple[str, str, torch.Size]:
-        """What it is, without what it has made of its owner's buffers."""
-        return self._key
-
-    @property
-    def _key(self) -> tuple[str, str, torch.Size]:
-        return self.attribute, self.family, self.shape
+        return made(self.family, self.arguments(owner), self.shape)
 
     def arguments(self, owner: nn.Module) -> dict[str, Tensor]:
         """The prior's arguments as the owner holds them."""
@@ -228,7 +196,7 @@ class DrawnWeight:
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
     """The priors of a module's weights as JSON, by the weight's name; none where there are none.
 
-    Latents that a part's own class makes are the part's, and not told here.
+    Latents that a part's own class makes are the part's, and none of these.
 
     Raises:
         TypeError: a weight whose prior was given by hand, which has no description.
@@ -338,3 +306,71 @@ def _pyro_class(kind: Any) -> Any:
     # Pyro's own way cannot join its metaclass with that of abstract classes.
     both = type("_PyroABCMeta", (type(PyroModule), type(kind)), {})
     return both(f"Pyro{kind.__name__}", (kind, PyroModule), {})
+
+
+def explainer_with_prior(
+    program: Program, prior: Prior | None, parts: tuple[str, ...] = PARTS
+) -> Program:
+    """An explainer whose networks have priors, as :func:`with_prior`, but not a copy of it.
+
+    Args:
+        program: just built, and in no use yet.
+        prior: of all weights of the parts that learn, or by part; None for none.
+        parts: those that may have one.
+
+    Raises:
+        TypeError, ValueError: as :func:`with_prior`; a part that may have none.
+
+    Example:
+        >>> explainer_with_prior(nn.Linear(1, 1), None)
+        Linear(in_features=1, out_features=1, bias=True)
+    """
+    if prior is None:
+        return program
+    if isinstance(prior, Mapping):
+        others = sorted(name for name in prior if name.split(".")[0] not in parts)
+        if others:
+            raise ValueError(
+                f"prior names {others}; the weights here that can have priors are those of "
+                f"{list(parts)}"
+            )
+    else:
+        learn = [
+            name
+            for name in parts
+            if any(p.requires_grad for p in getattr(program, name).parameters())
+        ]
+        prior = dict.fromkeys(learn, prior)
+    put_priors(program, chosen_priors(program, prior))
+    return program
+
+
+def name_by_place(program: PyroModule) -> None:
+    """Let each Pyro part name its latents by where it stands, and draw them once a call.
+
+    Pyro does so along an unbroken line of Pyro modules. Below a plain torch module a part would
+    name its latents by itself alone, `weight` for `selector.network.weight`, so that two of them
+    could not be distinguished.
+
+    Args:
+        program: the whole, which is not being called.
+
+    Example:
+        >>> import pyro, torch
+        >>> from lexppl.models import HorseshoeLinear
+        >>> class Program(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.selector = torch.nn.Sequential(HorseshoeLinear(2, 1))
+        ...         name_by_place(self)
+        ...     def forward(self, x):
+        ...         return self.selector(x)
+        >>> with torch.random.fork_rng():
+        ...     trace = pyro.poutine.trace(Program()).get_trace(torch.zeros(1, 2))
+        >>> trace.stochastic_nodes[0]
+        'selector.0.global_scale'
+    """
+    for path, part in program.named_modules():
+        if path and isinstance(part, PyroModule):
+            part._pyro_name = path
+            part._pyro_context = program._pyro_context

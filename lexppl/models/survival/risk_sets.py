@@ -7,13 +7,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+
+from lexppl.distributions.log_space import LOG_ZERO, log_add
 
 Ties = Literal["efron", "breslow"]
 """How deaths at the same time share a risk set."""
-
-NOTHING = -1e30
-"""The log of zero, finite so that no gradient is NaN."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +146,13 @@ def fitted_hazard(
     mean_jump = -at_risk - _over_ties(counted * left, sets) / deaths
     times = counted if weight is None else counted * _over_ties(counted * weight, sets) / deaths
     whole, own = (_over_ties(times * (part - left).exp(), sets) for part in (0.0, (-share).log1p()))
-    jump = torch.where(whole > 0, _log(whole) - at_risk, NOTHING)
-    one_each = torch.where(sets.is_first, jump, NOTHING)
+    jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
+    one_each = torch.where(sets.is_first, jump, LOG_ZERO)
     until = _running_logsumexp(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
-    before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), NOTHING)
-    seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, NOTHING)
+    before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
+    seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
-    exposure = _logaddexp(before, seen)
+    exposure = log_add(before, seen)
     reached = until.take_along_dim(sets.first, -1)
     return Hazard(*(sets.unsorted(each) for each in (increment, exposure, reached)))
 
@@ -168,7 +166,7 @@ def _weighted(
         return risk, sets.death, None
     weight = sets.sorted(weights).to(risk.dtype)
     counts = weight > 0
-    risk = torch.where(counts, risk + torch.where(counts, weight, 1.0).log(), NOTHING)
+    risk = torch.where(counts, risk + torch.where(counts, weight, 1.0).log(), LOG_ZERO)
     return risk, sets.death & counts, weight
 
 
@@ -189,13 +187,6 @@ def _log(value: Tensor) -> Tensor:
     return torch.where(value > 0, value, 1.0).log()
 
 
-def _logaddexp(one: Tensor, other: Tensor) -> Tensor:
-    """`log(eᵃ + eᵇ)`; torch's own has a second derivative of NaN where one is the log of zero."""
-    larger = one >= other
-    high, low = torch.where(larger, one, other), torch.where(larger, other, one)
-    return high - logsigmoid(high - low)
-
-
 def _changes(value: Tensor) -> Tensor:
     """Whether each entry differs from the one before it; the first does."""
     return torch.cat([torch.ones_like(value[:1], dtype=torch.bool), value[1:] != value[:-1]])
@@ -209,7 +200,7 @@ def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
     step = 1
     while step < value.shape[-1]:
         same = segment[step:] == segment[:-step]
-        joined = _logaddexp(value[step:], value[:-step])
+        joined = log_add(value[step:], value[:-step])
         value = torch.cat([value[:step], torch.where(same, joined, value[step:])])
         step *= 2
     return value

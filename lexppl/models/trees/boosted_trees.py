@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,26 +21,20 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Grown:
-    """One output of an estimator.
+    """One output of a fitted estimator of scikit-learn.
 
     Args:
         baseline: where the sum starts.
-        trees: in order; of each scikit-learn's nodes, a record a node and the root first, and the
-            bit sets of the levels that go left.
+        trees: in order; of each its nodes, a record a node and the root first, and the bit sets of
+            the levels that go left.
         known: by column the levels that were seen, or None for a column of numbers.
         edges: by column the upper edges of its bins.
-        raw: the sums themselves, `(N, P)` to `(N, 1)`.
     """
 
     baseline: float
     trees: list[tuple[Array, Array]]
     known: list[Array | None]
     edges: list[Array]
-    raw: Callable[[Array], Array]
-
-    def depth(self, tree: int) -> int:
-        """Of a tree."""
-        return int(self.trees[tree][0]["depth"].max())
 
     def nodes(
         self, tree: int, bins: Sequence[Array | None], width: int
@@ -54,7 +47,7 @@ class Grown:
             width: W, bins and that of gaps.
 
         Returns:
-            the column that each node asks, `(M,)`; the node that follows it by bin, that of a gap
+            the column that each node reads, `(M,)`; the node that follows it by bin, that of a gap
             last and a leaf its own, `(M, W)`; the leaves' values, `(M,)`.
         """
         nodes, left_levels = self.trees[tree]
@@ -64,18 +57,15 @@ class Grown:
             node = nodes[place]
             left = np.full(width, bool(node["missing_go_to_left"]))
             column = int(node["feature_idx"])
-            known = self.known[column]
+            known, edges = self.known[column], bins[column]
             if known is not None:
                 bits = left_levels[node["bitset_idx"]]
                 rank = np.arange(len(known))
                 left[known.astype(int)] = (bits[rank >> 5] >> (rank & 31)) & 1
-            else:
-                edges = bins[column]
-                if edges is None:
-                    raise ValueError(
-                        f"column {column} is one of levels, the estimator's of numbers"
-                    )
+            elif edges is not None:
                 left[: len(edges)] = edges <= node["num_threshold"]
+            else:
+                raise ValueError(f"column {column} is one of levels, the estimator's of numbers")
             child[place] = np.where(left, node["left"], node["right"])
         feature = np.where(leaf, 0, nodes["feature_idx"]).astype(int)
         return feature, child, np.where(leaf, nodes["value"], 0.0)
@@ -89,44 +79,33 @@ def grown(estimator: Any) -> list[Grown]:
     """
     from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-    known = (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
-    if not isinstance(estimator, known):
+    kinds = (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
+    if not isinstance(estimator, kinds):
         raise TypeError(
             "trees are taken from scikit-learn's HistGradientBoostingClassifier or …Regressor; "
             f"this is a {type(estimator).__name__}"
         )
-    base = np.ravel(estimator._baseline_prediction)
+    known: list[Array | None] = []
+    if estimator._preprocessor is not None:
+        # Columns of levels stand first.
+        encoder = estimator._preprocessor.named_transformers_["encoder"]
+        seen = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
+        known = [levels[~np.isnan(levels)] for levels in seen]
+    known += [None] * (int(estimator.n_features_in_) - len(known))
     edges = [np.asarray(each, dtype=float) for each in estimator._bin_mapper.bin_thresholds_]
-    return [
-        Grown(
-            float(base[output]),
-            [
-                (each[output].nodes, each[output].binned_left_cat_bitsets)
-                for each in estimator._predictors
-            ],
-            _levels_seen(estimator),
-            edges,
-            partial(_raw, estimator, output=output),
-        )
-        for output in range(len(base))
-    ]
+    found = []
+    for output, baseline in enumerate(np.ravel(estimator._baseline_prediction)):
+        each = [trees[output] for trees in estimator._predictors]
+        trees = [(tree.nodes, tree.binned_left_cat_bitsets) for tree in each]
+        found.append(Grown(float(baseline), trees, known, edges))
+    return found
 
 
-def _levels_seen(estimator: Any) -> list[Array | None]:
-    """By column the levels that were seen, which stand first; None for a column of numbers."""
-    count = int(estimator.n_features_in_)
-    if estimator._preprocessor is None:
-        return [None] * count
-    encoder = estimator._preprocessor.named_transformers_["encoder"]
-    seen = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
-    known: list[Array | None] = [levels[~np.isnan(levels)] for levels in seen]
-    return [*known, *[None] * (count - len(known))]
-
-
-def _raw(estimator: Any, rows: Array, output: int) -> Array:
+def raw_sums(estimator: Any, rows: Array) -> Array:
+    """The estimator's own sums of leaves, `(N, P)` to `(N, outputs)`."""
     if hasattr(estimator, "decision_function"):
         sums: Array = estimator.decision_function(rows).reshape(len(rows), -1)
-        return sums[:, [output]]
+        return sums
     found: Array = estimator.predict(rows).reshape(-1, 1)
     return np.log(found) if estimator.loss == "gamma" else found
 
@@ -271,7 +250,7 @@ class BoostedTrees(Configured, nn.Module):
 
         Raises:
             ValueError: estimators that do not fit in, or of whose trees this version of
-                scikit-learn tells in another way, so that the two differ.
+                scikit-learn writes in another way, so that the two differ.
         """
         every = [one for estimator in estimators for one in grown(estimator)]
         if len(every) != self.outputs:
@@ -280,12 +259,12 @@ class BoostedTrees(Configured, nn.Module):
             edges = self._take_edges(every)
             for output, one in enumerate(every):
                 self._take_trees(output, one, edges)
-            # What is asked is of the type that x will be of.
+            # Rows are of the type that x will be of.
             rows = torch.from_numpy(values).to(self.thresholds)
-            said = self._outputs(rows).double().cpu().numpy()
+            sums = self._outputs(rows).double().cpu().numpy()
         exact = rows.double().cpu().numpy()
-        raw = np.concatenate([one.raw(exact) for one in every], 1)
-        off = np.abs(said - raw).max(initial=0.0)
+        raw = np.concatenate([raw_sums(estimator, exact) for estimator in estimators], 1)
+        off = np.abs(sums - raw).max(initial=0.0)
         if not off <= 1e-3 * (1.0 + np.abs(raw).max(initial=0.0)):
             raise ValueError(
                 f"the trees as tensors differ from the estimator's by {off:g}: this version of "
@@ -319,7 +298,7 @@ class BoostedTrees(Configured, nn.Module):
             if number >= len(one.trees):
                 continue
             feature, child, value = one.nodes(number, edges, self._width)
-            count, deepest = len(value), one.depth(number)
+            count, deepest = len(value), int(one.trees[number][0]["depth"].max())
             if count > self._nodes or deepest > self.depth:
                 raise ValueError(
                     f"trees have {self.leaves} leaves and depth {self.depth} at most; the "

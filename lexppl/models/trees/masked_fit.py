@@ -52,7 +52,7 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Copies of rows with random masks, and what each is to be told.
+    """Copies of rows with random masks, and their targets.
 
     Args:
         values: `(N, P)`, NaN where hidden.
@@ -82,12 +82,12 @@ class MaskedRows:
         were not there: no label has probability 0.
         """
         masked = masked_copies(values, entries, copies, seed)
-        told = y.detach().cpu().numpy()
-        if told.ndim == 1:
-            rows, targets = masked, np.tile(told.astype(int), copies)
+        outcome = y.detach().cpu().numpy()
+        if outcome.ndim == 1:
+            rows, targets = masked, np.tile(outcome.astype(int), copies)
             weights = np.tile(counts, copies)
         else:
-            share = np.tile(told.astype(float) * counts[:, None], (copies, 1))
+            share = np.tile(outcome.astype(float) * counts[:, None], (copies, 1))
             place, targets = np.nonzero(share > 0.0)
             rows, weights = masked[place], share[place, targets]
         return cls(
@@ -113,7 +113,7 @@ class MaskedRows:
     def fitted(self, estimator: Any) -> Any:
         """A copy of an estimator, fitted on these rows.
 
-        A column that is hidden wherever a row counts says nothing; it is told as one number, for
+        A column that is hidden wherever a row counts says nothing; it is put to one number, for
         scikit-learn's boosting needs a value of each.
         """
         seen = ~np.isnan(self.values) & (self.weights > 0.0)[:, None]

@@ -15,8 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.models.grouping import Grouping
 from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLikelihood
-from lexppl.models.predictor import Predictor
-from lexppl.models.table_parts import check_classes
+from lexppl.models.predictor import Predictor, check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of
@@ -73,8 +72,6 @@ class TreePredictor(Predictor):
     reads_gaps: ClassVar[bool] = True
     """Whether hidden features must come as NaN."""
 
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"bins"})
-
     def __init__(
         self,
         columns: Columns,
@@ -130,24 +127,20 @@ class TreePredictor(Predictor):
         counts = row_counts(weights, len(x))
         settings = self._settings(self.copies, seed)
         if self.classes is None:
-            estimators, told = fitted_to_responses(
-                ensemble.HistGradientBoostingRegressor(**settings),
-                values,
-                y,
-                counts,
-                self.entries,
-                self.copies,
-                seed,
+            rows = partial(
+                MaskedRows.of_responses, entries=self.entries, copies=self.copies, seed=seed
             )
-            estimators.append(
-                told.fitted(ensemble.HistGradientBoostingRegressor(**settings, loss="gamma"))
-            )
+            response = y.detach().cpu().double().numpy()
+            mean = ensemble.HistGradientBoostingRegressor(**settings)
+            spread = ensemble.HistGradientBoostingRegressor(**settings, loss="gamma")
+            masked = squared_residuals(mean, values, response, counts, rows)
+            estimators = [rows(values, response, counts).fitted(mean), masked.fitted(spread)]
         else:
-            told = MaskedRows.of_labels(
+            masked = MaskedRows.of_labels(
                 values, y, counts, self.classes, self.entries, self.copies, seed
             )
-            estimators = [told.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
-        self._take(estimators, told, seed)
+            estimators = [masked.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
+        self._take(estimators, masked, seed)
 
     def fit_copies(
         self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None
@@ -177,13 +170,14 @@ class TreePredictor(Predictor):
         whole = np.concatenate
         hidden = masked_copies(values, self.entries, 1, seed)
         values = whole([values, hidden, np.full((self.classes, values.shape[1]), np.nan)])
-        told = MaskedRows(
+        masked = MaskedRows(
             values,
             whole([np.tile(y.cpu().numpy(), 2 * copies), np.arange(self.classes)]),
             whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
         )
         settings = self._settings(2 * copies, seed)
-        self._take([told.fitted(ensemble.HistGradientBoostingClassifier(**settings))], told, seed)
+        estimator = ensemble.HistGradientBoostingClassifier(**settings)
+        self._take([masked.fitted(estimator)], masked, seed)
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
@@ -200,25 +194,9 @@ class TreePredictor(Predictor):
             "max_bins": BINS if self.bins is None else self.bins,
         }
 
-    def _take(self, estimators: Sequence[Any], told: MaskedRows, seed: int) -> None:
-        some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
-        self.network.take(estimators, told.values[some])
-
-
-def fitted_to_responses(
-    estimator: Any,
-    values: NDArray[np.float64],
-    y: Tensor,
-    counts: NDArray[np.float64],
-    entries: Sequence[int],
-    copies: int,
-    seed: int,
-) -> tuple[list[Any], MaskedRows]:
-    """A regressor of the mean, and the squared residuals that its spread is to be measured on."""
-    rows = partial(MaskedRows.of_responses, entries=entries, copies=copies, seed=seed)
-    response = y.detach().cpu().double().numpy()
-    squares = squared_residuals(estimator, values, response, counts, rows)
-    return [rows(values, response, counts).fitted(estimator)], squares
+    def _take(self, estimators: Sequence[Any], masked: MaskedRows, seed: int) -> None:
+        some = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
+        self.network.take(estimators, masked.values[some])
 
 
 def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:

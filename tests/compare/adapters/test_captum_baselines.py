@@ -8,12 +8,8 @@ from torch import nn
 
 from lexppl.compare import conditional_baselines, unconditional_baselines
 from lexppl.models import Grouping
-from lexppl.models.imputers import (
-    ConditionalGaussianImputer,
-    ConstantImputer,
-    GaussianImputer,
-    MarginalImputer,
-)
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""

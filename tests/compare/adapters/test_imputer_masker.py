@@ -12,13 +12,9 @@ from scipy.stats import norm, t
 
 from lexppl.compare import ImputerMasker
 from lexppl.models import Grouping
-from lexppl.models.imputers import (
-    ConditionalGaussianImputer,
-    ConstantImputer,
-    GaussianImputer,
-    Imputer,
-    MarginalImputer,
-)
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""

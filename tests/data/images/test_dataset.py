@@ -11,7 +11,6 @@ from torch import nn
 from lexppl import fit
 from lexppl.data import DividedImages, ImageDataset
 from lexppl.data.images import dataset as dataset_file
-from lexppl.models import Grouping
 
 NAN = float("nan")
 
@@ -45,9 +44,8 @@ def test_floats_of_everything_have_a_bound(monkeypatch):
     assert data.x.shape == (6, 3, 2, 4)
     monkeypatch.setattr(dataset_file, "MOST_BYTES", 4 * data.pixels.numel() - 1)
     again = ImageDataset(**parts_of())
-    with pytest.raises(ValueError, match=r"6 images would take .* GiB.*loader\(batch_size\)"):
+    with pytest.raises(ValueError, match=r"6 images would take .* GiB.*take\(rows"):
         _ = again.x
-    assert sum(len(x) for x, _ in again.loader(4)) == 6
 
 
 @pytest.mark.parametrize(
@@ -77,11 +75,6 @@ def test_floats_of_everything_have_a_bound(monkeypatch):
 def test_refused(changed, error, message):
     with pytest.raises(error, match=message):
         ImageDataset(**parts_of(**changed))
-
-
-def test_a_part_may_have_one_class():
-    data = ImageDataset(**parts_of(y=torch.ones(6).long()), is_part=True)
-    assert "part" in repr(data)
 
 
 def test_what_it_says_of_itself():
@@ -117,13 +110,6 @@ def test_a_subset_keeps_everything_of_its_rows(index, places):
     assert part.is_part
 
 
-def test_an_empty_subset_is_refused():
-    with pytest.raises(ValueError, match="chooses none"):
-        ImageDataset(**parts_of()).subset([])
-    with pytest.raises(IndexError):
-        ImageDataset(**parts_of()).subset([6])
-
-
 def test_some_classes_alone_become_the_first():
     data = ImageDataset(**parts_of())
     for pair in (data.only("c", "a"), data.only(2, 0), data.only(np.int64(2), 0)):
@@ -157,22 +143,6 @@ def many(rows=90):
     return ImageDataset(pixels, (numbers % 30 == 0).long(), ("usual", "rare"))
 
 
-def test_a_split_is_stratified_and_complete():
-    before = torch.get_rng_state()
-    parts = many().split(0.5, 0.5, seed=3)
-    assert torch.equal(torch.get_rng_state(), before)
-    found = torch.cat([part.pixels[:, 0, 0, 0] for part in parts])
-    assert sorted(found.tolist()) == list(range(90))
-    assert sorted(int((part.y == 1).sum()) for part in parts) == [1, 2]
-    again, other = many().split(0.5, 0.5, seed=3), many().split(0.5, 0.5, seed=4)
-    assert torch.equal(parts[0].pixels, again[0].pixels)
-    assert not torch.equal(parts[0].pixels, other[0].pixels)
-    with pytest.raises(ValueError, match="sum to 1"):
-        many().split(0.5, 0.6, seed=0)
-    with pytest.raises(ValueError, match="each part needs a row"):
-        many(2).split(0.98, 0.01, 0.01, seed=0)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_some_rows_have_every_class_and_keep_their_order(seed):
     taken = many().take(5, seed=seed)
@@ -182,22 +152,6 @@ def test_some_rows_have_every_class_and_keep_their_order(seed):
     assert set(taken.y.tolist()) == {0, 1}
     assert torch.equal(taken.pixels, many().take(5, seed=seed).pixels)
     assert many(3).take(5, seed=seed).pixels.shape[0] == 3
-
-
-def test_batches_of_floats():
-    data = many()
-    before = torch.get_rng_state()
-    batches = list(data.loader(32))
-    assert torch.equal(torch.cat([x for x, _ in batches]), data.x)
-    assert torch.equal(torch.cat([y for _, y in batches]), data.y)
-    assert [len(y) for _, y in batches] == [32, 32, 26]
-    shuffled = data.loader(32, shuffle=True, seed=1)
-    orders = [torch.cat([x[:, 0, 0, 0] for x, _ in shuffled]) for _ in range(2)]
-    assert not torch.equal(*orders)
-    assert all(torch.equal(order.sort().values, data.x[:, 0, 0, 0]) for order in orders)
-    again = torch.cat([x[:, 0, 0, 0] for x, _ in data.loader(32, shuffle=True, seed=1)])
-    assert torch.equal(orders[0], again)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def truth_of_patches(truth, side):
@@ -216,16 +170,6 @@ def test_truth_of_patches_by_counting(side):
     truth = torch.rand(7, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
     data = ImageDataset(torch.zeros(7, 1, 5, 9), torch.arange(7) % 2, ("a", "b"), truth)
     assert torch.equal(data.entry_truth(side), truth_of_patches(truth, side))
-
-
-@pytest.mark.parametrize("side", [1, 2, 4, 5])
-def test_truth_of_patches_has_the_entries_of_a_grouping(side):
-    """Patches that are true or not as a whole, carried to pixels and back."""
-    grouping = Grouping.patches((3, 5, 9), side)
-    entries = torch.rand(7, len(grouping.names), generator=torch.Generator().manual_seed(0)) < 0.5
-    pixels = entries[:, list(grouping.groups)].reshape(7, 5, 9)
-    data = ImageDataset(torch.zeros(7, 3, 5, 9), torch.arange(7) % 2, ("a", "b"), pixels)
-    assert torch.equal(data.entry_truth(side), entries)
 
 
 def test_truth_of_patches_of_a_truth_of_patches():
@@ -265,8 +209,6 @@ class Plain(nn.Module):
             pyro.sample("y", dist.Categorical(logits=self.linear(x.flatten(1))), obs=y)
 
 
-@pytest.mark.parametrize("as_batches", [False, True])
-def test_a_fit_takes_the_images_or_their_batches(as_batches):
-    data = many().loader(30) if as_batches else many()
-    result = fit(Plain(), data, objective=Trace_ELBO(), valid=None, epochs=2, progress=False)
+def test_a_fit_takes_the_images():
+    result = fit(Plain(), many(), objective=Trace_ELBO(), valid=None, epochs=2, progress=False)
     assert np.isfinite(result.history.train).all()

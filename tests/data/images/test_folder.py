@@ -6,9 +6,9 @@ import torch
 import torchvision
 from PIL import Image
 
-from lexppl.data import divided_folder, image_folder
-from lexppl.data.images import divided_images
-from lexppl.data.images.files import read_picture
+from lexppl.data import divided_folder
+from lexppl.data.images import folder as folder_file
+from lexppl.data.images.folder import image_folder, read_picture
 from tests.data.images.written import write_picture
 
 
@@ -142,7 +142,7 @@ def test_some_rows_and_the_bound(tmp_path, monkeypatch):
     some = image_folder(tmp_path, rows=2, seed=1)
     assert sorted(some.y.tolist()) == [0, 1]
     assert some.row_names == image_folder(tmp_path, rows=2, seed=1).row_names
-    monkeypatch.setattr(divided_images, "MOST_BYTES", 11 * 48)
+    monkeypatch.setattr(folder_file, "MOST_BYTES", 11 * 48)
     assert len(image_folder(tmp_path, rows=11)) == 11
     with pytest.raises(ValueError, match=r"12 images of 1 × 6 × 8 .*give rows= with at most 11"):
         image_folder(tmp_path)

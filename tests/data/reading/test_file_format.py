@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lexppl.data import FileFormat, TableEncoding, read_frame, read_table
-from lexppl.data.reading.file_format import separator_of
+from lexppl.data.files import separator_of
 
 CELLS = pd.DataFrame(
     {
@@ -57,7 +57,7 @@ def test_letters_of_another_alphabet_are_named(tmp_path):
     ],
 )
 def test_separators_are_found_out(lines, expected):
-    assert separator_of(lines, None, ",") == expected
+    assert separator_of(lines, None) == expected
 
 
 def test_what_contradicts_itself_is_refused():
@@ -86,7 +86,7 @@ def test_the_encoding_remembers_how_the_file_is_written(tmp_path):
 def test_excel_needs_what_reads_it(tmp_path, monkeypatch):
     file = tmp_path / "t.xlsx"
     file.write_bytes(b"PK")
-    monkeypatch.setattr("lexppl.data.table_files.find_spec", lambda name: None)
+    monkeypatch.setattr("lexppl.data.files.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'lexppl\[excel\]', or save it as .csv"):
         read_frame(file)
 

@@ -69,12 +69,6 @@ def test_a_target_with_something_wrong_is_told_beside_the_others():
     assert "target 'y' holds dates; predict another column" in str(problems_of(frame))
 
 
-def test_one_problem_is_told_as_it_is():
-    error = problems_of(frame_of(site="north"))
-    assert str(error).startswith("constant columns explain nothing: 'site'")
-    assert "\n" not in str(error)
-
-
 def test_what_mends_it_mends_it(tmp_path):
     rows = 150
     frame = frame_of(

@@ -12,7 +12,8 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.distributions import kl_divergence
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from lexppl.distributions import ChainMask, draws_zeros_and_ones, mask_support, uniform_masks
+from lexppl.distributions import ChainMask, mask_support, uniform_masks
+from lexppl.distributions.support import draws_zeros_and_ones
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 
 

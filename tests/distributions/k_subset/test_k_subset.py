@@ -15,7 +15,7 @@ from torch.distributions import kl_divergence
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lexppl.distributions import KSubset
-from lexppl.distributions.k_subset.counts import frequencies
+from lexppl.distributions.counts import frequencies
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 
 SIZES = [(size, k) for size in range(1, 11) for k in range(1, size + 1)]

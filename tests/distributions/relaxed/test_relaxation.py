@@ -19,17 +19,17 @@ from lexppl.distributions import (
     KSubset,
     MaxConcrete,
     OrderedTopK,
-    Relaxation,
     TopKMask,
     mask_support,
     relaxation,
-    soft_top_k,
 )
-from lexppl.distributions.relaxed.relaxation import (
+from lexppl.distributions.relaxation import (
     BernoulliRelaxation,
     OrderedTopKRelaxation,
+    Relaxation,
     TopKMaskRelaxation,
 )
+from lexppl.distributions.relaxed import soft_top_k
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits
 
 SIZE = 5

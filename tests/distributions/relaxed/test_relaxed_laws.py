@@ -7,14 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from lexppl.distributions import (
-    KSubset,
-    MaxConcrete,
-    RelaxedSubset,
-    TopKMask,
-    soft_top_k,
-    successive_softmax,
-)
+from lexppl.distributions import KSubset, MaxConcrete, RelaxedSubset, TopKMask
+from lexppl.distributions.relaxed import soft_top_k, successive_softmax
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 
 SOFTEN = [successive_softmax, soft_top_k]

@@ -88,7 +88,6 @@ def test_a_posterior_that_is_wrong_is_caught(how, verdict):
     assert found.alarms()["slope[0]"] == verdict
     assert found.table.loc["slope[0]", "verdict"] == verdict
     assert found.table.loc["slope[0]", "p_value"] < 0.001
-    assert found.table.loc["slope[0]", "chi2_p_value"] < 0.001
     held = found.coverage().set_index(["quantity", "level"])["coverage"]["slope[0]"]
     for level in (0.5, 0.8, 0.9):
         # Of 99 draws in place of their distribution, intervals are off by less than .02.
@@ -105,9 +104,7 @@ def test_the_prior_in_place_of_the_posterior_is_found_by_what_reads_the_data():
         return {"slope": torch.randn(99, 2, generator=torch.Generator().manual_seed(seed % 2**60))}
 
     assert run(prior).alarms() == {}
-    quantities = {
-        "fit": lambda samples, x, y: -(y - samples["slope"] @ x.T).square().sum(-1),
-    }
+    quantities = {"fit": lambda samples, x, y: -(y - samples["slope"] @ x.T).square().sum(-1)}
     assert run(prior, quantities=quantities).alarms() == {"fit": "too low"}
     assert run(conjugate, quantities=quantities).alarms() == {}
 
@@ -134,11 +131,7 @@ def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen
 
     program = Slope()
     guide = AutoNormal(pyro.poutine.block(program, hide=["mask"]), init_scale=0.3)
-    options = {
-        "epochs": 80,
-        "learning_rate": 0.1,
-        "objective": NestedIWAE(1, estimator=Pathwise()),
-    }
+    options = {"epochs": 80, "learning_rate": 0.1, "objective": NestedIWAE(1, estimator=Pathwise())}
     x = X[:, :1]
     found = run(GuideFits(guide, 50, options), program, x, simulations=100, exact=conjugate)
     assert found.alarms() == {}
@@ -155,7 +148,7 @@ def test_a_guide_is_given_by_its_class_too():
 
 
 def test_the_global_importance_of_q_fit_is_checked_as_a_system():
-    from lexppl.models.table_parts import table_predictor
+    from lexppl.models.predictor import table_predictor
 
     with seeded(0):
         predictor = table_predictor(2, 2, (4,))
@@ -196,9 +189,6 @@ def test_what_was_found_is_told():
     found = run(conjugate, simulations=100)
     assert "100 simulated data sets, 99 draws each" in repr(found)
     assert "consistent" in repr(found)
-    data = found.dataset()
-    assert data["rank"].dims == ("simulation", "quantity")
-    assert np.array_equal(data["rank"], found.ranks)
     assert found.histograms().sum().tolist() == [100, 100]
 
 

@@ -86,9 +86,5 @@ def test_an_entry_that_is_always_kept_has_no_evidence():
 
 
 def test_what_has_no_evidence_is_refused():
-    with drawing(seed=0):
-        drawn = mask_table(Needs(), X, Y, masks=10)
-    with pytest.raises(ValueError, match="are draws"):
-        log_bayes_factors(drawn)
     with pytest.raises(ValueError, match="2 mask entries; there are 3"):
         feature_evidence(Needs(), X, Y, names=["a", "b", "c"])

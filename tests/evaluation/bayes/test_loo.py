@@ -11,10 +11,10 @@ import torch
 from scipy import stats
 
 from lexppl.effects import mask_particles
-from lexppl.evaluation import Loo, LooWarning, compare_loo, loo, reloo
+from lexppl.evaluation import LooWarning, compare_loo, loo, reloo
+from lexppl.evaluation.bayes.loo import Loo
 from lexppl.inference import NestedIWAE, Pathwise, fit
-from lexppl.inference.posterior.global_draws import SamplerRecord
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from tests.evaluation.bayes.conjugate import (
     Altered,
     Line,
@@ -201,7 +201,7 @@ def test_what_cannot_be_left_out_is_refused():
         loo(Line(), X, Y)
     with pytest.raises(ValueError, match="draws of its own"):
         loo(result, X, Y, draws(100))
-    with pytest.raises(ValueError, match="learned from 8 rows and x has 4"):
+    with pytest.raises(ValueError, match="8 rows it learned from; x has 4"):
         loo(result, X[:4], Y[:4])
     several = fit(Line, (X, Y), guide=Altered(), replicates=2, **options)
     with pytest.raises(ValueError, match="2 replicates"):

@@ -136,8 +136,8 @@ def test_errors_are_of_the_size_they_say():
         ({"guide": Altered(), "samples": draws(50)}, "one"),
         ({"nodes": 5}, "samples too"),
         ({"samples": {"slop": torch.zeros(50, 2)}}, "lack the program's latents"),
-        ({"samples": draws(10)}, "at least 20 draws"),
-        ({"samples": draws(100), "nodes": 1000}, "at most"),
+        ({"samples": draws(10)}, "20 draws of each chain or more"),
+        ({"samples": draws(100), "nodes": 1000}, r"1000\^2 nodes are more than"),
     ],
 )
 def test_what_cannot_be_integrated_is_refused(given, words):

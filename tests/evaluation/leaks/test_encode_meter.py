@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from lexppl.evaluation import (
-    encode_meter,
-    fit_evalx,
-    stripe_x,
-)
+from lexppl.evaluation import encode_meter, fit_evalx, stripe_x
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter
 from lexppl.evaluation.leaks.masked_rows import MaskedRows
 from lexppl.inference.schedules import Linear

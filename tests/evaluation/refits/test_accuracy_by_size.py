@@ -38,7 +38,7 @@ class Recorder:
 
     def scores(self, x, y, masks, **options):
         self.masks.append(masks)
-        return EvalXScores(0.5, 0.5, -1.0, None, None, 1.0)
+        return EvalXScores(accuracy=0.5, auroc=0.5, log_likelihood=-1.0, mean_size=1.0)
 
 
 def judge_of(network, likelihood: Likelihood, labels=(0, 1)):
@@ -82,7 +82,7 @@ def test_each_row_keeps_its_highest():
     assert sizes == (1, 2, 3, 4)
     np.testing.assert_allclose(found, [by_hand(k) for k in sizes], rtol=0, atol=1e-12)
     assert found[0] > 0.8 and found[-1] == 1.0
-    chosen, again = accuracy_by_size(LABELS, RANKING, X, Y, sizes=[3, 0], rows_per_chunk=7)
+    chosen, again = accuracy_by_size(LABELS, RANKING, X, Y, sizes=[3, 0])
     assert chosen == (3, 0) and again[0] == found[2]
     assert again[1] == pytest.approx(float((Y == 0).double().mean()))
 

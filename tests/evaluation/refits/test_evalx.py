@@ -29,8 +29,8 @@ from lexppl.models import (
     PoissonLikelihood,
     Predictor,
     RandomSelector,
-    ScaledOutput,
 )
+from lexppl.models.networks import ScaledOutput
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""
@@ -173,13 +173,14 @@ def by_hand(mask):
     return float(accuracy), roc_auc_score(Y.numpy(), one.numpy()), float(likely)
 
 
-def test_scores_of_labels_are_means_over_the_draws():
+@pytest.mark.parametrize("chunk", [40, 7])
+def test_scores_of_labels_are_means_over_the_draws(chunk, monkeypatch):
+    monkeypatch.setattr("lexppl.inference.predictive.LARGEST_TENSOR", 128 * len(MASKS) * chunk)
     judge = judge_of(linear(WEIGHTS), BernoulliLikelihood())
-    for rows_per_chunk in (None, 7):
-        scores = judge.scores(X, Y, MASKS, rows_per_chunk=rows_per_chunk)
-        expected = np.mean([by_hand(mask) for mask in MASKS], 0)
-        found = (scores.accuracy, scores.auroc, scores.log_likelihood)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    scores = judge.scores(X, Y, MASKS)
+    expected = np.mean([by_hand(mask) for mask in MASKS], 0)
+    found = (scores.accuracy, scores.auroc, scores.log_likelihood)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert (scores.rmse, scores.r2) == (None, None)
     assert scores.mean_size == pytest.approx(float(MASKS.double().sum(-1).mean()), abs=1e-12)
     one = judge.scores(X, Y, MASKS[0])
@@ -308,7 +309,6 @@ JUDGE = judge_of(linear(WEIGHTS), BernoulliLikelihood())
         ({"y": Y[1:]}, "x has 40 rows and y has 39"),
         ({"y": torch.eye(40)}, r"labels or responses, shape \(40,\); it has \(40, 40\)"),
         ({"imputations": 0}, "at least 1"),
-        ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
     ],
 )
 def test_bad_questions_are_refused(options, words):
@@ -334,7 +334,7 @@ LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
         ((X / 0, Y), {}, ValueError, "x of train must be finite"),
         ((X, Y * 0), {}, ValueError, "one class only"),
         ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need a grouping="),
-        (LOADER, {}, ValueError, "a loader does not tell the classes"),
+        (LOADER, {}, ValueError, "a loader does not say the classes"),
         ("data.csv", {}, TypeError, "must be a data set with x and y"),
     ],
 )

@@ -7,7 +7,7 @@ from torch import nn
 
 from lexppl.data import load
 from lexppl.evaluation import concordance_index
-from lexppl.evaluation.survival.baseline import breslow_baseline
+from lexppl.evaluation.survival import breslow_baseline
 from lexppl.models import CoxLikelihood
 
 F64 = torch.float64

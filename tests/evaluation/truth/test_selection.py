@@ -110,8 +110,8 @@ def test_counts_are_exact_in_number() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"masks": DRAWS[..., :4]}, r"masks must have shape \(draws, 2, 5\).*\(3, 2, 4\)"),
-        ({"masks": DRAWS[:0]}, r"it has \(0, 2, 5\)"),
+        ({"masks": DRAWS[..., :4]}, r"masks must have shape \(…, 2, 5\).*\(3, 2, 4\)"),
+        ({"masks": DRAWS[:0]}, r"shape is \(0, 2, 5\)"),
         ({"masks": DRAWS[0, 0]}, "masks must have shape"),
         ({"masks": DRAWS * 0.5}, "masks must hold 0 and 1 only.*threshold probabilities"),
         ({"masks": DRAWS * float("nan")}, "masks must hold 0 and 1 only"),

@@ -9,13 +9,12 @@ from scipy.integrate import dblquad
 from scipy.stats import multivariate_normal
 
 from lexppl.data import ThreeWaySwitch, three_way_switch
-from lexppl.evaluation import (
-    ThreeWaySwitchOracle,
-    of_function,
-    oracle_encode_meter,
-)
 from lexppl.inference.predictive import drawing
+from tests.benchmark_modules import benchmark_module
 
+encode_oracle = benchmark_module("encode_oracle")
+of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
+ThreeWaySwitchOracle = benchmark_module("switch_oracle").ThreeWaySwitchOracle
 ORACLE = ThreeWaySwitchOracle()
 DATA = three_way_switch(400, seed=2, dtype=torch.float64)
 
@@ -90,16 +89,3 @@ def test_a_pair_without_the_switch_tells_what_the_switch_is_worth():
         of_function(law.truth), DATA.truth, ORACLE, DATA.x, redraw=ORACLE.redrawn
     )
     assert abs(honest.value) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("x", "kept", "message"),
-    [
-        (DATA.x[:, :5], masks()[:, :5], "12"),
-        (DATA.x, masks()[:3], "shape"),
-        (DATA.x, 0.5 * masks(), "0 and 1"),
-    ],
-)
-def test_wrong_input_is_refused(x, kept, message):
-    with pytest.raises(ValueError, match=message):
-        ORACLE.probability(x, kept)

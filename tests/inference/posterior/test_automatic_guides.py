@@ -81,13 +81,7 @@ def test_a_fit_finds_the_posterior(built):
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        AutoNormal,
-        AutoDiagonalNormal,
-        AutoDelta,
-        AutoIAFNormal,
-        partial(AutoNormal, init_scale=0.2),
-    ],
+    [AutoNormal, AutoDiagonalNormal, AutoDelta, AutoIAFNormal, partial(AutoNormal, init_scale=0.2)],
 )
 def test_classes_of_the_family(kind):
     model = Line()

@@ -10,8 +10,8 @@ from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.posterior.draw_index import DrawIndex
 from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
+from lexppl.inference.posterior.global_draws import DrawIndex
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import (
     LEX,

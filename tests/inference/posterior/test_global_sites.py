@@ -7,8 +7,7 @@ import torch
 
 from lexppl.effects import mask_particles
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.posterior.global_latents import latents_of
-from lexppl.inference.posterior.global_sites import GlobalSites, values_of
+from lexppl.inference.posterior.global_latents import GlobalSites, latents_of, values_of
 
 X = torch.zeros(3, 2)
 

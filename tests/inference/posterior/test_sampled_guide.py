@@ -8,7 +8,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference.contexts import seeded
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import SampledGuide
 from lexppl.inference.predictive import FittedProgram, drawing
 
 

@@ -15,18 +15,21 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
 from lexppl.models import (
     CategoricalLikelihood,
-    ConvolutionalNetwork,
     Grouping,
     Predictor,
-    TorchvisionNetwork,
-    UNet,
     UnmaskedPredictor,
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import ConvolutionBlock, halved
-from lexppl.models.architectures.unet import EntryMeans
-from lexppl.models.architectures.weights import initial_weights
+from lexppl.models.architectures.convolutional import (
+    ConvolutionalNetwork,
+    ConvolutionBlock,
+    EntryMeans,
+    UNet,
+    halved,
+)
+from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
+from lexppl.models.networks import initial_weights
 from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x
 

@@ -24,12 +24,10 @@ from lexppl.models import (
     KSubsetSelector,
     MarginalImputer,
     MaxConcreteSelector,
-    ObservedSelector,
     Predictor,
     SizePenalty,
 )
-from lexppl.models.missing.marked_rows import MarkedRows
-from lexppl.models.missing.observed_selector import restricted
+from lexppl.models.missing import MarkedRows, ObservedSelector, restricted
 from lexppl.tabular.missing_values import completed_rows
 
 MARKERS = (-1, 2, 2, 4, 4)

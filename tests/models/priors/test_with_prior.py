@@ -345,13 +345,13 @@ IMPROPER = dist.ImproperUniform(dist.constraints.real, (), ())
 @pytest.mark.parametrize(
     ("prior", "error", "message"),
     [
-        (dist.Normal, TypeError, "the class Normal; give one of its distributions"),
+        (dist.Normal, TypeError, "must be a distribution.*it is the class Normal"),
         (1.0, TypeError, "must be a distribution.*it is float"),
         ("normal", TypeError, "it is str"),
         (None, TypeError, "it is NoneType"),
-        (dist.Bernoulli(0.5), TypeError, "Bernoulli, which is discrete"),
+        (dist.Bernoulli(0.5), TypeError, "is Bernoulli; a prior of weights is one of"),
         (dist.Delta(torch.tensor(0.0)), TypeError, "is Delta; a prior of weights is one of"),
-        (IMPROPER, ValueError, "improper"),
+        (IMPROPER, TypeError, "is ImproperUniform; a prior of weights is one of"),
         (dist.Normal(0.0, float("inf")), ValueError, "scale inf"),
         (dist.Normal(0.0, -1.0, validate_args=False), ValueError, "scale -1"),
         (dist.Uniform(1.0, 0.0, validate_args=False), ValueError, "Uniform with low 1.0"),

@@ -9,8 +9,8 @@ from pyro.infer.util import is_validation_enabled
 
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.models import BigramImputer, UnigramImputer
-from lexppl.models.text.bigram import fitted_chain, word_pairs
-from lexppl.models.text.hidden_words import ClassChain
+from lexppl.models.imputers.hidden_words import ClassChain
+from lexppl.models.imputers.words import fitted_chain, word_pairs
 
 V, C = 4, 3
 X = torch.tensor([[2.0, 3.0, 1.0, 2.0], [3.0, 1.0, 0.0, 0.0]])
@@ -167,11 +167,12 @@ def test_em_raises_the_likelihood_and_finds_alternating_words():
     x = ((torch.arange(8) + start) % 2 + 2).float()
     x[torch.rand(50, 8, generator=generator) < 0.1] = 1.0
     pairs = word_pairs(x, V)
+    before, after, count = pairs
     found = []
     for steps in (1, 5, 40):
         to_class, words = fitted_chain(pairs, V, 2, steps, 1e-3, seed=0)
-        p = (to_class[pairs.before] * words.mT[pairs.after]).sum(-1).double()
-        found.append(float((pairs.count * p.log()).sum()))
+        p = (to_class[before] * words.mT[after]).sum(-1).double()
+        found.append(float((count * p.log()).sum()))
     assert found[0] < found[1] < found[2]
     table = BigramImputer.fit(x, V, classes=2, steps=40, smoothing=1e-3)
     bigram = table.to_class @ table.words
@@ -226,7 +227,7 @@ def test_soft_masks_are_refused():
         imputer(X, torch.ones(4, requires_grad=True))
     with program_settings(validate=True):
         assert is_validation_enabled()
-        with pytest.raises(ValueError, match="a word is kept or drawn"):
+        with pytest.raises(ValueError, match="is kept or a drawn word"):
             imputer(X, torch.full((4,), 0.5))
         with pytest.raises(ValueError, match="there is 6"):
             imputer(X + 4.0, torch.ones(4))

@@ -6,18 +6,16 @@ import torch
 from lexppl.distributions import KSubset, MaxConcrete
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.models import (
-    BagOfWords,
     BernoulliSelector,
     ChainSelector,
-    ComplementImputer,
     ConstantImputer,
     KLPenalty,
     KSubsetSelector,
     MaxConcreteSelector,
     PaddingImputer,
-    TextCNN,
-    TextSelector,
 )
+from lexppl.models.architectures.text_networks import BagOfWords, TextCNN, TextSelector
+from lexppl.models.imputers.simple import ComplementImputer
 
 V, T = 9, 6
 X = torch.tensor(

@@ -11,9 +11,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
-from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
-from lexppl.inference.posterior.stochastic.ensemble import Ensemble
-from lexppl.inference.posterior.stochastic.laplace import Laplace
+from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
 from lexppl.models import BetaBernoulliSelector
 from lexppl.weights_drawn_first import draw_weights
 from tests.inference.posterior.stochastic.gaussian_rows import (

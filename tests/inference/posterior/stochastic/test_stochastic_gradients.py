@@ -11,9 +11,8 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.posterior.stochastic.laplace import Laplace
-from lexppl.inference.posterior.stochastic.sghmc import SGHMC
-from lexppl.inference.posterior.stochastic.sgld import SGLD
+from lexppl.inference.posterior.normal_approximations import Laplace
+from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
@@ -54,7 +53,7 @@ def test_a_conjugate_posterior_in_unequal_units_is_found(sampler):
 @pytest.mark.complete
 def test_without_the_scale_of_a_batch_it_is_not(monkeypatch):
     """A batch of 60 of 300 rows then stands for 60: sds are √5 times as large."""
-    module = sys.modules["lexppl.inference.posterior.stochastic.log_posterior"]
+    module = sys.modules["lexppl.inference.posterior.log_posterior"]
     monkeypatch.setattr(module, "MiniBatch", lambda *_: nullcontext())
     off, _ = far(SGHMC(**{**SHORT, "chains": 256}))
     assert off > MOST_Z

@@ -1,0 +1,122 @@
+"""The dial: what a fit of a range of penalties reads and predicts at each of them, for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lexppl.cli.judged.judging import ScoreRow
+from lexppl.cli.judged.settings import Setting, Settings
+from lexppl.cli.report.charts import Chart, Line
+from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.first_screen import FirstScreen, first_screen_of, plain
+from lexppl.evaluation import PenaltyPath
+
+MOST_GROUPS, MOST_OF_ROW = 20, 12
+"""Most groups that are listed at a setting, and of a row."""
+LEAST_KEPT = 0.05
+"""Probability from which on a group of a row is listed."""
+LABELS = {"accuracy": "right", "r2": "R²", "log_likelihood": "log-likelihood, nats a row"}
+
+
+def dial_data(findings: ReportData) -> dict[str, Any] | None:
+    """The numbers of the dial as JSON, the fewest features first; None where there is one setting.
+
+    Returns:
+        `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
+        fits), `groups` (name, share of rows that keep it, least and largest of the fits) and `rows`
+        (prediction, groups kept, steps, places of the closest rows with another outcome); `chosen`,
+        the place of the setting in use; `rows`, the number, outcome and values of each row.
+    """
+    settings = findings.settings
+    if settings is None or len(settings.each) < 2:
+        return None
+    screen = first_screen_of(findings)
+    each = [_setting(findings, screen, settings, one) for one in settings.each[::-1]]
+    every = zip(settings.numbers, settings.observed, settings.values, strict=True)
+    rows = [{"number": n, "observed": seen, "values": dict(values)} for n, seen, values in every]
+    return {"settings": each, "chosen": len(each) - 1 - settings.chosen, "rows": rows}
+
+
+def dial_chart(path: PenaltyPath) -> str:
+    """Held-out log-likelihood against the number of features kept, as SVG."""
+    table = path.table
+    size, fit = table["size"].tolist(), table["log_likelihood"].tolist()
+    line = Line(size, fit, "first", errors=table["error"].tolist(), points=True)
+    return Chart(
+        [line],
+        "features that a row keeps, mean",
+        "log-likelihood, nats a row",
+        "Held-out log-likelihood against the number of features kept",
+        (size[path.index], fit[path.index], "in use"),
+    ).svg()
+
+
+def _setting(
+    findings: ReportData, screen: FirstScreen, settings: Settings, one: Setting
+) -> dict[str, Any]:
+    if one.kept is None or one.span is None or one.score is None:
+        raise ValueError("a setting of the dial needs what it keeps and its scores")
+    entries = findings.source.data.n_entries
+    numbers = zip(one.kept[entries:].tolist(), *one.span[:, entries:].tolist(), strict=True)
+    names = screen_names(findings)
+    kept = dict(zip(names, numbers, strict=True))
+    read = [replace(g, kept=kept[g.name][0]) for g in screen.groups if g.name in kept]
+    order = sorted(kept, key=lambda name: -kept[name][0])[:MOST_GROUPS]
+    return {
+        "penalty": one.penalty,
+        "size": round(one.score.size, 3),
+        "sentence": plain(screen.reading([g for g in read if g.kept >= LEAST_KEPT])),
+        "scores": _scores(one.score),
+        "groups": [[name, *(round(v, 4) for v in kept[name])] for name in order],
+        "rows": _rows(findings, names, settings, one),
+    }
+
+
+def screen_names(findings: ReportData) -> Sequence[str]:
+    """Names of the groups in the order of their numbers; of the features where there are none."""
+    groups = findings.groups
+    return findings.source.data.entry_names if groups is None else groups.names
+
+
+def _scores(score: ScoreRow) -> list[list[str]]:
+    found = []
+    for name, label in LABELS.items():
+        if name in score.figures:
+            scale, unit = (100.0, " %") if name == "accuracy" else (1.0, "")
+            digits = 1 if name == "accuracy" else 3
+            spread = score.spreads.get(name, math.nan)
+            more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
+            value = f"{scale * score.figures[name]:.{digits}f}{unit}"
+            found.append([label, value.replace("-", "−"), more])
+    return found
+
+
+def _rows(
+    findings: ReportData, names: Sequence[str], settings: Settings, one: Setting
+) -> list[dict[str, Any]]:
+    classes, rows = findings.source.data.class_names, one.rows
+    found = []
+    for place in range(len(settings.numbers)):
+        each = rows.kept[place]
+        order = [k for k in each.argsort()[::-1][:MOST_OF_ROW] if each[k] >= LEAST_KEPT]
+        totals = rows.totals[place].tolist()
+        steps = [names[k] for k in rows.order[place]]
+        named = ["base rate", "all hidden", *steps, "all others"][: len(totals)]
+        if rows.label is None or classes is None:
+            says = f"{totals[-1]:.4g}"
+            shown = [f"{total:.4g}" for total in totals]
+        else:
+            says = f"{classes[int(rows.label[place])]} ({math.exp(totals[-1]):.2f})"
+            shown = [f"{math.exp(total):.2f}" for total in totals]
+        found.append(
+            {
+                "predicted": says,
+                "kept": [[names[k], round(float(each[k]), 3)] for k in order],
+                "steps": [list(pair) for pair in zip(named, shown, strict=True)],
+                "closest": [int(k) for k in rows.closest[place] if k >= 0],
+            }
+        )
+    return found

@@ -1,0 +1,463 @@
+"""The first screen: what a prediction rests on, how sure that is, and how well it predicts, in
+sentences made of the numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+import torch
+from markupsafe import Markup, escape
+from torch import Tensor
+
+from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.cli.report.findings import ReportData
+from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.summary import counted
+
+QUESTIONS = (
+    "What does the prediction rest on?",
+    "How sure is that?",
+    "How well does it predict?",
+)
+BOLD, PLAIN = "\x02", "\x03"
+"""Where a name begins and ends in a sentence."""
+NAMED = 6
+"""Most groups that are named in a sentence."""
+SHOWN_MEMBERS = 4
+OFTEN = 0.25
+"""Share of the rows from which on a group is said to be read though it is not found."""
+READ = 0.05
+"""Share of the rows from which on a group is said to be read."""
+AGREE = 0.8
+"""Agreement from which on fits are said to read a group in the same rows."""
+CLOSE = 0.02
+"""Difference of two shares up to which predictors are said to be about as good."""
+RARE = 0.8
+"""Share of the commonest label from which on being right says little."""
+
+
+@dataclass(frozen=True)
+class ReadGroup:
+    """A group of features, or a feature, as the explainer reads it; NaN for what is not known.
+
+    Args:
+        name: of the group.
+        members: names of its features.
+        kept: share of the rows that read it, mean over rows.
+        lower, upper: its range over the fits, or its posterior interval.
+        agreement: of the fits, from 0 to 1.
+        found: whether it is found to add to the others; None where that was not tested.
+        worse: how many more rows are predicted wrong without it, as a share, or by how much more a
+            response is missed.
+        spokesmen: the agreement of the fits on the member that is kept most.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    kept: float
+    lower: float = math.nan
+    upper: float = math.nan
+    agreement: float = math.nan
+    found: bool | None = None
+    worse: float = math.nan
+    spokesmen: float = math.nan
+
+    @property
+    def bold(self) -> str:
+        """The name, with its members in brackets where they are told shorter than by it."""
+        if len(self.members) == 1:
+            return f"{BOLD}{self.name}{PLAIN}"
+        rest = [
+            " ".join(w for w in re.split(r"[\s_.-]+", m) if w not in self.name.split())
+            for m in self.members
+        ]
+        if len(rest) <= SHOWN_MEMBERS and all(rest) and len(set(rest)) == len(rest):
+            told = ", ".join(self.members if rest == list(self.members) else rest)
+        else:
+            told = counted(len(self.members), "feature")
+        return f"{BOLD}{self.name}{PLAIN} ({told})"
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """The numbers of a first screen.
+
+    Args:
+        target: what is predicted, in words.
+        groups: what is read.
+        scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
+        features: how many there are.
+        rows: how many were judged.
+        fits: how many fits there are.
+        in_folds: whether each fit leaves out a part of the rows.
+        rate: the error rate of what is found, such as "at most 1 in 10 …"; None where nothing was
+            tested.
+        learned: whether predictions are better than the base rate; None where that is not known.
+        error: the response's error without a group, in words; None of labels.
+        base: the commonest label; None of a response.
+        row: what a row is.
+        feature: what an entry of a mask is.
+        selects: whether a row keeps some features and not others.
+        posterior: whether intervals are of a posterior.
+        opening: what it rests on, in place of a list of groups, where entries have no names.
+    """
+
+    target: str
+    groups: Sequence[ReadGroup]
+    scores: Sequence[ScoreRow]
+    features: int
+    rows: int
+    fits: int = 1
+    in_folds: bool = False
+    rate: str | None = None
+    learned: bool | None = None
+    error: float = math.nan
+    base: str | None = None
+    row: str = "row"
+    feature: str = "feature"
+    selects: bool = True
+    posterior: bool = False
+    opening: str | None = None
+
+    def answers(self) -> list[tuple[str, str]]:
+        """Each question with its answer."""
+        said = (self.rests_on(), self.sureness(), self.quality())
+        return [(q, told) for q, told in zip(QUESTIONS, said, strict=True) if told]
+
+    # What it rests on
+
+    def rests_on(self) -> str:
+        """What is read, what each is worth, and that the rest is not missed."""
+        if self.opening is not None:
+            return self.opening
+        found = [group for group in self.groups if group.found]
+        if all(group.found is None for group in self.groups):
+            return self.reading([g for g in self.groups if g.kept >= READ])
+        if found:
+            return " ".join([self.reading(found), *self._worth(found), *self._others()])
+        which = f"any of the {self.features} {self.feature}s"
+        if self.features == 1:
+            which = f"{BOLD}{self.groups[0].name}{PLAIN}"
+        said = f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
+        said = said.replace(" do not", " does not") if self.rows == 1 else said
+        often = self._often()
+        return f"{said} What it reads most, {_listed(often)}, may be noise." if often else said
+
+    def reading(self, groups: Sequence[ReadGroup]) -> str:
+        """Which groups are read, and in how many rows."""
+        order = sorted(groups, key=lambda group: -group.kept)
+        if not order:
+            return f"The prediction of {self.target} reads hardly any {self.feature}."
+        if not self.selects:
+            first = _listed(group.bold for group in order[:3])
+            return f"Most weight in the prediction of {self.target} has {first}."
+        parts = []
+        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept, self.row)):
+            parts.append(f"{_listed(group.bold for group in some)} {phrase}")
+        more = len(order) - NAMED
+        tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
+        return f"The prediction of {self.target} reads {_listed(parts)}{tail}."
+
+    def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
+        """What is lost without each group."""
+        known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
+        lines: list[str] = []
+        unseen: list[str] = []
+        told: list[str] = []
+        for group in known[:NAMED]:
+            count, missed = round(100 * group.worse), _figure(self.error + group.worse)
+            if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
+                unseen.append(f"{BOLD}{group.name}{PLAIN}")
+            elif self.base:
+                more = "" if told else f" more of 100 {self.row}s"
+                told.append(f"without {BOLD}{group.name}{PLAIN} {count}{more}")
+            else:
+                told.append(f"without {BOLD}{group.name}{PLAIN} by {missed}")
+        if told and self.base:
+            lines.append(f"{_capital(_listed(told))} would be predicted wrong.")
+        elif told:
+            missed = f"by {_figure(self.error)} on average"
+            lines.append(f"From these, {self.target} is missed {missed}, {_listed(told)}.")
+        if unseen:
+            few = "about as many would be right" if self.base else "it is missed by about as much"
+            lines.append(f"Without {_listed(unseen, 'or')} {few}, but less surely.")
+        return lines
+
+    def _often(self) -> list[str]:
+        """Groups that are read often, and not found."""
+        often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
+        order = sorted(often, key=lambda g: -g.kept)[:NAMED]
+        return [f"{BOLD}{g.name}{PLAIN} {share_of(g.kept, self.row)}" for g in order]
+
+    def _others(self) -> list[str]:
+        """That nothing is shown of the other groups."""
+        count = sum(len(group.members) for group in self.groups if not group.found)
+        if not count:
+            return []
+        often = self._often()
+        read = f", though it reads {_listed(often)}," if often else ""
+        adds = "adds" if count == 1 else "add"
+        what = f"other {self.feature}" if count == 1 else f"other {count} {self.feature}s"
+        return [f"The {what}{read} {adds} nothing that {self._rows} could show."]
+
+    # How sure that is
+
+    def sureness(self) -> str:
+        """By what it is known, and whether the fits agree."""
+        found = [group for group in self.groups if group.found]
+        lines = []
+        if found and self.rate:
+            each = "It adds" if len(found) == 1 else "Each of these adds something of its own"
+            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+        elif self.rate:
+            lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
+        if self.learned is False:
+            lines.append(
+                f"On {self.row}s that it has not seen its predictions are no better than guessing, "
+                "so that what it reads says little."
+            )
+        return " ".join([*lines, *self._of_fits(found or self.groups)])
+
+    def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
+        read = [g for g in sorted(read, key=lambda g: -g.kept) if g.kept >= READ][:NAMED]
+        if self.posterior:
+            known = [g for g in read if not math.isnan(g.lower)][:3]
+            told = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 {self.row}s" for g in known]
+            return [f"By the posterior of its weights it reads {_listed(told)}."] if told else []
+        if self.fits == 1:
+            return ["There is one fit, so nothing says how far this depends on its seed."]
+        known = [g for g in read if not math.isnan(g.agreement)]
+        if not known:
+            return []
+        fits = f"{self.fits} fits"
+        fits += f", each without one of {self.fits} parts of the rows," if self.in_folds else ""
+        same = [g for g in known if g.agreement >= AGREE]
+        apart = [g for g in known if g.agreement < AGREE]
+        what = "it" if len(known) == 1 else "these"
+        lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
+        if apart:
+            told = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart]
+            alike = _listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
+            agree = f"agree on {alike}, but " if same else ""
+            lines = [f"The {fits} {agree}differ on {_listed(told)}."]
+        if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
+            lines.append(
+                "Members of a group stand in for each other: which of them is read differs from "
+                "fit to fit."
+            )
+        return lines
+
+    # How well it predicts
+
+    def quality(self) -> str:
+        """What share of rows is right, or of the variance explained, beside everything and
+        nothing."""
+        own, full, base = (self._score(who) for who in (EXPLAINER, FULL, BASE))
+        if own is None:
+            return ""
+        return self._of_labels(own, full, base) if self.base else self._of_response(own, full)
+
+    def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
+        right = _hundredths(own.figures["accuracy"])
+        said = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
+        if full is not None:
+            said += self._beside(own, full, "accuracy")
+        if base is not None:
+            always = f"always saying {BOLD}{self.base}{PLAIN}"
+            rate = _hundredths(base.figures["accuracy"])
+            less, error = _less(own, base)
+            if math.isnan(error) or abs(less) <= 2.0 * error:
+                said += f"; that is not shown to be better than {always} ({rate})"
+            else:
+                said += f"; {always} is right in {rate}"
+        said += "."
+        area = own.figures.get("auroc", math.nan)
+        if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
+            said += (
+                f" As most {self.row}s are {self.base}, mind the order too: of two {self.row}s "
+                f"with different labels it tells which is which in {round(100 * area)} of 100 "
+                "pairs (by chance in 50)."
+            )
+        return said
+
+    def _of_response(self, own: ScoreRow, full: ScoreRow | None) -> str:
+        share = own.figures.get("r2", math.nan)
+        if math.isnan(share):
+            return ""
+        size = self._size(own)
+        if share <= 0:
+            said = f"It predicts {self.target} no better than always saying its mean{size}"
+        else:
+            said = (
+                f"It explains {_hundredths(share)} of 100 parts of the variance of {self.target}"
+                f"{size}"
+            )
+        if full is not None and not math.isnan(full.figures.get("r2", math.nan)):
+            said += self._beside(own, full, "r2")
+        return f"{said}; always saying the mean explains none."
+
+    def _beside(self, own: ScoreRow, full: ScoreRow, figure: str) -> str:
+        """Own beside a predictor that reads everything, by the losses of rows in pairs."""
+        mine, other = own.figures[figure], full.figures[figure]
+        less, error = _less(own, full)
+        reads = "it" if self.features == 1 else f"all {self.features}"
+        what = f"a predictor that always reads {reads} ({_hundredths(other)})"
+        if math.isnan(error) or abs(less) <= 2.0 * error:
+            if abs(mine - other) <= CLOSE:
+                return f", about as well as {what}"
+            return f", which {self._rows} cannot tell from {what}"
+        return f", {'better' if less < 0 else 'less well'} than {what}"
+
+    def _size(self, own: ScoreRow) -> str:
+        if not self.selects or self.features == 1:
+            return ""
+        size = f"{own.size:.1f}".removesuffix(".0")
+        return f" from {size} of {self.features} {self.feature}s a {self.row}"
+
+    def _score(self, who: str) -> ScoreRow | None:
+        return next((row for row in self.scores if row.who == who), None)
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.rows, self.row)
+
+
+def html(text: str) -> Markup:
+    """A sentence with its names in bold, escaped."""
+    return Markup(str(escape(text)).replace(BOLD, "<strong>").replace(PLAIN, "</strong>"))
+
+
+def plain(text: str) -> str:
+    """A sentence without marks."""
+    return text.replace(BOLD, "").replace(PLAIN, "")
+
+
+def share_of(kept: float, row: str = "row") -> str:
+    """In how many rows, in words.
+
+    Example:
+        >>> share_of(0.98), share_of(0.52), share_of(0.88)
+        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
+    """
+    if kept >= 0.95:
+        return f"in nearly every {row}"
+    if kept < READ:
+        return f"in fewer than 1 of 20 {row}s"
+    tenths = min(9, max(1, round(10 * kept)))
+    return f"in half of the {row}s" if tenths == 5 else f"in {tenths} of 10 {row}s"
+
+
+def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
+    """How much more own loses than another, and the standard error of that."""
+    if own.losses is None or other.losses is None or len(own.losses) < 2:
+        return 0.0, math.nan
+    more = own.losses - other.losses
+    return float(more.mean()), float(more.std(ddof=1) / math.sqrt(len(more)))
+
+
+def _hundredths(share: float) -> str:
+    """A share in hundredths, never a 100 that it is not.
+
+    Example:
+        >>> _hundredths(0.9684), _hundredths(1.0), _hundredths(0.9999), _hundredths(-0.2)
+        ('96.8', '100', '99.9', '−20')
+    """
+    text = f"{100 * share:.1f}" if not 0.999 < share < 1.0 else "99.9"
+    text = text.removesuffix(".0").replace("-", "−")
+    return "0" if text == "−0" else text
+
+
+def _span(group: ReadGroup) -> str:
+    low, high = round(100 * group.lower), round(100 * group.upper)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _figure(value: float) -> str:
+    return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")
+
+
+def _listed(names: Iterable[str], last: str = "and") -> str:
+    each = list(names)
+    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
+    return f" {last} ".join(both)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def first_screen_of(findings: ReportData) -> FirstScreen:
+    """The numbers of a table's first screen."""
+    data, gains, plan = findings.source.data, findings.gains, findings.plan
+    names, posterior = data.class_names, plan.posterior is not None
+    learning = findings.learning
+    return FirstScreen(
+        "the black box's output" if plan.regime.post_hoc else str(data.target_name),
+        groups_read(findings.ranking, None if gains is None else gains.groups),
+        findings.judgement.scores,
+        data.n_entries,
+        len(findings.source.test_rows) if gains is None else gains.rows,
+        findings.result.replicates,
+        findings.source.fold is not None,
+        None if gains is None else _rate(gains.rate),
+        None if learning is None else learning.shown,
+        math.nan if gains is None else float(gains.groups["error"].iloc[0]),
+        None if names is None else _commonest(findings.source.train.y, names),
+        selects=findings.kind is PROBABILITY,
+        posterior=posterior,
+    )
+
+
+def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[ReadGroup]:
+    """The groups of a ranking, or its features where there are none.
+
+    Args:
+        ranking, groups: as in :func:`lexppl.cli.report.ranked.ranked_lines`.
+    """
+    table = ranking if groups is None else groups
+    if "agreement" not in table:
+        table = table.assign(agreement=math.nan)
+    kept = str(ranking.columns[0])
+    found = []
+    for line in table.reset_index(names="name").to_dict("records"):
+        own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
+        members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
+        first = own.sort_values(kept, ascending=False) if groups is not None else table
+        share, low, high, agreement = (
+            float(line[name]) for name in (kept, "lower", "upper", "agreement")
+        )
+        error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
+        tested = None if groups is None else bool(line["found"])
+        spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
+        found.append(
+            ReadGroup(
+                str(line["name"]),
+                members,
+                share,
+                low,
+                high,
+                agreement,
+                found=tested,
+                worse=without - error,
+                spokesmen=spokesmen,
+            )
+        )
+    return found
+
+
+def _rate(rate: str) -> str:
+    """What an error rate means."""
+    share = float(rate.rpartition(" ")[2])
+    if rate.startswith("a family-wise"):
+        return f"that any of this is a mistake has a chance of at most {100 * share:g} in 100"
+    return f"of such findings at most {100 * share:g} in 100 are expected to be chance"
+
+
+def _commonest(y: Tensor, names: Sequence[object]) -> str:
+    return str(names[int(torch.bincount(y.long(), minlength=len(names)).argmax())])

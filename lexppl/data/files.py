@@ -1,0 +1,301 @@
+"""Tables as files: text with separators, compressed or not, Parquet and Excel."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import lzma
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from pandas.io.common import get_handle  # type: ignore[import-not-found]
+
+from lexppl.data.checks import listed, refuse_repeated
+
+ANY_SPACE = r"\s+"
+TEXT = (".csv", ".tsv", ".tab")
+TYPED: Mapping[str, str] = MappingProxyType(
+    {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
+)
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte-order marks, and the encodings that they are of."""
+START, LINES = 2**16, 20
+"""Bytes and lines of a file by which its separator is found."""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the files of a table are written; what is ``None`` is found out from the file.
+
+    Args:
+        missing: further cells that mean "missing", such as ``("?",)``; empty cells, ``NA``,
+            ``NaN``, ``null`` and the like mean it always.
+        separator: between the cells of a text file: one character, or ``r"\\s+"`` for any white
+            space; where ``None``, tabs by the name of the file, else what divides its first lines
+            evenly: a comma, a semicolon, a tab or a bar.
+        decimal: what stands before the decimals, ``","`` or ``"."``; the latter where ``None``.
+        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, by its byte-order
+            mark, else UTF-8.
+
+    Raises:
+        ValueError: a separator, decimal sign or encoding of another form; one sign for both.
+
+    Example:
+        >>> FileFormat(separator=";", decimal=",").to_json()
+        {'separator': ';', 'decimal': ','}
+    """
+
+    missing: tuple[str, ...] = ()
+    separator: str | None = None
+    decimal: str | None = None
+    text_encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        separator, decimal = self.separator, self.decimal
+        if isinstance(self.missing, str):
+            raise ValueError(
+                f"missing must be a sequence of cells, as in ('?',); it is {self.missing!r}"
+            )
+        object.__setattr__(self, "missing", tuple(self.missing))
+        if separator is not None and len(separator) != 1 and separator != ANY_SPACE:
+            raise ValueError(
+                "separator must be one character, or r'\\s+' for any white space; it is "
+                f"{separator!r}"
+            )
+        if decimal not in (None, ".", ","):
+            raise ValueError(f"decimal must be ',' or '.'; it is {decimal!r}")
+        if decimal is not None and decimal == separator:
+            raise ValueError(f"separator and decimal are both {decimal!r}; a file has two signs")
+        if self.text_encoding is not None:
+            try:
+                codecs.lookup(self.text_encoding)
+            except LookupError as error:
+                raise ValueError(
+                    "text_encoding must be one that Python knows, such as 'utf-8', 'latin-1' or "
+                    f"'cp1252'; it is {self.text_encoding!r}"
+                ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """What is not found out from the file, as ``json.dumps`` accepts it."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, description: Mapping[str, Any]) -> Self:
+        """The format that :meth:`to_json` described.
+
+        >>> FileFormat.from_json({"missing": ["?"]}).missing
+        ('?',)
+        """
+        return cls(**description)
+
+
+def read_frame(
+    path: str | Path,
+    file_format: FileFormat | None = None,
+    *,
+    column_names: Sequence[str] | None = None,
+    **written: Any,
+) -> pd.DataFrame:
+    """Read a file as a ``pandas.DataFrame`` with different column names.
+
+    Args:
+        path: as in :func:`read_table`.
+        file_format: how the file is written.
+        column_names: as in :func:`read_table`.
+        written: fields of :class:`FileFormat`, which go before it where they are not ``None``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ImportError: an Excel file, and what reads it is not installed.
+        ValueError: a folder, an unknown kind of file, one that cannot be read, columns of one
+            name or without a name.
+    """
+    file = Path(path)
+    changes = {name: value for name, value in written.items() if value}
+    form = replace(file_format or FileFormat(), **changes)
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {str(file)!r}")
+    if file.is_dir():
+        raise ValueError(f"{str(file)!r} is a folder; give a table's file")
+    kind = Path(table_stem(file)).suffix.lower()
+    if form.separator is None and kind not in (*TEXT, *TYPED):
+        raise ValueError(
+            f"{file.name!r} is of no known kind; expected {listed([*TEXT, *TYPED])}, "
+            "or text with its separator given"
+        )
+    try:
+        if form.separator is None and kind in TYPED:
+            return _read_typed(file, TYPED[kind], form, column_names)
+        return _read_text(file, kind, form, column_names)
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"the table is empty: {file.name!r} holds nothing") from error
+    except UnicodeError as error:
+        hint = (
+            "UTF-8; give text_encoding='cp1252' if it was written by Excel on Windows, or what it "
+            "was written in"
+            if form.text_encoding is None
+            else f"{form.text_encoding!r} ({_one_line(error)})"
+        )
+        raise ValueError(
+            f"{file.name!r} cannot be read as a table: its letters are not of {hint}"
+        ) from error
+    except (
+        OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error, pd.errors.ParserError
+    ) as error:  # fmt: skip
+        raise ValueError(f"{file.name!r} cannot be read as a table: {_one_line(error)}") from error
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{file.name!r} has rows with more cells than the first line has names"
+        ) from error
+
+
+def _read_typed(
+    file: Path, what: str, form: FileFormat, column_names: Sequence[str] | None
+) -> pd.DataFrame:
+    """A file whose cells have types, of which nothing is to be found out."""
+    of_text = {"decimal": form.decimal, "text_encoding": form.text_encoding}
+    for name, value in {"column_names": column_names, **of_text}.items():
+        if value is not None:
+            article = "an Excel" if what == "Excel" else "a Parquet"
+            has = "its own" if name == "column_names" else "numbers"
+            raise ValueError(f"{name} is for text files; {article} file has {has}")
+    if what == "Excel" and find_spec("openpyxl") is None:
+        raise ImportError(
+            f"{file.name!r} is an Excel file, and openpyxl, which reads it, is not installed: "
+            "pip install 'lexppl[excel]', or save it as .csv"
+        )
+    try:
+        frame = pd.read_parquet(file) if what == "Parquet" else pd.read_excel(file)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file.name!r} cannot be read as {what}: {_one_line(error)}") from error
+    return frame.mask(frame.isin(list(form.missing))) if form.missing else frame
+
+
+def _read_text(
+    file: Path, kind: str, form: FileFormat, column_names: Sequence[str] | None
+) -> pd.DataFrame:
+    with get_handle(file, "rb", compression="infer", is_text=False) as opened:
+        start: bytes = opened.handle.read(START)
+    by_mark = next((name for mark, name in MARKS if start.startswith(mark)), "utf-8")
+    letters = form.text_encoding or by_mark
+    # The last letter may be cut in two; a letter that is wrong is refused when all is read.
+    lines = start.decode(letters, errors="ignore").splitlines()
+    lines = [line for line in lines[: len(lines) - (len(start) == START)] if line.strip()][:LINES]
+    if not lines:
+        raise pd.errors.EmptyDataError
+    separator = form.separator or ("\t" if kind != ".csv" else separator_of(lines, form.decimal))
+    # pandas renames repeated columns, so the first line is read as cells before.
+    cells = (
+        lines[0].split()
+        if separator == ANY_SPACE
+        else next(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    )
+    names = [str(name) for name in (cells if column_names is None else column_names)]
+    if len(names) != len(cells):
+        raise ValueError(
+            f"column_names must have {len(cells)} names, as the first line of {file.name!r} has "
+            f"cells; it has {len(names)}"
+        )
+    if len(names) == 1 and any(other in names[0] for other in ",;\t|"):
+        raise ValueError(
+            f"{file.name!r} has the single column {names[0]!r}; its cells seem to be separated "
+            f"by something else than {separator!r}: give separator"
+        )
+    unnamed_index = not names[0]
+    check_columns(names[1:] if unnamed_index else names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        options: dict[str, Any] = {
+            "sep": separator,
+            "header": 0 if column_names is None else None,
+            "names": names,
+            "na_values": list(form.missing),
+            "decimal": form.decimal or ".",
+            "skipinitialspace": True,
+            "index_col": False,
+            "low_memory": False,
+            "encoding": letters,
+        }
+        frame = pd.read_csv(file, **options)
+    if not unnamed_index:
+        return frame
+    values = frame.iloc[:, 0].to_numpy()
+    if len(frame) and not any(np.array_equal(values, np.arange(len(frame)) + s) for s in (0, 1)):
+        raise ValueError(f"the first column of {file.name!r} has no name")
+    return frame.iloc[:, 1:]
+
+
+def separator_of(lines: Sequence[str], decimal: str | None) -> str:
+    """The separator that gives each of a file's first lines as many cells, two or more, else the
+    one that gives the first line the most; a comma where none divides it.
+
+    >>> separator_of(["name;size", "a, b;1,5", "c;2,5"], ",")
+    ';'
+    """
+    counts = {
+        sign: [len(cells) for cells in csv.reader(lines, delimiter=sign)]
+        for sign in (",", ";", "\t", "|")
+        if sign != decimal
+    }
+    even = [sign for sign, found in counts.items() if len(set(found)) == 1 and found[0] > 1]
+    most = max(counts, key=lambda sign: counts[sign][0])
+    return even[0] if even else most if counts[most][0] > 1 else ","
+
+
+def table_stem(file: Path) -> str:
+    """A file's name without the ending of its compression."""
+    return file.stem if file.suffix.lower() in COMPRESSED else file.name
+
+
+def table_name(file: Path) -> str:
+    """A file's name without its endings.
+
+    >>> table_name(Path("people.csv.gz"))
+    'people'
+    """
+    return Path(table_stem(file)).stem
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def check_columns(names: list[str]) -> None:
+    """Refuse columns of one name, or without a name.
+
+    Raises:
+        ValueError: such columns.
+    """
+    try:
+        refuse_repeated("columns' names", names)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} (if the file's first line is data already, give column_names)"
+        ) from error
+    if "" in names:
+        raise ValueError(f"column {names.index('') + 1} has no name")
+
+
+def named_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table with the names of its columns as words.
+
+    Raises:
+        TypeError: no ``pandas.DataFrame``.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)

@@ -1,1 +1,0 @@
-"""Tables larger than memory, in Parquet files."""

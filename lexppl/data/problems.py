@@ -1,0 +1,263 @@
+"""Everything that is wrong with a table, listed at once, each with the argument that mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lexppl.data.checks import listed, numbers_of, refuse_missing
+from lexppl.data.columns import kind_of, levels_in, pooled_levels
+from lexppl.data.dates import DateOrderError, date_order, days_of
+from lexppl.data.encoding import TargetColumn
+
+if TYPE_CHECKING:
+    from lexppl.data.tables import TableReading
+
+MOST_LEVELS = 100
+FEW_ROWS = 10
+"""Rows up to which a column that counts them may well do so by chance."""
+
+_WHOLE = re.compile(r"[+-]?\d+")
+_WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that a table has wrong.
+
+    Args:
+        text: what it is, with what mends it.
+        mend: the arguments that mend it; empty where only another table does.
+    """
+
+    text: str
+    mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class TableError(ValueError):
+    """A table that cannot be read as it is, with all that is wrong with it.
+
+    Of one problem the message is its text; of several they stand one a line, and the last line
+    has the arguments that mend all that arguments can.
+
+    Args:
+        problems: at least one.
+
+    Example:
+        >>> constant = Problem("'b' is constant", {"drop": ["b"]})
+        >>> print(TableError([constant]))
+        'b' is constant
+        >>> print(TableError([constant, Problem("'id' has 900 levels", {"drop": ["id"]})]))
+        the table has 2 problems:
+          - 'b' is constant
+          - 'id' has 900 levels
+        all at once: drop=['b', 'id']
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0].text
+        lines = [f"the table has {len(self.problems)} problems:"]
+        lines += [f"  - {problem.text}" for problem in self.problems]
+        mends = ", ".join(f"{name}={value!r}" for name, value in self.mends.items())
+        return "\n".join([*lines, f"all at once: {mends}"] if mends else lines)
+
+    @property
+    def mends(self) -> dict[str, object]:
+        """The arguments that mend all that arguments can, lists of columns joined."""
+        found: dict[str, object] = {}
+        for problem in self.problems:
+            for name, value in problem.mend.items():
+                known = found.get(name)
+                if isinstance(known, list) and isinstance(value, list):
+                    found[name] = [*known, *(one for one in value if one not in known)]
+                else:
+                    found.setdefault(name, value)
+        return found
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise :class:`TableError` where there are any problems.
+
+    >>> refuse([])
+    """
+    found = list(problems)
+    if found:
+        raise TableError(found)
+
+
+def table_problems(
+    used: pd.DataFrame, how: TableReading, rows: NDArray[np.int64] | None = None
+) -> Iterator[Problem]:
+    """What a table has wrong.
+
+    Args:
+        used: the columns that are read, the target last, without rows that are dropped.
+        how: they are read.
+        rows: places of those that count for rare levels; all where None.
+    """
+    frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    if not how.hide_missing:
+        yield from _caught(lambda: refuse_missing(used), {"hide_missing": True})
+    constant = constant_columns(frame)
+    if constant and not how.drop_constant:
+        yield Problem(
+            f"constant columns explain nothing: {listed(constant)}; leave them out, or give "
+            "drop_constant=True to drop them",
+            {"drop_constant": True},
+        )
+    elif len(constant) == frame.shape[1]:
+        yield Problem("no column is left beside the target: all are constant")
+    for name in frame.columns:
+        if name not in constant:
+            yield from _column_problems(frame[name], how, rows)
+    known = labels.dropna()
+    if len(known) == 0:
+        yield Problem(f"target {str(labels.name)!r} is always missing")
+        return
+    commas = None if how.task == "classification" else _comma_problem(known)
+    if commas is not None:
+        yield commas
+        return
+    found: list[TargetColumn] = []
+    yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
+    for target in found:
+        if target.class_names is not None:
+            yield from _level_problems(
+                target.name, target.class_names, len(known), "predict another column"
+            )
+
+
+def constant_columns(frame: pd.DataFrame) -> list[str]:
+    """Names of the columns with one value at most, beside missing ones.
+
+    >>> constant_columns(pd.DataFrame({"a": [1.0, None, 1.0], "b": [[1], [1], [1]]}))
+    ['a']
+    """
+    # Lists and the like have no hash, and are refused for what they are.
+    return [
+        name
+        for name in frame.columns
+        if all(map(pd.api.types.is_hashable, frame[name])) and frame[name].nunique() <= 1
+    ]
+
+
+def counts_rows(cells: pd.Series) -> bool:
+    """Whether a column numbers the rows: whole numbers without a gap, each once.
+
+    >>> counts_rows(pd.Series(range(100, 120))), counts_rows(pd.Series([3, 1, 5] * 10))
+    (True, False)
+    """
+    if not pd.api.types.is_integer_dtype(cells.dtype) or len(cells) <= FEW_ROWS:
+        return False
+    if cells.isna().any() or int(cells.max()) - int(cells.min()) != len(cells) - 1:
+        return False
+    return bool(cells.is_unique)
+
+
+def _column_problems(
+    cells: pd.Series, how: TableReading, rows: NDArray[np.int64] | None
+) -> Iterator[Problem]:
+    """What one column has wrong, beside missing values."""
+    name, known = str(cells.name), cells.dropna()
+    try:
+        kind = kind_of(cells)
+    except ValueError as error:
+        yield Problem(str(error), {"drop": [name]})
+        return
+    if kind == "number":
+        yield from _caught(lambda: numbers_of(known))
+    elif kind == "date":
+        yield from _date_problems(known, how.dates)
+    elif commas := _comma_problem(known):
+        yield commas
+    else:
+        chosen = cells if rows is None else cells.iloc[rows]
+        levels, pooled = pooled_levels(chosen, levels_in(known), how.rare)
+        if pooled is not None and len(levels) < 2:
+            yield Problem(
+                f"column {name!r} has no level in {how.rare} rows or more, and pooled it is "
+                f"constant: leave it out with drop=[{name!r}], or give a smaller rare",
+                {"drop": [name]},
+            )
+        mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
+        yield from _level_problems(name, levels, len(cells), mend)
+
+
+def _comma_problem(cells: pd.Series) -> Problem | None:
+    """That a column of words, none of them missing, holds numbers with commas, if it does."""
+    words = [] if isinstance(cells.dtype, pd.CategoricalDtype) else cells.unique().tolist()
+    if not all(isinstance(word, str) for word in words):
+        return None
+    words = [word.strip() for word in words]
+    commas = [word for word in words if "," in word]
+    name = str(cells.name)
+    if not commas:
+        return None
+    if all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        return Problem(
+            f"column {name!r} holds numbers with commas, such as {commas[0]!r}: if they part the "
+            "decimals give decimal=',' when the file is read; if they part the thousands, write "
+            "the numbers without them"
+        )
+    if all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        return Problem(
+            f"column {name!r} holds numbers with decimal commas, such as {commas[0]!r}; give "
+            f"decimal=',' when the file is read, or categorical=[{name!r}] if they are names",
+            {"decimal": ","},
+        )
+    return None
+
+
+def _level_problems(name: str, levels: tuple[str, ...], rows: int, otherwise: str) -> list[Problem]:
+    """That a column has more levels than are expected, and what mends it where they are words."""
+    if len(levels) <= MOST_LEVELS:
+        return []
+    words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
+    mends: dict[str, object] = {"drop": [name]} if "drop=" in otherwise else {}
+    hint = f"it looks like an identifier or free text: {otherwise}"
+    if 0 < len(words) < len(levels) / 2:
+        mends = {"missing": words[:3]}
+        hint = (
+            f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
+            f"missing=({words[0]!r},)"
+        )
+    text = (
+        f"categorical column {name!r} has {len(levels)} levels in {rows} rows, at most "
+        f"{MOST_LEVELS} are expected; {hint}"
+    )
+    return [Problem(text, mends)]
+
+
+def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
+    name = str(known.name)
+    try:
+        days_of(known, date_order(known, dates))
+    except DateOrderError as error:
+        yield Problem(str(error), {"dates": "dayfirst|monthfirst"})
+    except ValueError as error:
+        yield Problem(
+            f"{error}; if these mean missing give them as missing=(…), or read the column as "
+            f"levels with categorical=[{name!r}], or leave it out with drop=[{name!r}]",
+            {"drop": [name]},
+        )
+
+
+def _caught(check: Callable[[], object], mend: Mapping[str, object] | None = None) -> Any:
+    """What a check refuses, as a problem."""
+    try:
+        check()
+    except ValueError as error:
+        yield Problem(str(error), mend or {})

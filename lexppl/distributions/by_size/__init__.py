@@ -1,1 +1,0 @@
-"""Distributions of masks of which only the size matters."""

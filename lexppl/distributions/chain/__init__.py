@@ -1,1 +1,0 @@
-"""Masks whose neighbouring entries hang together: a binary Markov chain."""

@@ -1,1 +1,0 @@
-"""The exact distribution of masks that keep k entries, and its arithmetic."""

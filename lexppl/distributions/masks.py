@@ -1,0 +1,146 @@
+"""Base of the distributions of masks: their constraints, lists of all masks, checks of k."""
+
+import math
+import operator
+from itertools import combinations
+from typing import Any, ClassVar, Self
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+ENUMERATION_LIMIT = 2**20
+
+
+class Vectors(constraints.independent):
+    """`torch.distributions.constraints.independent` of vectors, of which there may be none: torch's
+    own stops where a batch has no rows.
+
+    Args:
+        numbers: the constraint of each.
+
+    Example:
+        >>> import torch
+        >>> Vectors(constraints.real).check(torch.zeros(0, 3)).shape
+        torch.Size([0])
+        >>> Vectors(constraints.boolean).check(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
+        tensor([ True, False])
+    """
+
+    def __init__(self, numbers: constraints.Constraint) -> None:
+        super().__init__(numbers, 1)
+
+    def check(self, value: Tensor) -> Tensor:
+        """Of each vector, whether all its numbers are of the kind."""
+        inside: Tensor = self.base_constraint.check(value)
+        return inside.all(-1)
+
+
+class KHot(constraints.Constraint):
+    """Vectors of zeros and ones with exactly ``k`` ones; k an int or a tensor of batch shape."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, k: int | Tensor) -> None:
+        self.k = k
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        binary = ((value == 0) | (value == 1)).all(-1)
+        return binary & (value.sum(-1) == self.k)
+
+
+def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
+    """All C(G, k) masks ``(C(G, k), G)`` of the dtype and on the device of ``like``.
+
+    Raises:
+        ValueError: there are more than ``ENUMERATION_LIMIT`` (2^20).
+    """
+    count = math.comb(size, k)
+    if count > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{distribution} with G = {size}, k = {k} has {count} masks, more than "
+            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
+        )
+    chosen = torch.tensor(list(combinations(range(size), k)), device=like.device)
+    masks = torch.zeros(count, size, dtype=like.dtype, device=like.device)
+    return masks.scatter(-1, chosen, 1.0)
+
+
+def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
+    """All masks ``(M, G)`` whose size is allowed, of the dtype and on the device of ``like``.
+
+    Args:
+        distribution: its name, for the message.
+        allowed: by size 0 … G, ``(G + 1,)``.
+        like: any tensor.
+
+    Raises:
+        ValueError: 2^G is more than ``ENUMERATION_LIMIT`` (2^20).
+
+    Example:
+        >>> all_of_sizes("Some", torch.tensor([True, False, True]), torch.zeros(1)).tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+    """
+    entries = len(allowed) - 1
+    if 2**entries > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{distribution} with G = {entries} has about 2^{entries} masks, more than "
+            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
+        )
+    code = torch.arange(2**entries, device=like.device).unsqueeze(-1)
+    bits = (code >> torch.arange(entries, device=like.device)) & 1
+    return bits[allowed[bits.sum(-1)]].to(like.dtype)
+
+
+def checked_logits(logits: Tensor) -> int:
+    """G, the size of the last dimension of ``logits``."""
+    if logits.dim() < 1:
+        raise ValueError("logits must have a last dimension of G mask entries; they have none")
+    return logits.shape[-1]
+
+
+def checked_k(k: object, size: int) -> int:
+    """k as an int between 1 and G."""
+    try:
+        number = operator.index(k)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"k must be an int; it is a {type(k).__name__}") from None
+    if not 1 <= number <= size:
+        raise ValueError(f"k must lie between 1 and G = {size}, the number of entries; it is {k}")
+    return number
+
+
+class MaskDistribution(TorchDistribution):
+    """Base of distributions of masks, whose expansions share what was computed of their rows."""
+
+    expanded: ClassVar[tuple[str, ...]] = ()
+    """Tensors `(*batch, …)` that are expanded with the batch."""
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """The same distribution over more dimensions."""
+        new: Self = self._get_checked_instance(type(self), _instance)
+        shape, own = torch.Size(batch_shape), self._batch_shape
+        ends = shape[len(shape) - len(own) :]
+        if len(ends) != len(own) or any(a not in (1, b) for a, b in zip(own, ends, strict=True)):
+            raise ValueError(f"batch shape {tuple(own)} cannot be expanded to {tuple(shape)}")
+        new.__dict__.update(self.__dict__)
+        for name in self.expanded:
+            value = getattr(self, name)
+            setattr(new, name, value.expand(*shape, value.shape[-1]))
+        TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _refuse_infinite(self, *names: str) -> None:
+        """Where arguments are validated, refuse tensors that are not finite."""
+        for name in names if self._validate_args else ():
+            if not bool(getattr(self, name).isfinite().all()):
+                raise ValueError(f"{name} must be finite; some are NaN or infinite")
+
+    def _listed(self, draws: Tensor, expand: bool) -> Tensor:
+        """Draws `(M, …)` beside the batch's dimensions, `(M, *batch, …)`."""
+        draws = draws.reshape(len(draws), *(1,) * len(self._batch_shape), draws.shape[-1])
+        return draws.expand(-1, *self._batch_shape, -1) if expand else draws

@@ -1,0 +1,188 @@
+"""Relaxed masks: of the k largest of Gumbel keys, and of the largest of k Concrete draws."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from lexppl.distributions.gumbel import gumbel
+from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.masks import MaskDistribution, Vectors, checked_k, checked_logits
+
+
+def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
+    r"""A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, non-negative, with sum k.
+
+    With :math:`a^1 = \mathrm{keys}`,
+
+    .. math:: p^j = \mathrm{softmax}(a^j / t), \qquad a^{j+1} = a^j + \log(1 - p^j), \qquad
+              \mathrm{mask} = \textstyle\sum_{j=1}^k p^j.
+
+    As the temperature t falls to 0 it becomes the k-hot mask of the k largest keys. At any positive
+    temperature entries can exceed 1, and with them the features that such a mask weighs: keys that
+    nearly tie share several rounds before they give way (at temperatures of 0.1 to 1, in 10 to 30 %
+    of the entries). ``soft_top_k`` stays within [0, 1]. Cost: k rounds over G entries.
+
+    Source: Xie and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations",
+    IJCAI, eq. 3 to 5; Plötz and Roth (2018), "Neural nearest neighbors networks".
+    """
+    mask = torch.zeros_like(keys)
+    for taken in range(k):
+        scaled = keys / temperature
+        log_total = scaled.logsumexp(-1, keepdim=True)
+        share = (scaled - log_total).exp()
+        mask = mask + share
+        if taken < k - 1:
+            # 1 − p loses all digits where p is near 1, which only the largest can be. There it is
+            # the sum of the other shares.
+            largest = torch.zeros_like(share, dtype=torch.bool).scatter(
+                -1, scaled.argmax(-1, keepdim=True), True
+            )
+            others = scaled.masked_fill(largest, -torch.inf).logsumexp(-1, keepdim=True)
+            rest = torch.where(largest, torch.zeros_like(share), share)
+            keys = keys + torch.where(largest, others - log_total, torch.log1p(-rest))
+    return mask
+
+
+def soft_top_k(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
+    """A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, in [0, 1], with sum k.
+
+    The inclusion probabilities of ``KSubset(keys / temperature, k)``. As the temperature falls to 0
+    they become the k-hot mask of the k largest keys. Cost: log2 G rounds, whatever k is.
+    """
+    return KSubset(keys / temperature, k, validate_args=False).mean
+
+
+class _RelaxedMask(MaskDistribution):
+    """Reparameterised masks of logits, a k and a temperature, without a density."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
+    has_rsample = True
+    expanded = ("logits",)
+
+    def __init__(
+        self,
+        temperature: float | Tensor,
+        logits: Tensor,
+        k: int,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.k = checked_k(k, checked_logits(logits))
+        self.temperature = checked_temperature(temperature, validate_args)
+        self.logits = logits
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
+        self._refuse_infinite("logits")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        name = type(self).__name__
+        raise NotImplementedError(
+            f"{name} has no log_prob: the density of its draws has no closed form. Use it where "
+            "draws are enough, or TopKMask, OrderedTopK or KSubset"
+        )
+
+
+class RelaxedSubset(_RelaxedMask):
+    r"""Relaxed masks of k entries: ``soften`` applied to ``logits`` plus Gumbel noise.
+
+    At a falling temperature its draws become those of ``TopKMask`` (k entries drawn without
+    replacement), not those of ``KSubset`` with the same logits. Draws are reparameterised.
+
+    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``.
+
+    Args:
+        temperature: positive; a number or a tensor without dimensions.
+        logits: log-weights, finite.
+        k: the sum of a mask, 1 ≤ k ≤ G.
+        validate_args: as in every torch distribution.
+        soften: the function of keys, k and temperature that makes the mask: the published
+            ``successive_softmax``, or ``soft_top_k``, which stays within [0, 1].
+
+    Raises:
+        ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
+        TypeError: k is not an int.
+        NotImplementedError: from ``log_prob``: the mask's density, that of a k-fold composition of
+            softmaxes of G keys, has no closed form.
+
+    Source: see ``successive_softmax``.
+
+    Example:
+        >>> distribution = RelaxedSubset(0.5, torch.zeros(3, 6), k=2)
+        >>> distribution.rsample().sum(-1)
+        tensor([2.0000, 2.0000, 2.0000])
+    """
+
+    def __init__(
+        self,
+        temperature: float | Tensor,
+        logits: Tensor,
+        k: int,
+        validate_args: bool | None = None,
+        *,
+        soften: Callable[[Tensor, int, float | Tensor], Tensor] = successive_softmax,
+    ) -> None:
+        self.soften = soften
+        super().__init__(temperature, logits, k, validate_args)
+
+    support = constraints.independent(constraints.nonnegative, 1)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
+        noise = gumbel(self._extended_shape(sample_shape), self.logits)
+        return self.soften(self.logits + noise, self.k, self.temperature)
+
+
+class MaxConcrete(_RelaxedMask):
+    r"""Relaxed masks of at most k entries: the largest of k independent Concrete draws.
+
+    .. math:: \mathrm{mask}_i = \max_{j \le k} \, \mathrm{softmax}_i\big((\mathrm{logits} + g^j) / t
+              \big), \qquad g^j_i \sim \mathrm{Gumbel}(0, 1).
+
+    At a falling temperature it becomes the mask of k entries drawn with replacement: of at most k
+    ones, fewer where an entry is drawn twice. Draws are reparameterised.
+
+    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of a
+    draw: k·G numbers.
+
+    Args:
+        temperature: positive; a number or a tensor without dimensions.
+        logits: log-weights, finite.
+        k: the number of Concrete draws, 1 ≤ k ≤ G.
+        validate_args: as in every torch distribution.
+
+    Raises:
+        ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
+        TypeError: k is not an int.
+        NotImplementedError: from ``log_prob``: the density of the largest of k dependent vectors
+            has no closed form.
+
+    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 3.
+
+    Example:
+        >>> distribution = MaxConcrete(0.1, torch.zeros(3, 6), k=2)
+        >>> distribution.rsample().shape
+        torch.Size([3, 6])
+    """
+
+    support = constraints.independent(constraints.unit_interval, 1)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
+        noise = gumbel((self.k, *self._extended_shape(sample_shape)), self.logits)
+        return ((self.logits + noise) / self.temperature).softmax(-1).amax(0)
+
+
+def checked_temperature(temperature: float | Tensor, validate: bool | None) -> float | Tensor:
+    """The temperature, refused where it is not positive; a tensor only under validation."""
+    if isinstance(temperature, Tensor):
+        look = TorchDistribution._validate_args if validate is None else validate
+        if not look:
+            return temperature
+    if not bool(temperature > 0):
+        raise ValueError(f"temperature must be positive; it is {float(temperature)}")
+    return temperature

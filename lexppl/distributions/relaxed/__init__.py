@@ -1,1 +1,0 @@
-"""Continuous stand-ins for masks, and the relaxation of each distribution of masks."""

@@ -1,0 +1,349 @@
+"""Survival models after their fit: hazards, the baseline hazard, survival curves, concordance."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.prediction import runs_by_replicate
+from lexppl.extras import extra_library
+from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.training.result import FitResult
+from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
+from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
+from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
+
+ROUNDS = 200
+"""Of the fixed point at most; it contracts by the share of a row's hazard that its mask moves."""
+
+SETTLED = 1e-10
+"""Change of the mean log-likelihood of a row, in nats, below which it has settled."""
+
+
+def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
+    """f of every particle, `(R, P, N)`: masks, imputations, and predictors of a cross-fitted fit.
+
+    Raises:
+        ValueError: counts below 1; the program's outcome is no survival time.
+    """
+
+    def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
+        each = [_hazards(run).components for run in runs]
+        return torch.cat([values.flatten(0, -2) for values in each]).mT
+
+    int_at_least("masks", masks)
+    int_at_least("imputations", imputations)
+    return runs_by_replicate(result, (x,), read, masks, imputations, seed).mT.contiguous()
+
+
+def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
+    """The distribution of survival times of a run's rows."""
+    sampled = run.sites.get("y")
+    distribution: Any = None if sampled is None else sampled.distribution
+    if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
+        kind = "none" if distribution is None else type(distribution).__name__
+        raise ValueError(
+            f"'y' must be a survival time, of CoxLikelihood(); its distribution is {kind}"
+        )
+    return distribution
+
+
+def log_hazard_ratio(
+    result: FitResult, x: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
+) -> Tensor:
+    r"""The log of each row's hazard ratio, masks and imputations averaged out:
+
+        log 1/(LK) Σ_{l,k} exp f(x̃_{l,k}),    z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l),
+
+    which is that of the hazard at t = 0. It has no unit, and only differences between rows mean
+    something. It needs no baseline.
+
+    Args:
+        result: of a fit with :class:`lexppl.models.CoxLikelihood`.
+        x: rows, `(N, *event)`.
+        masks: L.
+        imputations: K.
+        seed: of the draws. Global random state is left alone.
+
+    Returns:
+        `(R, N)`, by replicate.
+
+    Raises:
+        ValueError: rows unlike those of the fit, counts below 1, an outcome that is no survival
+            time.
+    """
+    result.check(x)
+    each = log_hazards(result, x, masks, imputations, seed)
+    return each.logsumexp(1) - math.log(each.shape[1])
+
+
+def predict_survival(
+    result: FitResult,
+    x: Tensor,
+    times: Any,
+    *,
+    stratum: Tensor | None = None,
+    masks: int = 50,
+    imputations: int = 1,
+    seed: int = 0,
+) -> Tensor:
+    r"""The probability that a row has had no event by a time, masks and imputations averaged out:
+
+        S(t | x) = 1/(LK) Σ_{l,k} exp(−e^{f(x̃_{l,k})} H₀(t)).
+
+    Args:
+        result: of :func:`lexppl.evaluation.with_baseline`.
+        x: rows, `(N, *event)`.
+        times: T of them, from 0 to the last time at which a row of the fit was followed, in their
+            unit.
+        stratum: the number of each row's stratum, `(N,)`, where the fit has strata.
+        masks: L.
+        imputations: K.
+        seed: of the draws. Global random state is left alone.
+
+    Returns:
+        `(R, N, T)`, by replicate.
+
+    Raises:
+        ValueError: rows unlike those of the fit, counts below 1, a fit without a baseline, times
+            beyond its rows', strata that it has not.
+
+    Example:
+        >>> from lexppl.evaluation import with_baseline
+        >>> from lexppl.inference import fit
+        >>> from lexppl.models import CoxLikelihood
+        >>> from lexppl.systems import lex
+        >>> rows = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(60, 3, generator=rows)
+        >>> time = torch.rand(60, generator=rows) / x[:, 0].exp()
+        >>> y = torch.stack([time, torch.ones(60)], 1)
+        >>> model = lex(3, classes=None, likelihood=CoxLikelihood(), hidden=(4,), folds=1)
+        >>> result = with_baseline(fit(model, (x, y), epochs=1, progress=False), x, y)
+        >>> predict_survival(result, x[:5], [0.0, 0.1, 0.2]).shape
+        torch.Size([1, 5, 3])
+    """
+    int_at_least("masks", masks)
+    int_at_least("imputations", imputations)
+    result.check(x)
+    when = torch.as_tensor(times, dtype=x.dtype, device=x.device)
+    if when.dim() != 1 or len(when) == 0:
+        raise ValueError(f"times must have shape (T,), T >= 1; they have {tuple(when.shape)}")
+
+    def read(runs: Iterator[ParticleTrace], rows: slice) -> Tensor:
+        own = None if stratum is None else stratum[rows]
+        return torch.stack([_survival(_hazards(run), when, own) for run in runs]).mean(0).mT
+
+    most = max(1, 2**22 // (masks * imputations * len(when)))
+    return runs_by_replicate(result, (x,), read, masks, imputations, seed, most)
+
+
+def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
+    """`(T, B)` of one run."""
+    if not isinstance(hazards, ProportionalHazards):
+        raise ValueError(
+            "the fit has no baseline hazard, which survival curves need: give it that of its rows, "
+            "result = lexppl.evaluation.with_baseline(result, x, y)"
+        )
+    baseline = hazards.baseline
+    if hazards.stratified and stratum is None:
+        raise ValueError(
+            f"the fit has strata {baseline.strata.tolist()}: give stratum=, one for each row"
+        )
+    if stratum is not None and not bool(baseline.knows(stratum).all()):
+        raise ValueError(
+            f"stratum must be of {baseline.strata.tolist()}, those of the fit; it has others"
+        )
+    end = float(baseline.last.min())
+    if not bool(((when >= 0) & (when <= end)).all()):
+        raise ValueError(
+            f"times must be from 0 to {end:g}, to which the rows of the fit were followed (in "
+            f"every stratum); they go from {float(when.min()):g} to {float(when.max()):g}"
+        )
+    each = hazards.survival(when, stratum)
+    return each.flatten(1, -2).mean(1) if each.dim() > 2 else each
+
+
+def concordance_index(risk: Tensor, y: Tensor) -> float:
+    """Harrell's C: of the pairs of rows of which it is known who had the event first, the share in
+    which that row has the larger risk; pairs of one risk count a half.
+
+    That of scikit-survival (`concordance_index_censored`), which the extra `survival` has. Rows of
+    all strata are compared.
+
+    Args:
+        risk: of each row, `(N,)`, such as :func:`log_hazard_ratio` of one replicate; only its order
+            counts.
+        y: times and events, `(N, 2)`; further columns are not read.
+
+    Returns:
+        0 … 1; ½ of risks that know nothing.
+
+    Raises:
+        ValueError: other shapes, values that are not finite, no pair to compare.
+        ImportError: scikit-survival is not installed.
+
+    Source:
+        Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 247, 1982.
+    """
+    if risk.dim() != 1 or y.dim() != 2 or y.shape[1] < 2 or len(y) != len(risk):
+        raise ValueError(
+            f"risk must have shape (N,) and y (N, 2); {tuple(risk.shape)} and {tuple(y.shape)}"
+        )
+    if not bool(risk.isfinite().all()) or not bool(y.isfinite().all()):
+        raise ValueError("risk and y must be finite; they have NaN or infinite values")
+    metrics = extra_library("sksurv.metrics", "survival")
+    time, event = y[:, 0].double().cpu().numpy(), y[:, 1].cpu().numpy() == 1
+    try:
+        found = metrics.concordance_index_censored(event, time, risk.double().cpu().numpy())
+    except (metrics.NoComparablePairException, ValueError) as error:
+        raise ValueError(f"no two rows of y can be compared: {error}") from error
+    return float(found[0])
+
+
+def with_baseline(
+    result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
+) -> FitResult:
+    r"""The same fit with the baseline hazard of its rows, so that each row has a likelihood.
+
+    A partial likelihood has no baseline. With it, `lexppl.explain(result, x, y)`, likelihoods of
+    rows and survival curves are of each row by itself, whatever rows stand beside it. The jumps of
+    the cumulative hazard `H₀` are those that the rows are likeliest under, their masks and
+    imputations averaged out, for each replicate by itself,
+
+        max_H Σ_n log 1/(LK) Σ_{l,k} p(t_n, δ_n | f_{n,l,k}, H),
+
+    found as the fixed point of Breslow's estimate `d_t / Σ_{j∈R(t)} E[e^{f_j} | t_j, δ_j]` (with
+    Efron's for ties, where the likelihood has those): an EM, whose missing data are the masks. With
+    nothing hidden it is Breslow's own.
+
+    Args:
+        result: of a fit with :class:`lexppl.models.CoxLikelihood`; left as it is.
+        x: the rows that it was fitted to, `(N, *event)`.
+        y: their times, `(N, 2)` or `(N, 3)`.
+        masks: L.
+        imputations: K.
+        seed: of the draws.
+
+    Returns:
+        the fit with copies of its models.
+
+    Raises:
+        ValueError: a fit without such a likelihood, rows unlike those of the fit, times that are
+            none.
+
+    Source:
+        Breslow, N. Covariance analysis of censored survival data. Biometrics 30, 1974.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> rows = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(60, 3, generator=rows)
+        >>> time = torch.rand(60, generator=rows) / x[:, 0].exp()
+        >>> y = torch.stack([time, torch.ones(60)], 1)
+        >>> model = lex(3, classes=None, likelihood=CoxLikelihood(), hidden=(4,), folds=1)
+        >>> result = fit(model, (x, y), epochs=1, progress=False)
+        >>> with_baseline(result, x, y).model.predictor.likelihood.baseline.times.shape
+        torch.Size([1, 60])
+    """
+    models = [copy.deepcopy(model) for model in result.models]
+    for model in models:
+        _set_baseline(model, None)
+    fitted = replace(result, models=models)
+    fitted.check(x, y)
+    if y.dim() != 2:
+        raise ValueError(f"y must have shape (N, 2) or (N, 3); it has shape {tuple(y.shape)}")
+    for place, model in enumerate(models):
+        particles = log_hazards(fitted.subset([place]), x, masks, imputations, seed)[0]
+        likelihood = _cox_parts(model)[0]
+        with torch.no_grad():
+            baseline = breslow_baseline(particles, y, likelihood.ties, likelihood.stratified)
+        _set_baseline(model, baseline)
+    return fitted
+
+
+def breslow_baseline(
+    log_hazard: Tensor, y: Tensor, ties: Ties = "efron", stratified: bool = False
+) -> BaselineHazard:
+    """The baseline hazard of rows with given log hazard ratios.
+
+    Args:
+        log_hazard: f of each of M equally likely particles, `(M, N)`.
+        y: times, events and, where stratified, strata, `(N, 2)` or `(N, 3)`.
+        ties: "efron" or "breslow".
+        stratified: whether each stratum has a baseline of its own.
+
+    Raises:
+        ValueError: a stratum without an event.
+
+    Example:
+        >>> y = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
+        >>> breslow_baseline(torch.zeros(1, 3), y).cumulative
+        tensor([[0.3333, 1.3333]])
+    """
+    exact, times = log_hazard.double(), y.double()
+    event = times[:, 1]
+    sets = RiskSets.of(times[:, 0], event, times[:, 2] if stratified else None)
+    log_risk = exact.logsumexp(0) - math.log(len(exact))
+    reached, hazard = -math.inf, fitted_hazard(log_risk, sets, ties)
+    for _ in range(ROUNDS if len(exact) > 1 else 0):
+        died = event * (exact + hazard.log_increment)
+        weights = died - (exact + hazard.log_exposure).exp()
+        value = float(weights.logsumexp(0).mean())
+        log_risk = (exact + weights.log_softmax(0)).logsumexp(0)
+        hazard = fitted_hazard(log_risk, sets, ties)
+        if value - reached < SETTLED:
+            break
+        reached = value
+    strata = times[:, 2] if stratified else torch.zeros_like(event)
+    return _of_strata(times[:, 0], event, strata, hazard.log_cumulative.exp(), y.dtype)
+
+
+def _of_strata(
+    time: Tensor, event: Tensor, strata: Tensor, cumulative: Tensor, dtype: torch.dtype
+) -> BaselineHazard:
+    """Rows' times and `H₀` there, as a table by stratum; a short one has its last time again."""
+    columns, ends = [], []
+    numbers = strata.unique()
+    for number in numbers:
+        mine = strata == number
+        died = mine & (event == 1)
+        if not bool(died.any()):
+            raise ValueError(
+                f"stratum {float(number):g} of y has no event, and so no hazard to compare with: "
+                "leave its rows out, or join it to another"
+            )
+        times, place = time[died].unique(return_inverse=True)
+        reached = torch.zeros_like(times).index_copy(0, place, cumulative[died])
+        columns.append(torch.stack([times, reached]))
+        ends.append(time[mine].max())
+    most = max(column.shape[1] for column in columns)
+    full = [
+        torch.cat([column, column[:, -1:].expand(2, most - column.shape[1])], 1)
+        for column in columns
+    ]
+    table = torch.stack(full, 1).to(dtype)
+    return BaselineHazard(table[0], table[1], numbers.to(dtype), torch.stack(ends).to(dtype))
+
+
+def _cox_parts(model: Any) -> list[CoxLikelihood]:
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = [part for part in parts if isinstance(part, CoxLikelihood)]
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no CoxLikelihood, whose baseline hazard this is: fit a "
+            "program with one, such as lex(..., classes=None, likelihood=CoxLikelihood())"
+        )
+    return found
+
+
+def _set_baseline(model: Any, baseline: BaselineHazard | None) -> None:
+    for part in _cox_parts(model):
+        part.baseline = copy.deepcopy(baseline)

@@ -1,0 +1,291 @@
+"""Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyro.infer
+import torch
+from pyro.infer import HMC, NUTS
+from pyro.infer.autoguide import init_to_uniform
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from lexppl.argument_checks import int_at_least
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
+from lexppl.inference.posterior.potential import Potential, Recorded
+
+OURS = (
+    "model",
+    "potential_fn",
+    "transforms",
+    "max_plate_nesting",
+    "jit_compile",
+    "jit_options",
+    "ignore_jit_warnings",
+)
+"""Arguments of Pyro's kernels that are the program's here."""
+
+WORTH_RECORDING = 500
+"""Draws of all chains from which on recording the potential is worth its second."""
+
+COMPARED = 8
+"""Draws of a chain at which a recording is compared with the program."""
+
+
+@dataclass(frozen=True)
+class MCMC:
+    """Sample a program's global latents by one of Pyro's Hamiltonian kernels.
+
+    The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
+    smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
+    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors
+    stay at the values that they have. Chains run one after another, each from a seed and a start of
+    its own. Numbers are of the type of x: float64 rows are the surer ones.
+
+    Args:
+        kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
+            arguments, as `partial(NUTS, max_tree_depth=6, target_accept_prob=0.9)`.
+        samples: S ≥ 4 draws of each chain that are kept.
+        warmup: draws before them, in which step size and mass matrix adapt; S if None.
+        chains: C.
+        imputations: K, for a program whose imputations are random: K of each mask are drawn once
+            and stay the same in all chains. What is then sampled exactly is the posterior of the
+            program whose imputer draws from these K. None where the imputation is a function of x
+            and the mask.
+
+    Raises:
+        ValueError: a number that is too small; an argument of the kernel that is not the user's.
+        TypeError: a kernel of another kind, or one that has been built.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from pyro.nn import PyroModule, PyroSample
+        >>> import pyro, pyro.distributions as dist
+        >>> from lexppl.effects import mask_particles
+        >>> class Line(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        ...     def forward(self, x, y=None):
+        ...         with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...             mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+        ...             mean = self.slope * mask[..., 0] * x[:, 0]
+        ...             pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
+        >>> result = fit(Line(), (x, 2 * x[:, 0]), inference=short, progress=False)
+        >>> result.guides[0].sites["slope"].shape
+        torch.Size([100])
+
+    Source:
+        Hoffman & Gelman. The No-U-Turn Sampler. JMLR 2014.
+    """
+
+    kernel: Any = NUTS
+    samples: int = 1000
+    warmup: int | None = 500
+    chains: int = 4
+    imputations: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_kernel(self.kernel)
+        # Fewer have no r̂ and no effective number of draws.
+        int_at_least("samples", self.samples, 4)
+        int_at_least("chains", self.chains)
+        for name in ("warmup", "imputations"):
+            if getattr(self, name) is not None:
+                int_at_least(name, getattr(self, name))
+
+    @property
+    def name(self) -> str:
+        """Of the kernel: "NUTS"."""
+        return str(_class_of(self.kernel).__name__)
+
+    def run(
+        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
+    ) -> GlobalDraws:
+        """Draw C chains, as :meth:`PosteriorInference.run`.
+
+        Raises:
+            ValueError: as :class:`Potential`.
+        """
+        device = rows[0].device
+        of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
+        strategy = of_kernel.pop("init_strategy", init_to_uniform)
+        seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
+        held = model
+        if isinstance(model, nn.Module):
+            held = copy.deepcopy(model).requires_grad_(False).eval()
+            keep_parameters_local(held)
+        with seeded(seed, device):
+            with program_settings(validate=True):
+                potential = Potential(held, rows, self.imputations, seed)
+                # Every chain's start, and with it every refusal, comes before the first draw.
+                starts = [potential.start(strategy) for _ in range(self.chains)]
+            warmup = self.samples if self.warmup is None else self.warmup
+            draws = self.chains * (warmup + self.samples)
+            quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
+
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Any:
+                with seeded(seed, device), program_settings(validate=False):
+                    kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
+                    kernel.initial_params = start
+                    return _chain(kernel, warmup, self.samples, bar.update)
+
+            chains = []
+            # None: silent where standard error is no terminal; a notebook has a bar of its own.
+            with tqdm(total=draws, disable=None if progress else True, unit="draw") as bar:
+                for start, own in zip(starts, seeds.tolist(), strict=True):
+                    places, stats = chain(quick or potential, start, own)
+                    if quick and not quick.agrees(places[:: max(1, self.samples // COMPARED)]):
+                        bar.total += warmup + self.samples
+                        quick, (places, stats) = None, chain(potential, start, own)
+                    values = [potential.constrained(place) for place in places]
+                    chains.append((values, stats))
+        samples = {
+            name: torch.stack([torch.stack([v[name] for v in one]) for one, _ in chains]).detach()
+            for name in potential.sites
+        }
+        arrays = {name: np.stack([stats[name] for _, stats in chains]) for name in chains[0][1]}
+        note = None
+        if self.imputations is not None:
+            note = f"{self.imputations} imputations of each mask, the same in all draws"
+        return GlobalDraws(samples, SamplerRecord(self.name, True, arrays, note), model)
+
+
+def _check_kernel(kernel: Any) -> None:
+    """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
+    kind = _class_of(kernel)
+    if not (isinstance(kind, type) and issubclass(kind, HMC)):
+        raise TypeError(
+            "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
+            f"a functools.partial of one, built with the masks summed out; it is {kernel!r}"
+        )
+    if not isinstance(kernel, partial):
+        return
+    if kernel.args:
+        raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
+    known = inspect.signature(kind).parameters
+    wrong = [name for name in kernel.keywords if name in OURS or name not in known]
+    if wrong:
+        raise ValueError(
+            f"{kind.__name__} is given {wrong}: arguments that the program sets here, or that it "
+            f"does not have; it takes {[name for name in known if name not in OURS]}"
+        )
+
+
+def as_inference(inference: Any) -> PosteriorInference:
+    """An inference from the argument of `fit(inference=)`.
+
+    Args:
+        inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
+            or a :class:`PosteriorInference`, or its class, for one with defaults.
+
+    Raises:
+        TypeError: anything else.
+
+    Example:
+        >>> as_inference(NUTS).chains
+        4
+    """
+    kind = _class_of(inference)
+    if isinstance(inference, MCMCKernel) or (
+        isinstance(kind, type) and issubclass(kind, MCMCKernel)
+    ):
+        return MCMC(inference)
+    found: Any = inference
+    if isinstance(found, type) and hasattr(found, "run") and found is not pyro.infer.MCMC:
+        found = found()
+    # Pyro's own MCMC runs a model that its kernel holds.
+    pyros = kind is pyro.infer.MCMC or isinstance(found, pyro.infer.MCMC)
+    if pyros or not callable(getattr(found, "run", None)):
+        raise TypeError(
+            "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
+            f"another PosteriorInference, which has a method run; it is {inference!r}"
+        )
+    checked: PosteriorInference = found
+    return checked
+
+
+def _class_of(kernel: Any) -> Any:
+    return kernel.func if isinstance(kernel, partial) else kernel
+
+
+class _Trajectory:
+    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there.
+
+    Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
+    """
+
+    def __init__(self, kernel: HMC) -> None:
+        self._kernel = kernel
+        self._potential, self._kinetic = kernel.potential_fn, kernel._kinetic_energy
+        kernel.potential_fn, kernel._kinetic_energy = self._evaluated, self._moving
+        self.begin()
+
+    def begin(self) -> None:
+        """Another draw."""
+        self.steps = 0
+        self._latest: Mapping[str, Tensor] | None = None
+        self._ends: list[tuple[Any, Tensor]] = []
+
+    @property
+    def energy(self) -> float:
+        """`H = U(u) + K(r)` at the draw, in nats; with its first momenta where it has not moved."""
+        place = self._kernel._z_last
+        kinetic = next((k for at, k in self._ends if at is place), self._ends[0][1])
+        return float(self._kernel._potential_energy_last + kinetic)
+
+    def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
+        self.steps, self._latest = self.steps + 1, place
+        value: Tensor = self._potential(place)
+        return value
+
+    def _moving(self, momenta: Any) -> Tensor:
+        value: Tensor = self._kinetic(momenta)
+        self._ends.append((self._latest, value))
+        return value
+
+
+def _chain(
+    kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]
+) -> tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]:
+    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
+    kernel.setup(warmup)
+    trajectory = _Trajectory(kernel)
+    place, places = kernel.initial_params, []
+    steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
+    mean = 0.0
+    for number in range(-warmup, samples):
+        trajectory.begin()
+        place = kernel.sample(place)
+        drawn()
+        if number < 0:
+            continue
+        places.append(place)
+        steps[number], energies[number] = trajectory.steps, trajectory.energy
+        # Pyro keeps a running mean of the chances that the proposals had.
+        latest = kernel._mean_accept_prob
+        accepted[number] = (number + 1) * latest - number * mean
+        mean = latest
+    diverging = np.zeros(samples, dtype=bool)
+    diverging[kernel.diagnostics()["divergences"]] = True
+    stats = {
+        "diverging": diverging,
+        "acceptance_rate": accepted.clip(0.0, 1.0),
+        "step_size": np.full(samples, float(kernel.step_size)),
+        "n_steps": steps,
+        "energy": energies,
+    }
+    if isinstance(kernel, NUTS):
+        # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
+        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
+    kernel.cleanup()
+    return places, stats

@@ -1,1 +1,0 @@
-"""Draws of global latents by Hamiltonian Monte Carlo on the exact density of all rows."""

@@ -1,1 +1,0 @@
-"""Draws of global latents by gradients of mini-batches: samplers, approximations, ensembles."""

@@ -1,0 +1,272 @@
+"""Which networks a system is made of: the base of all architectures, and that of tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer
+from lexppl.models.likelihoods import Likelihood
+from lexppl.models.networks import MLP
+from lexppl.models.predictor import Predictor, predictor_with
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Architecture(ABC):
+    """Which networks a system is made of, for rows of one shape.
+
+    Every factory of :mod:`lexppl.systems` takes one where it takes the number of columns of a
+    table: `lex(images((1, 28, 28), patches=4), classes=10, k=5)`. The method is then the same, and
+    its networks are these. A subclass says its :attr:`event_shape` and makes two networks,
+    :meth:`selector` and :meth:`predictor`; the rest has defaults.
+
+    Example:
+        >>> from lexppl.models import images
+        >>> architecture = images((1, 8, 8), patches=4, blocks=(4,), levels=1)
+        >>> architecture
+        ImageArchitecture(rows (1, 8, 8), 4 mask entries)
+        >>> architecture.entries, architecture.event_dim, architecture.grouping.names[-1]
+        (4, 3, 'r2 c2')
+    """
+
+    @property
+    @abstractmethod
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of a row: `(D,)`, `(C, H, W)`, `(T,)`."""
+
+    @property
+    def hidden_shape(self) -> tuple[int, ...]:
+        """The shape of a row of which :meth:`imputer` has hidden something; its networks read
+        both."""
+        return self.event_shape
+
+    @property
+    def event_dim(self) -> int:
+        """The number of dimensions of a row."""
+        return len(self.event_shape)
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """Which features an entry of a mask keeps; None for one entry a feature."""
+        return None
+
+    @property
+    def entries(self) -> int:
+        """G, the entries of a mask."""
+        grouping = self.grouping
+        return prod(self.event_shape) if grouping is None else grouping.entries
+
+    @abstractmethod
+    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A network of a number, or of several, for each entry: `(N, *event)` to `(N, outputs)`.
+
+        Args:
+            outputs: G, or a multiple m · G of it: the G numbers of the first kind, then those of
+                the second …
+            seed: of the initial weights, which leaves the global random state as it is; None
+                draws them from torch's default generator.
+        """
+
+    @abstractmethod
+    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A network that predicts: `(N, *event)` to `(N, outputs)`.
+
+        Args:
+            outputs: such as the logits of C classes.
+            seed: as :meth:`selector`.
+        """
+
+    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A network of a coefficient for each feature and output: `(N, *event)` to
+        `(N, outputs · D)`, by output and then by feature, row-major: what SENN multiplies rows
+        with.
+
+        Raises:
+            ValueError: rows whose values are no quantities, or an architecture that has none.
+        """
+        raise ValueError(f"{self._called} has no network of a coefficient for each feature")
+
+    def feedback(
+        self, outputs: int, shown: int, seed: int | None = None
+    ) -> tuple[nn.Module, nn.Module | None]:
+        """A network of a number for each entry that is shown a model's output beside the row.
+
+        Args:
+            outputs: as :meth:`selector`.
+            shown: numbers of the model's output, such as C probabilities.
+            seed: as :meth:`selector`.
+
+        Returns:
+            the network, and what joins a row `(N, *event)` and the output `(N, shown)` for it;
+            None for putting the one after the other.
+
+        Raises:
+            ValueError: an architecture that has none.
+        """
+        raise ValueError(
+            f"{self._called} has no network that is shown a model's output beside the row: give "
+            "output_feedback=False"
+        )
+
+    def imputer(self) -> Imputer:
+        """What stands for `x ⊙ z`, where a method says no more of what it hides: 0."""
+        return ConstantImputer(0.0)
+
+    def multiple_imputer(self) -> Imputer:
+        """What is drawn for hidden features where a method draws them (LEX) and none is given:
+        what :meth:`imputer` puts there, where nothing better is known before the rows."""
+        return self.imputer()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rows {self.event_shape}, {self.entries} mask entries)"
+
+    @property
+    def _called(self) -> str:
+        return f"{type(self).__name__} of rows {self.event_shape}"
+
+
+class TableArchitecture(Architecture):
+    """Perceptrons on the columns of a table, rows `(D,)`: what a number of features means, with the
+    widths of the method.
+
+    Args:
+        features: D.
+        hidden: widths of the selector's hidden layers.
+        predictor_hidden: widths of the predictor's.
+        activation: of both, as :class:`lexppl.models.MLP` has them.
+        batch_norm: whether the predictor's hidden layers are normalised.
+        grouping: which columns an entry keeps; one entry a column if None.
+
+    Raises:
+        ValueError: no features, or a grouping of another number of them.
+
+    Example:
+        >>> import torch
+        >>> table = TableArchitecture(11, hidden=(8,), predictor_hidden=(8,))
+        >>> table.selector(table.entries)(torch.zeros(5, 11)).shape
+        torch.Size([5, 11])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        hidden: Sequence[int] = (200, 200),
+        predictor_hidden: Sequence[int] = (200, 200, 200),
+        activation: str = "relu",
+        batch_norm: bool = False,
+        grouping: Grouping | None = None,
+    ) -> None:
+        self.features = int_at_least("features", features)
+        if grouping is not None and grouping.features != self.features:
+            raise ValueError(
+                f"the grouping carries masks to {grouping.features} features; there are {features}"
+            )
+        self.hidden, self.predictor_hidden = hidden, predictor_hidden
+        self.activation, self.batch_norm = activation, batch_norm
+        self._grouping = grouping
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """`(D,)`."""
+        return (self.features,)
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """Which columns an entry keeps."""
+        return self._grouping
+
+    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron, `(N, D)` to `(N, outputs)`."""
+        return MLP(self.features, outputs, self.hidden, self.activation, seed)
+
+    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron, `(N, D)` to `(N, outputs)`."""
+        return MLP(
+            self.features,
+            outputs,
+            self.predictor_hidden,
+            self.activation,
+            seed,
+            batch_norm=self.batch_norm,
+        )
+
+    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron, `(N, D)` to `(N, outputs · D)`."""
+        return self.selector(outputs * self.features, seed)
+
+    def feedback(
+        self, outputs: int, shown: int, seed: int | None = None
+    ) -> tuple[nn.Module, nn.Module | None]:
+        """A perceptron of the row and the output after it."""
+        seen = self.features + shown
+        return MLP(seen, outputs, self.hidden, self.activation, seed), None
+
+    def multiple_imputer(self) -> Imputer:
+        """Standard normal noise, for standardised columns."""
+        return GaussianImputer()
+
+
+def architecture_of(
+    features: int | Architecture,
+    grouping: Grouping | None = None,
+    usual: Mapping[str, Any] = NONE,
+    **given: Any,
+) -> Architecture:
+    """The architecture itself, or that of a table with a number of features.
+
+    Args:
+        features: D of a table, or an architecture.
+        grouping: of a table's columns; an architecture has its own.
+        usual: the method's own arguments of :class:`TableArchitecture`.
+        given: the user's, None for those left to the method.
+
+    Raises:
+        ValueError: no features; a grouping of others; a grouping or widths beside an architecture,
+            which has its own.
+
+    Example:
+        >>> architecture_of(4, usual={"hidden": (8,)}, hidden=None).hidden
+        (8,)
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(features, Architecture):
+        if isinstance(features, list | tuple):
+            raise ValueError(
+                "features must be the number of a table's columns, or an architecture, such as "
+                f"images((1, 28, 28), patches=4); it is {features!r}"
+            )
+        return TableArchitecture(features, grouping=grouping, **{**usual, **given})
+    kind = type(features).__name__
+    if grouping is not None:
+        raise ValueError(f"grouping= is of a table's columns; give {kind} its own, not the method")
+    if given:
+        raise ValueError(
+            f"{', '.join(f'{name}=' for name in given)} is of a table's perceptrons; "
+            f"{kind} has networks of its own"
+        )
+    return features
+
+
+def predictor_of(
+    architecture: Architecture, classes: int | None, likelihood: Likelihood | None = None
+) -> Predictor:
+    """An architecture's predictor with the likelihood of labels, or of a real response where
+    classes is None; a copy of a given likelihood takes the place of either.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
+
+    Example:
+        >>> predictor_of(TableArchitecture(3, predictor_hidden=(8,)), None).likelihood
+        NormalLikelihood()
+    """
+    return predictor_with(architecture.predictor, classes, likelihood, architecture.event_dim)

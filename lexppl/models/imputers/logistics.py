@@ -1,0 +1,391 @@
+"""Discretised logistics: the distribution of a pixel, and imputers of mixtures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.infer.util import is_validation_enabled
+from torch import Tensor
+from torch.distributions import constraints
+from torch.nn.functional import logsigmoid, softplus
+
+from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.models.imputers.component_distribution import (
+    NUMBERS_AT_ONCE,
+    ComponentDistribution,
+    ComponentFeatures,
+    FeatureMeans,
+)
+from lexppl.models.imputers.imputer import TensorOrShape
+from lexppl.models.imputers.mixture import MixtureImputer
+from lexppl.models.imputers.mixture_fit import Mixture, check_component_fit, start_by_clusters
+
+STEPS = 255
+"""Steps from 0 to 1: pixels are 0/255, 1/255, … 255/255."""
+
+BATCH = 200
+"""Rows of a step of a fit."""
+
+
+def log_mass(value: Tensor, means: Tensor, scales: Tensor) -> Tensor:
+    r"""The logarithm of the probability of a pixel's value, for a logistic variable X of mean μ and
+    scale s, rounded to the nearest step and held within 0 and 1:
+
+        P(v) = σ((v + h − μ)/s) − σ((v − h − μ)/s),    h = 1/510,
+        P(0) = σ((h − μ)/s),    P(1) = 1 − σ((1 − h − μ)/s),
+
+    so that the 256 probabilities sum to 1. With `a < b` the arguments of the two sigmoids,
+    `log(σ(b) − σ(a)) = log σ(b) + log σ(−a) + log(1 − e^{a − b})`, which loses no digits far from
+    the mean, where both sigmoids are near 0 or near 1.
+
+    Args:
+        value: pixels; the nearest step is read, and what lies beyond 0 and 1 as these.
+        means: μ, broadcasts with `value`.
+        scales: s > 0, the same.
+
+    Source: Salimans, Karpathy, Chen, Kingma. PixelCNN++. ICLR 2017, eq. 2, with its logarithms.
+
+    Example:
+        >>> value = torch.arange(256.0) / 255
+        >>> torch.testing.assert_close(
+        ...     log_mass(value, torch.tensor(0.3), torch.tensor(0.2)).exp().sum(), torch.tensor(1.0)
+        ... )
+    """
+    step = (value.detach() * STEPS).round().clamp(0, STEPS)
+    above = ((step + 0.5) / STEPS - means) / scales
+    below = ((step - 0.5) / STEPS - means) / scales
+    width = 1 / (STEPS * scales)
+    between = logsigmoid(above) + logsigmoid(-below) + (-torch.expm1(-width)).log()
+    return torch.where(
+        step == 0, logsigmoid(above), torch.where(step == STEPS, logsigmoid(-below), between)
+    )
+
+
+class DiscretizedLogistic(TorchDistribution):
+    """A logistic variable rounded to one of 0/255, 1/255, … 255/255, of the probabilities of
+    :func:`.log_mass`.
+
+    Args:
+        loc: μ.
+        scale: s > 0, broadcasts with `loc`.
+
+    Example:
+        >>> values = torch.arange(256.0) / 255
+        >>> distribution = DiscretizedLogistic(torch.tensor(0.4), torch.tensor(0.1))
+        >>> torch.testing.assert_close(
+        ...     distribution.log_prob(values).exp().sum(), torch.tensor(1.0)
+        ... )
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.unit_interval
+
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = torch.broadcast_tensors(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    def expand(
+        self, batch_shape: torch.Size, _instance: DiscretizedLogistic | None = None
+    ) -> DiscretizedLogistic:
+        """The same distribution over more dimensions."""
+        new = self._get_checked_instance(DiscretizedLogistic, _instance)
+        new.loc, new.scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
+        super(DiscretizedLogistic, new).__init__(torch.Size(batch_shape), validate_args=False)
+        return new
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Values of steps, without gradients."""
+        with torch.no_grad():
+            shape = torch.Size(sample_shape) + self.batch_shape
+            uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
+            logistic = torch.logit(uniform, eps=torch.finfo(uniform.dtype).tiny)
+            return rounded(self.loc + self.scale * logistic)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-probability of the nearest step."""
+        return log_mass(value, self.loc, self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """`E[v] = Σ_j P(v ≥ j/255) / 255`, j = 1 … 255."""
+        return self._sum_of_ends(lambda j: torch.full_like(j, 1 / STEPS))
+
+    @property
+    def variance(self) -> Tensor:
+        """`E[v²] − E[v]²`, with `E[v²] = Σ_j (2j − 1) P(v ≥ j/255) / 255²`."""
+        second = self._sum_of_ends(lambda j: (2 * j - 1) / STEPS**2)
+        return (second - self.mean**2).clamp(min=0)
+
+    def _sum_of_ends(self, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        total = torch.zeros_like(self.loc)
+        steps = torch.arange(1, STEPS + 1, device=total.device, dtype=total.dtype)
+        for some in steps.split(max(1, NUMBERS_AT_ONCE // total.numel())):
+            j = some.reshape(-1, *(1,) * total.dim())
+            total = total + (
+                weight(j) * torch.sigmoid((self.loc - (j - 0.5) / STEPS) / self.scale)
+            ).sum(0)
+        return total
+
+
+def rounded(value: Tensor) -> Tensor:
+    """The nearest step within 0 and 1.
+
+    Example:
+        >>> rounded(torch.tensor([-3.0, 0.999, 1.5]))
+        tensor([0., 1., 1.])
+    """
+    return (value * STEPS).round().clamp(0, STEPS) / STEPS
+
+
+def fit_logistic_mixture(
+    rows: Tensor,
+    components: int,
+    seed: int,
+    least_scale: float,
+    epochs: int,
+    learning_rate: float,
+) -> Mixture:
+    """Weights, means μ and scales s of high log-likelihood
+
+        Σ_n log Σ_c π_c Π_d P(x_nd; μ_cd, s_cd),
+
+    from a start of k-means, with s bounded from below. The gradient of a batch is that of
+    expectation maximisation: the responsibilities weight the components'. It is summed over parts
+    of a batch, so that memory has a bound.
+
+    Args:
+        rows: flat rows in [0, 1], shape `(N, D)`.
+        components: C.
+        seed: of the start and of the batches.
+        least_scale: of s.
+        epochs: passes over the rows.
+        learning_rate: Adam's, at the beginning.
+
+    Example:
+        >>> rows = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+        >>> fit_logistic_mixture(rows, 2, 0, 0.01, epochs=0, learning_rate=0.1)[0]
+        tensor([0.5000, 0.5000])
+    """
+    share, start, deviation = start_by_clusters(rows, components, seed, least_scale)
+    # The scale of a logistic variable of a standard deviation.
+    scale = (deviation * 3**0.5 / torch.pi).clamp(min=1.01 * least_scale)
+    above = (scale - least_scale) / least_scale
+    logits, means = share.log().requires_grad_(), start.clone().requires_grad_()
+    # softplus makes `above` of it.
+    free = (above + (-torch.expm1(-above)).log()).requires_grad_()
+
+    def mixture() -> Mixture:
+        return logits.softmax(-1), means, least_scale * (1 + softplus(free))
+
+    steps = epochs * -(-len(rows) // BATCH)
+    optimizer = torch.optim.Adam([logits, means, free], lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+    generator = torch.Generator().manual_seed(seed)
+    part = max(1, NUMBERS_AT_ONCE // means.numel())
+    with torch.enable_grad():
+        for _ in range(epochs):
+            order = torch.randperm(len(rows), generator=generator).to(rows.device)
+            for places in order.split(BATCH):
+                optimizer.zero_grad()
+                for some in places.split(part):
+                    loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
+                    loss.backward()
+                optimizer.step()
+                schedule.step()
+    weights, means, scales = mixture()
+    return weights.detach(), means.detach(), scales.detach()
+
+
+def log_likelihood(rows: Tensor, mixture: Mixture) -> Tensor:
+    """Of each row, shape `(N,)`.
+
+    Args:
+        rows: flat rows, shape `(N, D)`.
+        mixture: with the logistics' scales s.
+
+    Example:
+        >>> one = torch.ones(1), torch.zeros(1, 2), torch.ones(1, 2)
+        >>> log_likelihood(torch.zeros(3, 2), one).shape
+        torch.Size([3])
+    """
+    weights, means, scales = mixture
+    each = log_mass(rows.unsqueeze(-1), means.mT, scales.mT).sum(-2)
+    return (weights.log() + each).logsumexp(-1)
+
+
+class DiscretizedLogisticMixtureImputer(MixtureImputer):
+    """Hidden pixels from their exact conditional distribution under a mixture of discretised
+    logistics:
+
+        x_H | x_S ~ Σ_c r_c Π_{d ∈ H} P(x_d; μ_cd, s_cd),
+        r_c ∝ π_c Π_{d ∈ S} P(x_d; μ_cd, s_cd),
+
+    with the probabilities P of the 256 values 0, 1/255, … 1 (:func:`.log_mass`), of which the first
+    and the last have all that lies beyond. It is a :class:`GaussianMixtureImputer` whose pixels are
+    pixels: draws are of the 256 values, and black is a value of positive probability and not a
+    density that grows without bound where a component's images are all black. Fractional masks and
+    their gradients are as there.
+
+    Kept pixels are read by the nearest of the 256 values. The `log_prob` is a log-probability, not
+    a density; `− log 255` for each hidden pixel, the steps' width, makes a density of it.
+
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: the logistics' means μ, shape `(C, *event)`, where pixels are in [0, 1].
+        scales: the logistics' scales s > 0, shape `(C, *event)`; the standard deviation of a
+            logistic variable is `π s / √3`.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
+            not positive, or the weights do not sum to 1.
+
+    Source: Senetaire et al. 2023, appendix B ("mixture of logistics"); Salimans et al. 2017.
+
+    Example:
+        >>> import torch
+        >>> imputer = DiscretizedLogisticMixtureImputer(
+        ...     [0.5, 0.5], [[0.1, 0.2], [0.9, 0.8]], [[0.01, 1e-4], [0.01, 1e-4]]
+        ... )
+        >>> imputer(torch.tensor([[0.9, 0.0]]), torch.tensor([True, False])).sample()
+        tensor([[0.9000, 0.8000]])
+    """
+
+    family: ClassVar[Any] = DiscretizedLogistic
+    step: ClassVar[float] = 1 / STEPS
+    """Between two values of a pixel, each of which has a probability."""
+
+    @classmethod
+    def fit(
+        cls,
+        x: Tensor,
+        components: int = 20,
+        seed: int = 0,
+        least_scale: float | None = None,
+        *,
+        epochs: int = 10,
+        learning_rate: float = 0.01,
+    ) -> Self:
+        """The mixture of high likelihood that Adam finds from the clusters of k-means.
+
+        Args:
+            x: training rows, shape `(B, *event)`, in [0, 1].
+            components: C, from 1 to B.
+            seed: of the start and of the batches; the global random state is not touched.
+            least_scale: a least scale, above 0; a step, 1/255, if None. A pixel that is black in
+                all of a component's images would else rule the component out by being grey.
+            epochs: passes over the rows, in batches of 200; 0 leaves the clusters as they are. The
+                cost of one grows with B, C and the number of pixels.
+            learning_rate: Adam's at the beginning; it falls to 0 along a cosine.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor.
+            ValueError: when `x` is not finite, leaves [0, 1] or has fewer than 2 rows, the
+                components are no whole number from 1 to its rows, or another argument is out of
+                its range.
+
+        Example:
+            >>> import torch
+            >>> x = torch.tensor([[0.0, 0.1], [0.0, 0.1], [0.9, 1.0], [0.9, 1.0]])
+            >>> imputer = DiscretizedLogisticMixtureImputer.fit(x, components=2, epochs=1)
+            >>> imputer.weights
+            tensor([0.5000, 0.5000])
+        """
+        check_component_fit(x, components, seed)
+        check_pixels(x)
+        if least_scale is not None:
+            least_scale = finite_float("least_scale", least_scale, above=0.0)
+        weights, *parts = fit_logistic_mixture(
+            x.detach().flatten(1),
+            components,
+            seed,
+            1 / STEPS if least_scale is None else least_scale,
+            int_at_least("epochs", epochs, 0),
+            finite_float("learning_rate", learning_rate, above=0.0),
+        )
+        return cls(weights, *(part.reshape(-1, *x.shape[1:]) for part in parts))
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        """The mixture given the kept pixels, batch shape `(…, B)`.
+
+        Raises:
+            ValueError: where Pyro validates, as in the first step of a fit: a pixel outside [0, 1].
+        """
+        if is_validation_enabled():
+            check_pixels(x)
+        return super().hidden_distribution(x, keep)
+
+
+class DiscretizedLogisticMeansImputer(DiscretizedLogisticMixtureImputer):
+    """Hidden pixels are the means of a random component of a mixture of discretised logistics:
+
+        x̃ = z ⊙ x + (1 − z) ⊙ m_c,    c ~ r,    m_cd = Σ_v v P(v; μ_cd, s_cd).
+
+    The component is drawn from the kept pixels, as in :class:`DiscretizedLogisticMixtureImputer`.
+    The distribution is a set of point masses; it has no `log_prob`.
+
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: the logistics' means μ, shape `(C, *event)`.
+        scales: the logistics' scales s > 0, shape `(C, *event)`.
+        pixel_means: `m`, of the same shape; computed if None.
+
+    Raises:
+        TypeError, ValueError: as :class:`DiscretizedLogisticMixtureImputer`; `pixel_means` of
+            another shape.
+
+    Source: Senetaire et al. 2023, appendix B ("means of mixture of logistics").
+
+    Example:
+        >>> import torch
+        >>> imputer = DiscretizedLogisticMeansImputer([1.0], [[-9.0, 0.5]], [[0.1, 0.1]])
+        >>> imputer(torch.zeros(1, 2), torch.zeros(2)).sample()
+        tensor([[0.0000, 0.5000]])
+    """
+
+    pixel_means: Tensor
+
+    def __init__(
+        self,
+        weights: TensorOrShape,
+        means: TensorOrShape,
+        scales: TensorOrShape,
+        pixel_means: TensorOrShape | None = None,
+    ) -> None:
+        super().__init__(weights, means, scales)
+        if pixel_means is None:
+            pixel_means = self.densities().means.reshape(self.means.shape)
+        self._register("pixel_means", pixel_means)
+        if self.pixel_means.shape != self.means.shape:
+            raise ValueError(
+                f"pixel_means must have the shape of means, {tuple(self.means.shape)}; it has "
+                f"shape {tuple(self.pixel_means.shape)}"
+            )
+
+    def component_features(self) -> ComponentFeatures:
+        """The means of each component."""
+        return FeatureMeans(self.pixel_means.flatten(1))
+
+
+def check_pixels(x: Tensor) -> None:
+    """Refuses pixels outside [0, 1].
+
+    Args:
+        x: any shape.
+
+    Raises:
+        ValueError: a value below 0 or above 1.
+
+    Example:
+        >>> import torch
+        >>> check_pixels(torch.tensor([0.0, 255.0]))
+        Traceback (most recent call last):
+        ValueError: pixels must be in [0, 1]; they go from 0 to 255. Divide by 255
+    """
+    low, high = float(x.min()), float(x.max())
+    if low < 0 or high > 1:
+        hint = ". Divide by 255" if low >= 0 and high > 1 else ""
+        raise ValueError(f"pixels must be in [0, 1]; they go from {low:g} to {high:g}{hint}")

@@ -1,1 +1,0 @@
-"""Imputers whose hidden features come from one of several components, told by the kept ones."""

@@ -1,0 +1,378 @@
+"""Hidden features taken from a reference row of a mixture's component, or of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from lexppl.models.imputers.component_distribution import (
+    NUMBERS_AT_ONCE,
+    ComponentDistribution,
+    ComponentFeatures,
+    FeatureMeans,
+)
+from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.mixture import MixtureImputer
+from lexppl.models.imputers.mixture_fit import check_component_fit, fit_diagonal_mixture
+
+
+class MixtureDataImputer(MixtureImputer):
+    """Hidden features are those of a random reference row of a mixture's random component:
+
+        x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
+        c ~ r(x, z),    i | c ~ Categorical(w_c1, …, w_cN),    w_ci ∝ r_c(ρ_i, 1).
+
+    The component is drawn by its responsibility from the kept features, as in
+    :class:`GaussianMixtureImputer`, and then a row by its weight under the component: the
+    responsibility of the component for it, from all its features. The hidden features of a draw
+    belong together and were seen. Fractional masks and their gradients are as there.
+
+    The distribution is a set of point masses; it has no `log_prob`.
+
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: μ, shape `(C, *event)`, in the units of the features.
+        scales: the standard deviations σ > 0, shape `(C, *event)`.
+        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
+        row_weights: `w`, shape `(C, N)`, non-negative; computed if None.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
+            not positive, or the weights do not sum to 1.
+
+    Source: Senetaire et al. 2023, appendix B ("GMM data set").
+
+    Example:
+        >>> imputer = MixtureDataImputer(
+        ...     [0.5, 0.5], [[-1.0, -9.0], [1.0, 9.0]], [[0.1, 1.0], [0.1, 1.0]],
+        ...     reference=[[-1.2, -8.0], [0.9, 7.0]],
+        ... )
+        >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
+        tensor([[1.1000, 7.0000]])
+    """
+
+    reference: Tensor
+    row_weights: Tensor
+
+    def __init__(
+        self,
+        weights: TensorOrShape,
+        means: TensorOrShape,
+        scales: TensorOrShape,
+        reference: TensorOrShape,
+        row_weights: TensorOrShape | None = None,
+    ) -> None:
+        super().__init__(weights, means, scales)
+        self._register("reference", reference)
+        check_reference(self.reference, self.means, "means")
+        if row_weights is None:
+            row_weights = self._row_weights()
+        loaded = self._register("row_weights", row_weights)
+        check_row_weights(self, "means", loaded)
+
+    @classmethod
+    def fit(
+        cls,
+        x: Tensor,
+        components: int = 20,
+        seed: int = 0,
+        least_scale: float | None = None,
+        *,
+        reference: Tensor | None = None,
+    ) -> Self:
+        """The mixture of the rows, as in :meth:`GaussianMixtureImputer.fit`, and their weights.
+
+        Args:
+            x: training rows, shape `(B, *event)`, finite.
+            components: C, from 1 to B.
+            seed: of the start, which is k-means; the global random state is not touched.
+            least_scale: as in :meth:`GaussianMixtureImputer.fit`.
+            reference: rows to take features from, shape `(N, *event)`: validation rows in the
+                paper; `x` if None.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
+                number not whole.
+            ValueError: when `x` is not finite or has fewer than 2 rows, the components are fewer
+                than 1 or more than its rows, or `reference` does not fit it.
+
+        Example:
+            >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+            >>> MixtureDataImputer.fit(x, components=4).row_weights.shape
+            torch.Size([4, 50])
+        """
+        weights, means, scales = fit_diagonal_mixture(x, components, seed, least_scale)
+        return cls(weights, means, scales, x if reference is None else reference)
+
+    def component_features(self) -> ComponentFeatures:
+        """The reference rows and their weights under each component."""
+        return WeightedRows(self.reference.flatten(1), self.row_weights)
+
+    def _row_weights(self) -> Tensor:
+        # A component that no row is near has weights all the same: logarithms, and all its rows.
+        features = FeatureMeans(self.means.flatten(1))
+        scores = []
+        for rows in self.reference.flatten(1).split(max(1, NUMBERS_AT_ONCE // self.means.numel())):
+            keep = torch.ones_like(rows, dtype=torch.bool)
+            evidence = self.densities().log_prob(rows)
+            given = ComponentDistribution(keep, self.weights.log(), evidence, features)
+            scores.append(given.log_probabilities)
+        return torch.cat(scores).softmax(0).mT
+
+
+class KMeansDataImputer(Imputer):
+    """Hidden features are those of a random reference row of the cluster nearest to what is kept:
+
+        x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
+        c = argmin_c Σ_d z_d (x_d − m_cd)²,    i ~ Uniform{i : ρ_i ∈ c}.
+
+    Of clusters equally near the first is taken, so with nothing kept all rows come from the first
+    cluster, which :meth:`fit` makes the largest. Distances are in the units of the features:
+    standardise them first.
+
+    A fractional `keep` weights a feature's squared distance, and interpolates. Entries with
+    `keep > 1/2` are each replaced, in part, by what they would be were they alone hidden: by that
+    of a row of the cluster nearest in the other features. The gradient with respect to `keep` is
+    `x − u` with that row's `u`; the choice of the cluster has none.
+
+    The distribution is a set of point masses; it has no `log_prob`. Rows are tables' `(D,)` or
+    images' `(channels, H, W)`.
+
+    Args:
+        centres: `m`, shape `(C, *event)`.
+        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
+        row_weights: shape `(C, N)`, non-negative, the weights of the rows in each cluster; if None,
+            equal for the rows that are nearest to a centre and 0 for the others.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, or a cluster has no row.
+
+    Source: Senetaire et al. 2023, appendix B ("KMeans data set").
+
+    Example:
+        >>> imputer = KMeansDataImputer(
+        ...     centres=[[-1.0, -9.0], [1.0, 9.0]], reference=[[-1.2, -8.0], [0.9, 7.0]]
+        ... )
+        >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
+        tensor([[1.1000, 7.0000]])
+    """
+
+    centres: Tensor
+    reference: Tensor
+    row_weights: Tensor
+
+    def __init__(
+        self,
+        centres: TensorOrShape,
+        reference: TensorOrShape,
+        row_weights: TensorOrShape | None = None,
+    ) -> None:
+        super().__init__()
+        self._register("centres", centres)
+        if self.centres.ndim < 2 or self.centres.numel() == 0:
+            raise ValueError(
+                f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
+            )
+        self._register("reference", reference)
+        check_reference(self.reference, self.centres, "centres")
+        if row_weights is None:
+            row_weights = _memberships(self.reference, self.centres)
+        check_row_weights(self, "centres", self._register("row_weights", row_weights))
+
+    @classmethod
+    def fit(
+        cls, x: Tensor, components: int = 20, seed: int = 0, reference: Tensor | None = None
+    ) -> Self:
+        """The clusters of k-means, the largest first; those without a reference row are left out.
+
+        It runs on the CPU, in float64 for tables and in the type of `x` for images, of which one
+        start is made in place of 10; the result has the type and the device of `x`.
+
+        Args:
+            x: training rows, shape `(B, *event)`, finite, standardised (pixels need not be).
+            components: C, the clusters, from 1 to B.
+            seed: of the start; the global random state is not touched.
+            reference: rows to take features from, shape `(N, *event)`: validation rows in the
+                paper; `x` if None.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor, `reference` not of its type.
+            ValueError: when `x` is not finite or has fewer than 2 rows, the components are no
+                whole number from 1 to its rows, or `reference` does not fit it.
+
+        Source: `sklearn.cluster.KMeans`, the best of 10 starts.
+
+        Example:
+            >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1]])
+            >>> KMeansDataImputer.fit(x, components=2).centres
+            tensor([[0.1000],
+                    [5.0500]])
+        """
+        from sklearn.cluster import KMeans  # noqa: PLC0415
+
+        check_component_fit(x, components, seed)
+        if reference is None:
+            reference = x
+        check_reference(reference, x, "x")
+        table = x.ndim == 2
+        rows = (x.double() if table else x).detach().flatten(1).cpu().numpy()
+        clusters = KMeans(components, n_init=10 if table else 1, random_state=seed).fit(rows)
+        centres = torch.from_numpy(clusters.cluster_centers_).to(x).reshape(-1, *x.shape[1:])
+        members = _memberships(reference, centres)
+        sizes = members.sum(-1)
+        order = sizes.argsort(descending=True, stable=True)
+        order = order[sizes[order] > 0]
+        return cls(centres[order], reference, members[order])
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of a row of `centres`."""
+        return self.centres.shape[1:]
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        """A row of the nearest cluster, batch shape `(…, B)`."""
+        centres = self.centres.flatten(1)
+        return ComponentDistribution(
+            keep,
+            centres.new_zeros(len(centres)),
+            -((x.flatten(1).unsqueeze(-1) - centres.mT) ** 2),
+            WeightedRows(self.reference.flatten(1), self.row_weights),
+            self.event_shape,
+            nearest=True,
+        )
+
+
+@dataclass(frozen=True)
+class WeightedRows(ComponentFeatures):
+    """The features of a reference row, drawn with the weights that a component gives the rows:
+
+        x = r_i,    i | c ~ Categorical(w_c1, …, w_cN).
+
+    An index is found by bisection in the cumulative weights: no tensor has a dimension N besides
+    those of the weights, and a draw costs O(log CN).
+
+    Args:
+        reference: the rows `r`, shape `(N, D)`.
+        row_weights: `w`, shape `(C, N)`, non-negative; each of the C rows has a positive sum, which
+            need not be 1.
+
+    Example:
+        >>> rows = WeightedRows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.eye(2))
+        >>> rows.draw(torch.tensor([[0], [1], [1]]))
+        tensor([[1., 2.],
+                [3., 4.],
+                [3., 4.]])
+    """
+
+    reference: Tensor
+    row_weights: Tensor
+
+    @property
+    def means(self) -> Tensor:
+        return self._probabilities @ self.reference
+
+    @property
+    def variances(self) -> Tensor:
+        # About the overall mean, so that a large offset of the features costs no digits.
+        centre = self.reference.mean(0)
+        deviation = self.reference - centre
+        second = self._probabilities @ deviation**2
+        return (second - (self.means - centre) ** 2).clamp(min=0)
+
+    def draw(self, component: Tensor) -> Tensor:
+        # In float64: the weight of one of thousands of rows is near the resolution of float32.
+        cumulative = self.row_weights.double().cumsum(-1)
+        cumulative = cumulative / cumulative[..., -1:]
+        components, rows = self.row_weights.shape
+        offset = torch.arange(components, dtype=torch.float64, device=cumulative.device)
+        ends = (cumulative + offset.unsqueeze(-1)).flatten()
+        uniform = torch.rand(component.shape, dtype=torch.float64, device=cumulative.device)
+        # Else the largest ones would round, with the offset, into the next component.
+        uniform = uniform * (1 - 2**-40)
+        place = torch.searchsorted(ends, component + uniform, right=True)
+        row = (place - component * rows).clamp(0, rows - 1)
+        feature = torch.arange(self.reference.shape[-1], device=self.reference.device)
+        return self.reference[row, feature]
+
+    @property
+    def _probabilities(self) -> Tensor:
+        return self.row_weights / self.row_weights.sum(-1, keepdim=True)
+
+
+def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
+    """Refuses reference rows that do not fit the components.
+
+    Args:
+        reference: shape `(N, *event)`.
+        components: what describes the components' features, shape `(C, *event)`.
+        name: of `components`, as the user knows it.
+
+    Raises:
+        TypeError: when the types differ.
+        ValueError: when the shape does not fit.
+
+    Example:
+        >>> check_reference(torch.ones(5, 3), torch.ones(4, 2), "means")
+        Traceback (most recent call last):
+        ValueError: reference must have shape (N, 2), as means has 2 features; it has shape (5, 3)
+    """
+    event = components.shape[1:]
+    if reference.ndim < 2 or len(reference) == 0 or reference.shape[1:] != event:
+        sizes = ", ".join(map(str, event))
+        has = f"{sizes} features" if len(event) == 1 else f"rows of shape {tuple(event)}"
+        raise ValueError(
+            f"reference must have shape (N, {sizes}), as {name} has {has}; it has shape "
+            f"{tuple(reference.shape)}"
+        )
+    if reference.dtype != components.dtype:
+        raise TypeError(
+            f"reference is {reference.dtype} and {name} {components.dtype}; they must be of one "
+            "type"
+        )
+
+
+def check_row_weights(
+    imputer: MixtureDataImputer | KMeansDataImputer, name: str, loaded: bool
+) -> None:
+    """Refuse weights of rows under components that cannot be drawn by.
+
+    Args:
+        imputer: with its `reference` rows and their `row_weights`.
+        name: of what describes its components, such as "means".
+        loaded: whether the values are there, or yet to be loaded.
+
+    Raises:
+        TypeError: when the types differ.
+        ValueError: when the shape does not fit, or a component's weights are negative or all 0.
+    """
+    imputer._refuse_mixed_types()
+    row_weights = imputer.row_weights
+    shape = (len(getattr(imputer, name)), len(imputer.reference))
+    if row_weights.shape != shape:
+        raise ValueError(
+            f"row_weights must have shape {shape}, a row for each of {name} and a column for each "
+            f"reference row; it has shape {tuple(row_weights.shape)}"
+        )
+    if loaded and bool((row_weights < 0).any()):
+        raise ValueError(
+            f"row_weights must not be negative; the smallest is {float(row_weights.min()):g}"
+        )
+    empty = (row_weights.sum(-1) == 0).nonzero()
+    if loaded and len(empty):
+        raise ValueError(
+            f"each row of {name} needs a reference row of positive weight; row {int(empty[0])} "
+            "has none"
+        )
+
+
+def _memberships(rows: Tensor, centres: Tensor) -> Tensor:
+    """1 for the nearest centre of each row, the first of equal ones, else 0: `(C, N)`."""
+    rows, centres = rows.flatten(1), centres.flatten(1)
+    nearest = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+    components = torch.arange(len(centres), device=centres.device)
+    return (components.unsqueeze(-1) == nearest).to(centres.dtype)

@@ -1,0 +1,339 @@
+"""Imputers that fit nothing to the kept features: constants, gaps, noise, random rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from lexppl.configured import Configured
+from lexppl.models.imputers.imputed import HiddenFeatures, Imputed, common_shape
+from lexppl.models.imputers.imputer import (
+    Imputer,
+    TensorOrShape,
+    check_training_rows,
+    fill_zero_variances,
+)
+
+
+class ConstantImputer(Imputer):
+    """Every hidden feature becomes a constant: `x̃ = z ⊙ x + (1 − z) ⊙ c`.
+
+    A deterministic distribution: more than one imputation a mask is right but wasted.
+
+    Args:
+        value: the constant `c`, in the units of the features: a number, or a tensor of shape
+            `event`.
+
+    Raises:
+        ValueError: when it is NaN or infinite.
+
+    Source: Senetaire et al. 2023, appendix B; with 0 it is the masking of L2X, INVASE and REAL-X.
+
+    Example:
+        >>> imputer = ConstantImputer(-1.0)
+        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
+        tensor([[ 1., -1.,  1.],
+                [ 1., -1.,  1.]])
+    """
+
+    puts_a_constant: ClassVar[bool] = True
+    """Whether hidden features become a number, not a draw."""
+
+    value: Tensor
+
+    def __init__(self, value: TensorOrShape = 0.0) -> None:
+        super().__init__()
+        self._register("value", value)
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of `value`; None for a number."""
+        return self.value.shape if self.value.ndim else None
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A Delta at the constant, event shape `event`."""
+        return dist.Delta(self.value.expand(x.shape[1:]), event_dim=x.ndim - 1)
+
+
+class GapImputer(Imputer):
+    """Every hidden feature becomes NaN: `x̃ = x` where kept, a gap where hidden.
+
+    For predictors that read a gap as missing, as boosted trees do
+    (:class:`lexppl.models.TreePredictor`), and so learn `p(y | x_S)` itself; a network gives NaN.
+    A deterministic distribution: more than one imputation a mask is right but wasted. A gap has no
+    gradient in the mask, so that masks must be hard and their gradient a score's.
+
+    Raises:
+        ValueError: from a call, masks that carry a gradient; where Pyro validates, as in the first
+            step of a fit, masks other than 0 and 1.
+
+    Example:
+        >>> GapImputer()(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
+        tensor([[1., nan, 1.],
+                [1., nan, 1.]])
+    """
+
+    leaves_gaps: ClassVar[bool] = True
+    """Whether hidden features become NaN."""
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A Delta at NaN, event shape `event`."""
+        return dist.Delta(x.new_full(x.shape[1:], torch.nan), event_dim=x.ndim - 1)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Imputed:
+        """The rows with gaps, batch shape `(…, B)` and event shape `event`.
+
+        Args:
+            x: rows, `(B, *event)`.
+            keep: 0 or 1, or boolean, `(…, B, *event)` or broadcastable to it.
+        """
+        kept = self._hard_mask(
+            x, keep, "a gap", "an imputer with values between, such as ConstantImputer()"
+        )
+        return _WithGaps(x, kept, self.hidden_distribution(x, keep))
+
+
+class _WithGaps(Imputed):
+    """The distribution of a row with gaps, in which a gap equals a gap."""
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """Numbers and gaps."""
+        return constraints.independent(_NumberOrGap(), len(self.event_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """0 for the row with its gaps, minus infinity for any other: `(…, B)`."""
+        row = self.mean
+        same = (value == row) | (value.isnan() & row.isnan())
+        batch = value.shape[: value.ndim - len(self.event_shape)]
+        shape = torch.broadcast_shapes(batch, self.batch_shape)
+        return self._all_entries(same).to(row.dtype).log().expand(shape)
+
+
+class _NumberOrGap(constraints.Constraint):
+    def check(self, value: Tensor) -> Tensor:
+        return torch.ones_like(value, dtype=torch.bool)
+
+
+class GaussianImputer(Imputer):
+    """Every hidden feature is drawn from its own Gaussian, whatever was kept:
+
+        x̃_d = z_d x_d + (1 − z_d) u_d,    u_d ~ N(μ_d, σ_d²).
+
+    The default is the standard Gaussian.
+
+    Args:
+        mean: μ, in the units of the features: a number, or a tensor of shape `event`.
+        scale: the standard deviation σ > 0: a number, or a tensor of shape `event`.
+
+    Raises:
+        ValueError: when a value is NaN or infinite, a scale is not positive, or the shapes do not
+            fit each other.
+
+    Source: Senetaire et al. 2023, appendix B ("standard Gaussian").
+
+    Example:
+        >>> imputer = GaussianImputer()
+        >>> distribution = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
+        >>> distribution.mean
+        tensor([[1., 0., 1.],
+                [1., 0., 1.]])
+        >>> distribution.batch_shape, distribution.event_shape
+        (torch.Size([2]), torch.Size([3]))
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: TensorOrShape = 0.0, scale: TensorOrShape = 1.0) -> None:
+        super().__init__()
+        self._register("mean", mean)
+        if self._register("scale", scale) and bool((self.scale <= 0).any()):
+            raise ValueError(
+                f"scale must be positive; its smallest value is {float(self.scale.min()):g}. Use "
+                "a ConstantImputer for features that must not vary"
+            )
+        if self.mean.ndim and self.scale.ndim and self.mean.shape != self.scale.shape:
+            raise ValueError(
+                "mean and scale must have the same shape, or be numbers; mean has "
+                f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
+            )
+
+    @classmethod
+    def fit(cls, x: Tensor) -> GaussianImputer:
+        """The mean and the standard deviation (divisor B) of each feature.
+
+        A feature that does not vary in `x` gets a tiny scale: the square root of the type's machine
+        epsilon times the smallest positive scale of the others.
+
+        Args:
+            x: training rows, shape `(B, *event)`, B at least 2, finite.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor.
+            ValueError: when it has fewer than 2 rows, or a NaN or infinite value.
+
+        Example:
+            >>> GaussianImputer.fit(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).mean
+            tensor([1., 1.])
+        """
+        check_training_rows(x)
+        x = x.detach()
+        # Rounding in the mean would leave a constant column a spurious, tiny variance.
+        constant = (x == x[0]).all(0)
+        variance = torch.where(constant, 0, x.var(0, correction=0))
+        share = torch.where(variance > 0, 1, torch.finfo(x.dtype).eps)
+        return cls(x.mean(0), (share * fill_zero_variances(variance)).sqrt())
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of `mean` and `scale`; None where both are numbers."""
+        shape = common_shape(self.mean.shape, self.scale.shape)
+        return shape if shape else None
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """Independent Gaussians, event shape `event`."""
+        event = x.shape[1:]
+        own = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
+        return own.to_event(len(event))
+
+
+class _Normal(dist.Normal):
+    """A normal distribution with draws that torch.func.vmap allows: no tensor filled in place."""
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = torch.Size(sample_shape) + self.batch_shape
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return torch.addcmul(self.loc, noise, self.scale)
+
+
+class MarginalImputer(Imputer):
+    """The hidden features of a row are those of one random row of a reference set:
+
+        x̃ = z ⊙ x + (1 − z) ⊙ r_i,    i ~ Uniform{1, …, N}.
+
+    One index is drawn for every imputation, mask and row, so the hidden features of a draw belong
+    together, whatever was kept.
+
+    Args:
+        reference: the rows `r`, shape `(N, *event)`, N at least 1, finite.
+
+    Raises:
+        ValueError: when it is empty, has no feature dimension, or a NaN or infinite value.
+
+    Source: Senetaire et al. 2023, appendix B ("marginal").
+
+    Example:
+        >>> imputer = MarginalImputer(torch.tensor([[5.0, 6.0, 7.0]]))
+        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 0.0])).sample()
+        tensor([[1., 6., 7.],
+                [1., 6., 7.]])
+    """
+
+    reference: Tensor
+
+    def __init__(self, reference: TensorOrShape) -> None:
+        super().__init__()
+        self._register("reference", reference)
+        if self.reference.ndim < 2 or self.reference.numel() == 0:
+            raise ValueError(
+                "reference must have shape (N, *event) with at least one row and one feature; it "
+                f"has shape {tuple(self.reference.shape)}"
+            )
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of a row of `reference`."""
+        return self.reference.shape[1:]
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A uniformly drawn row of the reference set."""
+        return ReferenceRow(self.reference)
+
+
+class ReferenceRow(HiddenFeatures):
+    """The distribution of a uniformly drawn row of a reference set: batch shape `()`, event
+    `event`.
+
+    The index has no parameter, hence `rsample`: gradients flow to the reference rows.
+
+    Args:
+        reference: the rows, shape `(N, *event)`.
+
+    Example:
+        >>> ReferenceRow(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).mean
+        tensor([2., 4.])
+    """
+
+    no_density = (
+        "the distribution of a random reference row is a set of point masses and has no density; "
+        "objectives that propose x_imputed from the model do not need it, others can use a "
+        "GaussianImputer or a ConditionalGaussianImputer"
+    )
+
+    def __init__(self, reference: Tensor, validate_args: bool | None = None) -> None:
+        self.reference = reference
+        super().__init__(torch.Size(), reference.shape[1:], validate_args=validate_args)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Rows of the reference set, shape `(*sample_shape, *batch, *event)`."""
+        shape = torch.Size(sample_shape) + self.batch_shape
+        index = torch.randint(len(self.reference), shape, device=self.reference.device)
+        return self.reference[index]
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of the reference set."""
+        return self.reference.mean(0).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance (divisor N) of the reference set."""
+        return self.reference.var(0, correction=0).expand(self.batch_shape + self.event_shape)
+
+
+class ComplementImputer(Configured, nn.Module):
+    """Hide what the mask keeps and keep what it hides, `p_ι(x̃ | x, 1 − z)`.
+
+    What an adversary sees (MEED, Liang et al. 2020, eq. 7), and the unselected features of FU-M.
+
+    Args:
+        imputer: any imputer.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import ConstantImputer
+        >>> imputer = ComplementImputer(ConstantImputer())
+        >>> imputer(torch.ones(1, 2), torch.tensor([1.0, 0.0])).sample()
+        tensor([[0., 1.]])
+    """
+
+    def __init__(self, imputer: nn.Module) -> None:
+        super().__init__()
+        self.imputer = imputer
+
+    def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """The distribution of the imputed rows given the complement of `keep`."""
+        distribution: TorchDistribution = self.imputer(x, 1.0 - keep)
+        return distribution
+
+
+class SquaredMaskImputer(Configured, nn.Module):
+    """Soft masks act by their square, `x̃ = z² ⊙ x` (XTab, Uçar & Hajiramezanali 2022, eq. 4): an
+    entry of one half lets a quarter through.
+
+    Example:
+        >>> import torch
+        >>> SquaredMaskImputer()(torch.ones(1, 2), torch.tensor([1.0, 0.5])).sample()
+        tensor([[1.0000, 0.2500]])
+    """
+
+    def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A Delta at the scaled rows, batch shape `(…, B)`."""
+        return dist.Delta(keep.square() * x, event_dim=x.dim() - 1)

@@ -1,1 +1,0 @@
-"""Hidden features by a latent variable that the kept ones tell: VAEAC."""

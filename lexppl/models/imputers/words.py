@@ -1,0 +1,378 @@
+"""Imputers of hidden words: padding, words by their frequency, words beside the kept ones."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.infer.util import is_validation_enabled
+from torch import Tensor
+
+from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.models.imputers.hidden_words import PADDING, ClassChain, HiddenWords, check_words
+from lexppl.models.imputers.imputed import Imputed
+from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+
+PAIRS_AT_ONCE = 2**22
+"""Numbers of one step's classes of pairs that are worked on at once: 32 MiB."""
+
+MOST_ENTRIES = 2**24
+"""C² V, the numbers of a table of pairs of classes: 128 MiB."""
+
+
+class PaddingImputer(Imputer):
+    """Every hidden word is read as padding: `x̃ = (w, z)`, rows of 2T numbers.
+
+    The T word numbers stay as they are, and behind them stands how much of each is kept, which
+    networks of texts multiply the words' vectors with (`WordEmbedding`): the `x ⊙ v` of L2X,
+    with a gradient in relaxed masks and in hard ones. Where masks are 0 and 1 these rows are read
+    as those of `ConstantImputer(0.0)`, whose T numbers any model of texts can read.
+
+    Example:
+        >>> imputer = PaddingImputer()
+        >>> imputer(torch.tensor([[7.0, 4.0, 0.0]]), torch.tensor([1.0, 0.0, 0.5])).sample()
+        tensor([[7.0000, 4.0000, 0.0000, 1.0000, 0.0000, 0.5000]])
+    """
+
+    puts_a_constant: ClassVar[bool] = True
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A Delta at padding, event shape `(T,)`."""
+        return dist.Delta(x.new_zeros(x.shape[1:]), event_dim=1)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Imputed:
+        """The rows with what is kept of each word, batch shape `(…, B)` and event shape `(2T,)`.
+
+        Args:
+            x: word numbers, `(B, T)`.
+            keep: boolean or in [0, 1], `(…, B, T)` or broadcastable to it.
+        """
+        self._check_input(x, keep)
+        if x.dim() != 2:
+            raise ValueError(f"x must be texts (B, T) of word numbers; it has {tuple(x.shape)}")
+        keep = keep.to(x.dtype).expand(torch.broadcast_shapes(keep.shape, x.shape))
+        rows = torch.cat([x, torch.ones_like(x)], -1)
+        kept = torch.cat([torch.ones_like(keep), keep], -1)
+        return Imputed(rows, kept, dist.Delta(torch.zeros_like(rows[0]), event_dim=1))
+
+
+class WordImputer(Imputer):
+    """Hidden words are drawn from a law of words, given the kept ones.
+
+    A word has no half, so that masks must be hard and their gradient a score's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: tuple[list[tuple[Tensor, int]], ClassChain] | None = None
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """V."""
+
+    @abstractmethod
+    def make_chain(self) -> ClassChain:
+        """The law with its table."""
+
+    def chain(self) -> ClassChain:
+        """The law with its table, which is made once for the tensors that it is of."""
+        now = [(buffer, buffer._version) for buffer in self.buffers()]
+        if self._made is None or any(
+            old is not new or before != after
+            for (old, before), (new, after) in zip(self._made[0], now, strict=True)
+        ):
+            self._made = (now, self.make_chain())
+        return self._made[1]
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """The words of texts given those that are kept."""
+        return HiddenWords(x, keep == 1, self.chain())
+
+    def forward(self, x: Tensor, keep: Tensor) -> Imputed:
+        """The imputed texts, batch shape `(…, B)` and event shape `(T,)`.
+
+        Args:
+            x: word numbers, `(B, T)`.
+            keep: 0 or 1, or boolean, `(…, B, T)` or broadcastable to it.
+
+        Raises:
+            ValueError: masks that carry a gradient; where Pyro validates, as in the first step of a
+                fit, masks other than 0 and 1 and numbers of no word.
+        """
+        kept = self._hard_mask(x, keep, "a drawn word", "PaddingImputer()")
+        if is_validation_enabled():
+            check_words(x, self.vocabulary_size)
+        return Imputed(x, kept, self.hidden_distribution(x, kept))
+
+
+def check_texts(x: Tensor, vocabulary_size: int) -> None:
+    """Refuse what are no training texts.
+
+    Raises:
+        ValueError: another shape, no words, numbers of no word.
+    """
+    int_at_least("vocabulary_size", vocabulary_size, 2)
+    if x.dim() != 2 or not x.is_floating_point():
+        raise ValueError(
+            f"x must be texts (N, T) of word numbers, floating; it is {x.dtype} of shape "
+            f"{tuple(x.shape)}"
+        )
+    check_words(x, vocabulary_size)
+    if not bool((x != PADDING).any()):
+        raise ValueError("x must have words; it has padding only")
+
+
+def check_probabilities(name: str, rows: Tensor) -> None:
+    """Refuse rows `(…, V)` that are no probabilities of words, or give padding any.
+
+    Raises:
+        ValueError: negative numbers, rows that do not sum to 1.
+    """
+    off = float((rows.double().sum(-1) - 1.0).abs().max())
+    if bool((rows < 0).any()) or off > 1e-4:
+        raise ValueError(
+            f"{name} must have probabilities that sum to 1 in each row; they are off by {off:.3g}, "
+            f"and the least is {float(rows.min()):.3g}"
+        )
+
+
+class UnigramImputer(WordImputer):
+    """Hidden words are independent draws by their frequency, `x̃_t ~ p(w)` for each hidden t.
+
+    A text keeps its length: padding is never a word.
+
+    Args:
+        frequency: p(w), `(V,)`, 0 for padding, word 0.
+
+    Raises:
+        ValueError: another shape, no probabilities; from a call, as :class:`BigramImputer`.
+
+    Example:
+        >>> imputer = UnigramImputer(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+        >>> imputer(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([1.0, 0.0, 0.0])).sample()
+        tensor([[2., 3., 0.]])
+    """
+
+    frequency: Tensor
+
+    def __init__(self, frequency: TensorOrShape) -> None:
+        super().__init__()
+        loaded = self._register("frequency", frequency)
+        if self.frequency.dim() != 1 or len(self.frequency) < 2:
+            raise ValueError(
+                f"frequency must have shape (V,), V >= 2; it has {tuple(self.frequency.shape)}"
+            )
+        if loaded:
+            check_probabilities("frequency", self.frequency)
+            if bool(self.frequency[PADDING] != 0):
+                raise ValueError("frequency must give padding, number 0, the probability 0")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return len(self.frequency)
+
+    def make_chain(self) -> ClassChain:
+        """The law of one class."""
+        words = self.frequency.unsqueeze(0)
+        return ClassChain.of(torch.ones_like(words).mT, words)
+
+    @classmethod
+    def fit(cls, x: Tensor, vocabulary_size: int, *, smoothing: float = 1.0) -> UnigramImputer:
+        """The frequency of words in training texts.
+
+        Args:
+            x: word numbers, `(N, T)`, padding after the words.
+            vocabulary_size: V.
+            smoothing: added to each word's count, so that none is impossible.
+
+        Raises:
+            ValueError: x that is no texts of this vocabulary, a negative number.
+
+        Example:
+            >>> x = torch.tensor([[2.0, 2.0, 3.0, 0.0]])
+            >>> UnigramImputer.fit(x, 4, smoothing=0.0).frequency
+            tensor([0.0000, 0.0000, 0.6667, 0.3333])
+        """
+        check_texts(x, vocabulary_size)
+        count = x.long().flatten().bincount(minlength=vocabulary_size).double()
+        count = count + finite_float("smoothing", smoothing, least=0.0)
+        count[PADDING] = 0.0
+        return cls((count / count.sum()).float())
+
+
+class BigramImputer(WordImputer):
+    r"""Hidden words given the kept ones beside them: `x̃_H ~ p(w_H | w_S)` exactly, where
+
+        p(w) = Π_t p(w_t | w_{t−1}),    p(w' | w) = Σ_{c=1}^C p(c | w) p(w' | c).
+
+    The law of neighbouring words has rank C (an aggregate Markov model), so that a vocabulary of
+    10,000 words needs 2 C V numbers and a table of C² V, and not V². Conditioning is exact, by
+    forward–backward over each run of hidden words (:class:`HiddenWords`); with as many classes as
+    words it is that of a table of bigrams.
+
+    Args:
+        to_class: `p(c | w)`, `(V, C)`; row 0 is of a text's first word.
+        words: `p(w | c)`, `(C, V)`, 0 for padding, word 0.
+
+    Raises:
+        ValueError: other shapes, rows that are no probabilities, C² V above 2^24; from a call, see
+            :meth:`forward`.
+
+    Source: Saul & Pereira, "Aggregate and mixed-order Markov models for statistical language
+    processing", EMNLP 1997.
+
+    Example:
+        >>> import torch
+        >>> # 2 is followed by 3, and 3 by 2
+        >>> imputer = BigramImputer(
+        ...     torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]),
+        ...     torch.tensor([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]),
+        ... )
+        >>> x = torch.tensor([[2.0, 3.0, 2.0, 0.0]])
+        >>> imputer(x, torch.tensor([0.0, 1.0, 0.0, 0.0])).sample()
+        tensor([[2., 3., 2., 0.]])
+    """
+
+    to_class: Tensor
+    words: Tensor
+
+    def __init__(self, to_class: TensorOrShape, words: TensorOrShape) -> None:
+        super().__init__()
+        loaded = [self._register("to_class", to_class), self._register("words", words)]
+        classes, vocabulary = self.words.shape if self.words.dim() == 2 else (0, 0)
+        if self.to_class.shape != (vocabulary, classes) or not self.words.numel():
+            raise ValueError(
+                "to_class must have shape (V, C) and words (C, V); they have "
+                f"{tuple(self.to_class.shape)} and {tuple(self.words.shape)}"
+            )
+        _check_table(classes, vocabulary)
+        if all(loaded):
+            check_probabilities("to_class", self.to_class)
+            check_probabilities("words", self.words)
+            if bool(self.words[:, PADDING].any()):
+                raise ValueError("words must give padding, number 0, the probability 0")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.words.shape[1]
+
+    def make_chain(self) -> ClassChain:
+        """The law with its table of C² V numbers."""
+        return ClassChain.of(self.to_class, self.words)
+
+    @classmethod
+    def fit(
+        cls,
+        x: Tensor,
+        vocabulary_size: int,
+        *,
+        classes: int = 16,
+        steps: int = 30,
+        smoothing: float = 1.0,
+        seed: int = 0,
+    ) -> BigramImputer:
+        """The law of training texts, by EM.
+
+        Args:
+            x: word numbers, `(N, T)`, padding after the words.
+            vocabulary_size: V.
+            classes: C ≥ 1.
+            steps: of EM.
+            smoothing: counts that each word's classes share evenly, and each class's words by their
+                frequency with 1 more each: no word is impossible.
+            seed: of the first classes.
+
+        Raises:
+            ValueError: x that is no texts of this vocabulary, numbers out of range.
+
+        Example:
+            >>> import torch
+            >>> x = torch.tensor([[2.0, 3.0, 2.0, 3.0], [3.0, 2.0, 3.0, 0.0]])
+            >>> BigramImputer.fit(x, 4, classes=2).words.shape
+            torch.Size([2, 4])
+        """
+        check_texts(x, vocabulary_size)
+        classes = int_between("classes", classes, 1, vocabulary_size)
+        steps, seed = int_at_least("steps", steps), int_at_least("seed", seed, 0)
+        smoothing = finite_float("smoothing", smoothing, above=0.0)
+        _check_table(classes, vocabulary_size)
+        pairs = word_pairs(x, vocabulary_size)
+        return cls(*fitted_chain(pairs, vocabulary_size, classes, steps, smoothing, seed))
+
+
+def _check_table(classes: int, vocabulary: int) -> None:
+    if classes**2 * vocabulary > MOST_ENTRIES:
+        raise ValueError(
+            f"{classes} classes of {vocabulary} words need a table of {classes}² · {vocabulary} "
+            f"numbers, and the most is {MOST_ENTRIES}: take at most "
+            f"{int((MOST_ENTRIES / vocabulary) ** 0.5)} classes, or fewer words"
+        )
+
+
+Pairs = tuple[Tensor, Tensor, Tensor]
+"""Different pairs of neighbouring words, the first number 0 before a text's first word, and how
+often they stand: each `(P,)`."""
+
+
+def word_pairs(x: Tensor, vocabulary_size: int) -> Pairs:
+    """The different pairs of neighbouring words of texts `(N, T)`, and their counts.
+
+    Example:
+        >>> x = torch.tensor([[2.0, 3.0, 0.0], [2.0, 3.0, 2.0]])
+        >>> [one.tolist() for one in word_pairs(x, 4)]
+        [[0, 2, 3], [2, 3, 2], [2.0, 2.0, 1.0]]
+    """
+    words = x.long()
+    before = torch.cat([torch.zeros_like(words[:, :1]), words[:, :-1]], 1)
+    code = (before * vocabulary_size + words)[words != PADDING]
+    code, count = code.unique(return_counts=True)
+    return code // vocabulary_size, code % vocabulary_size, count.double()
+
+
+def fitted_chain(
+    pairs: Pairs, vocabulary_size: int, classes: int, steps: int, smoothing: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """`p(c | w)` `(V, C)` and `p(w | c)` `(C, V)` by EM, float32.
+
+    Args:
+        pairs: of the training texts.
+        vocabulary_size: V.
+        classes: C.
+        steps: of EM.
+        smoothing: of both laws, in counts.
+        seed: of the first laws.
+    """
+    _, after, count = pairs
+    device = count.device
+    generator = torch.Generator().manual_seed(seed)
+    frequency = torch.ones(vocabulary_size, dtype=torch.float64, device=device)
+    frequency = frequency.index_add(0, after, count)
+    frequency[PADDING] = 0.0
+    frequency = frequency / frequency.sum()
+
+    def random(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64).to(device) + 0.5
+
+    to_class = _rows(random(vocabulary_size, classes))
+    words = _rows(random(classes, vocabulary_size) * frequency)
+    for _ in range(steps if classes > 1 else 1):
+        of_before = torch.full_like(to_class, smoothing / classes)
+        of_after = torch.zeros_like(to_class) + smoothing * frequency.unsqueeze(-1)
+        size = max(1, PAIRS_AT_ONCE // classes)
+        for first, second, number in zip(*(each.split(size) for each in pairs), strict=True):
+            share = to_class[first] * words.mT[second]
+            share = share * (number / share.sum(-1)).unsqueeze(-1)
+            of_before.index_add_(0, first, share)
+            of_after.index_add_(0, second, share)
+        to_class, words = _rows(of_before), _rows(of_after.mT)
+    return to_class.float(), words.float()
+
+
+def _rows(weights: Tensor) -> Tensor:
+    return weights / weights.sum(-1, keepdim=True)

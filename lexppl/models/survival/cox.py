@@ -1,0 +1,221 @@
+"""Cox's partial likelihood, and the likelihood of a predictor of survival times."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+
+from lexppl.effects import row_weights
+from lexppl.models.likelihoods import Likelihood, count_and_first
+from lexppl.models.survival.hazards import (
+    BaselineHazard,
+    MeanHazards,
+    ProportionalHazards,
+    log_mean,
+)
+from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
+
+
+class PartialLikelihood(MeanHazards):
+    r"""Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
+
+    The value of a row is its time t, whether its event happened then (1) or it was censored (0),
+    and, where `stratified`, the number of its stratum. With `f` the log hazard ratios, the
+    log-density of row n is
+
+        ℓ_n(f) = δ_n (f_n + log ĥ(t_n)) − exp(f_n) Ĥ(t_n) + δ_n,
+
+    with ĥ the jumps of the baseline hazard that the B rows of the batch are likeliest under
+    (:func:`lexppl.models.survival.risk_sets.fitted_hazard`). Summed over the rows it is the log
+    partial likelihood (Cox 1972, 1975), of ties by Efron's or Breslow's formula,
+
+        Σ_n ℓ_n = Σ_t [ Σ_{i∈D(t)} f_i − Σ_l log( Σ_{j∈R(t)} e^{f_j} − c_l Σ_{j∈D(t)} e^{f_j} ) ],
+
+    with gradient and all derivatives, as the partial likelihood is the likelihood of both with the
+    baseline at its maximum (Johansen 1983). Rows are thereby on their own given the baseline, and
+    each can have a log of its own.
+
+    **Particles.** Dimensions left of the rows are particles, and all of them share ĥ: that of the
+    mean hazard ratio of each row over its M particles. The nested bound of L masks and K
+    imputations is then, for every L and K, a bound on the partial likelihood of all rows' masks
+    together,
+
+        E[ Σ_n log 1/(LK) Σ_{l,k} exp ℓ_n(f_{lk}) ]  ≤  log E_{z_1 … z_B, x̃_1 … x̃_B}[ PL(f) ],
+
+    as the left side is, under any one baseline, at most the log of the mean of PL over all ways to
+    choose a particle for each row. With `masks=1` ĥ is where that bound has its maximum; with more
+    it is so but for the weights of the particles.
+
+    A mask moves the terms of other rows through ĥ alone, whose own gradient is zero at its maximum:
+    a score-function gradient that judges a mask by its row's term, as
+    :class:`lexppl.inference.LeaveOneOut`'s does, has a bias of order 1/B for it.
+
+    **Mini-batches.** Risk sets are those of the batch: what a step maximises is the partial
+    likelihood of a random part of the rows, whose expectation has its maximum at the same f if the
+    hazards are proportional, and is another function where they are not (Kvamme, Borgan & Scheel
+    2019). A stratum of few rows in a batch says little; take batches as large as can be.
+    Held-out rows are compared with each other.
+
+    A draw is the time at which the cumulative baseline hazard reaches that of the event, `E/e^f`
+    with E exponential, and no row is censored: times have the order that the model gives them, and
+    no unit. After :func:`lexppl.evaluation.with_baseline` they have that of the data.
+
+    Args:
+        log_hazard: f, `(…, B)`.
+        ties: "efron" or "breslow".
+        stratified: whether rows have strata, each with a baseline of its own.
+        weights: how often each row counts in the risk sets, `(B,)`; None for once. How often its
+            own ℓ counts is for the program to say.
+        components: f of several models, `(C, …, B)`, in place of `log_hazard`: the density is
+            their mean.
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
+        >>> round(float(PartialLikelihood(torch.zeros(3)).log_prob(rows).sum()), 4)
+        -1.0986
+    """
+
+    couples_rows = True
+    """Whether what a row's density is depends on the other rows of its batch."""
+
+    def __init__(
+        self,
+        log_hazard: Tensor | None = None,
+        ties: Ties = "efron",
+        stratified: bool = False,
+        weights: Tensor | None = None,
+        *,
+        components: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.ties, self.weights = ties, weights
+        super().__init__(log_hazard, stratified, components, validate_args)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        time, event = value[..., 0], value[..., 1].to(self.components.dtype)
+        if time.dim() > 1:
+            raise ValueError(
+                "the rows of a partial likelihood are observed alike in all particles, shape "
+                f"(B, {self.event_shape[0]}); the value has shape {tuple(value.shape)}"
+            )
+        stratum = value[..., 2] if self.stratified else None
+        every = self.components.reshape(-1, self.components.shape[-1])
+        hazard = fitted_hazard(
+            log_mean(every), RiskSets.of(time, event, stratum), self.ties, self.weights
+        )
+        died = event * (self.components + hazard.log_increment + 1.0)
+        return log_mean(died - (self.components + hazard.log_exposure).exp())
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            time = self._waited(torch.Size(sample_shape))
+            columns = [time, torch.ones_like(time)]
+            if self.stratified:
+                columns.append(torch.zeros_like(time))
+            return torch.stack(columns, -1)
+
+
+class CoxLikelihood(Likelihood):
+    r"""The hazard of an event at time t is `h₀(t) exp f`, from one output f, the log hazard ratio.
+
+    y is `(N, 2)`, the time and whether the event happened then (1) or the row was censored (0), or
+    `(N, 3)` with the number of the row's stratum besides. Without a baseline, as in a fit, rows are
+    judged by the partial likelihood among the rows of their batch
+    (:class:`~lexppl.models.survival.PartialLikelihood`, which says what is maximised with several
+    masks and in mini-batches). :func:`lexppl.evaluation.with_baseline` gives a fitted model its
+    baseline, with which each row has a density, and survival curves, of its own
+    (:class:`~lexppl.models.survival.ProportionalHazards`).
+
+    A constant added to f changes nothing but the baseline.
+
+    Args:
+        ties: how events at the same time share a risk set: "efron" or "breslow".
+        stratified: whether each stratum has a baseline of its own, f being common to them.
+        baseline: the hazard of `f = 0`, or None.
+
+    Raises:
+        ValueError: ties of another name.
+
+    Source:
+        Cox, D. R. Regression models and life-tables. JRSS B 34, 1972. Efron, B. The efficiency of
+        Cox's likelihood function for censored data. JASA 72, 1977. Kvamme, Borgan, Scheel.
+        Time-to-event prediction with neural networks and Cox regression. JMLR 20, 2019.
+
+    Example:
+        >>> import torch
+        >>> rows = torch.tensor([[5.0, 1.0], [8.0, 0.0], [3.0, 1.0]])
+        >>> CoxLikelihood()(torch.zeros(3, 1)).log_prob(rows).shape
+        torch.Size([3])
+        >>> CoxLikelihood().check_responses(torch.tensor([[5.0, 1.0], [-8.0, 0.0]]))
+        Traceback (most recent call last):
+        ...
+        ValueError: times of y must be positive and finite; 1 of 2 are not, the first in row 1: -8
+    """
+
+    discrete = False
+    responses = "survival times, and whether the event happened then"
+    outputs = 1
+
+    def __init__(
+        self,
+        ties: Ties = "efron",
+        stratified: bool = False,
+        baseline: BaselineHazard | None = None,
+    ) -> None:
+        super().__init__()
+        if ties not in get_args(Ties):
+            raise ValueError(f"ties must be one of {get_args(Ties)}; it is {ties!r}")
+        self.ties: Ties = ties
+        self.stratified = bool(stratified)
+        self.baseline = baseline
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        log_hazard = outputs.squeeze(-1)
+        if self.baseline is not None:
+            return ProportionalHazards(log_hazard, self.baseline, self.stratified)
+        return PartialLikelihood(log_hazard, self.ties, self.stratified, row_weights())
+
+    def check_responses(self, y: Tensor) -> None:
+        """Refuse what is no survival time.
+
+        Args:
+            y: `(N, 2)`, or `(N, 3)` with strata.
+
+        Raises:
+            ValueError: another shape, times that are not positive and finite, events other than 0
+                and 1, no event at all, a stratum that the baseline does not know.
+        """
+        columns = 3 if self.stratified else 2
+        if y.dim() != 2 or y.shape[1] != columns:
+            named = "time, event, stratum" if self.stratified else "time, event"
+            raise ValueError(
+                f"y must have shape (N, {columns}), columns {named}, as stratified is "
+                f"{self.stratified}; it has shape {tuple(y.shape)}"
+            )
+        time, event = y[:, 0], y[:, 1]
+        _refuse("times of y must be positive and finite", time, (time > 0) & time.isfinite())
+        _refuse("events of y must be 1, or 0 of a censored row", event, (event == 0) | (event == 1))
+        if self.stratified:
+            stratum = y[:, 2]
+            _refuse("strata of y must be finite numbers", stratum, stratum.isfinite())
+            if self.baseline is not None:
+                known = self.baseline.knows(stratum)
+                _refuse("strata of y must be those of the baseline", stratum, known)
+        if self.baseline is None and not bool((event == 1).any()):
+            raise ValueError(
+                f"y has no event: all {len(y)} rows are censored, and no hazard can be compared"
+            )
+
+
+def _refuse(expected: str, values: Tensor, fine: Tensor) -> None:
+    if found := count_and_first(~fine):
+        count, row = found
+        raise ValueError(
+            f"{expected}; {count} of {len(values)} are not, the first in row {row}: "
+            f"{float(values[row]):g}"
+        )

@@ -1,0 +1,142 @@
+"""The sentences of a report's first screen, and its dial."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+
+from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.cli.report.charts import Chart, Line, ticks
+from lexppl.cli.report.first_screen import FirstScreen, ReadGroup, html, plain, share_of
+
+
+def scored(who, size, right, rows=200, name="accuracy", wrong=None):
+    losses = np.zeros(rows)
+    losses[: round((1 - right) * rows if wrong is None else wrong * rows)] = 1.0
+    return ScoreRow(who, size, {name: right}, {}, losses)
+
+
+def labels(own=0.9, full=0.92, base=0.6):
+    return [scored(EXPLAINER, 2.0, own), scored(FULL, 10, full), scored(BASE, 0, base)]
+
+
+def screen(groups, scores=None, **options):
+    kept = {"features": 10, "rows": 200, "fits": 5, "in_folds": True, "base": "no", **options}
+    kept.setdefault("rate", "of such findings at most 10 in 100 are expected to be chance")
+    return FirstScreen("y", groups, labels() if scores is None else scores, **kept)
+
+
+def group(name, kept=0.9, found=True, worse=0.05, members=None, agreement=0.9, **options):
+    options = {"lower": kept - 0.05, "upper": min(1.0, kept + 0.05), **options}
+    return ReadGroup(
+        name,
+        members or (name,),
+        kept,
+        agreement=agreement,
+        found=found,
+        worse=worse,
+        **options,
+    )
+
+
+def said(*args, **options):
+    return [plain(answer) for _, answer in screen(*args, **options).answers()]
+
+
+def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
+    size = group("size", 0.98, worse=0.11, members=("mean radius", "worst radius", "area"))
+    groups = [size, group("age", 0.5, worse=0.02), group("sex", 0.3, found=False, worse=0.0)]
+    rests, sure, well = said(groups, features=5)
+    assert rests == (
+        "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
+        "age in half of the rows. Without size 11 more of 100 rows and without age 2 would be "
+        "predicted wrong. The other feature, though it reads sex in 3 of 10 rows, adds nothing "
+        "that 200 rows could show."
+    )
+    assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
+    assert "each without one of 5 parts of the rows, agree on where these matter." in sure
+    assert well == (
+        "It predicts 90 of 100 rows right from 2 of 5 features a row, less well than a predictor "
+        "that always reads all 5 (92); always saying no is right in 60."
+    )
+
+
+def test_nothing_found_is_no_finding():
+    rests, sure, _ = said([group("age", 0.1, found=False), group("sex", 0.02, found=False)])
+    assert rests == "200 rows do not show that any of the 10 features helps to predict y."
+    assert sure.startswith("200 rows may be too few to show what little there is.")
+    rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
+    assert rests.startswith("1 row does not show that age helps to predict y.")
+    assert "What it reads most, age in 6 of 10 rows, may be noise." in rests
+
+
+def test_a_gain_too_small_to_count_is_not_given_a_count():
+    rests, *_ = said([group("age", worse=0.001)])
+    assert "Without age about as many would be right, but less surely." in rests
+    assert "Without age 0" not in rests
+
+
+def test_responses_are_missed_by_so_much():
+    scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
+    rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
+    assert "From these, y is missed by 2 on average, without age by 3.5." in rests
+    assert well.startswith("It explains 81 of 100 parts of the variance of y from 2 of 10 features")
+    scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
+    assert "no better than always saying its mean" in said([], scores, base=None)[-1]
+
+
+def test_fits_that_differ_and_one_fit():
+    apart = [group("age", 0.5, agreement=0.3), group("size (cm)", 0.9)]
+    sure = said(apart)[1]
+    assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
+    assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
+    shared = group("size", members=("a", "b"), spokesmen=0.2)
+    assert "Members of a group stand in for each other" in said([shared])[1]
+    assert "no better than guessing" in said([group("age")], learned=False)[1]
+
+
+def test_names_are_escaped_and_bold():
+    answers = screen([group("<b>shoe</b> (m)", agreement=0.2)]).answers()
+    for _, answer in answers:
+        page = str(html(answer))
+        assert "<b>" not in page and page.count("<strong>") == page.count("</strong>")
+    assert "<strong>&lt;b&gt;shoe" in str(html(answers[0][1]))
+
+
+def test_sentences_of_any_numbers_have_no_nan_and_agree_in_number():
+    random = np.random.default_rng(0)
+    counts = itertools.product([0, 1, 2, 9], [1, 5], [True, False], [0.0, 0.5, 1.0])
+    for found, fits, of_labels, kept in counts:
+        missing = [math.nan if random.random() < 0.3 else 0.9 for _ in range(12)]
+        groups = [
+            group(f"g{k}", kept, k < found, random.normal() / 20, agreement=missing[k])
+            for k in range(12)
+        ]
+        scores = labels() if of_labels else [scored(EXPLAINER, 2.0, 0.5, name="r2")]
+        base = "no" if of_labels else None
+        for answer in said(groups, scores, fits=fits, features=12, base=base, error=1.0):
+            assert not re.search(r"nan|inf\b|None|\x02|\x03| ,|\.\.|  ", answer), answer
+            assert not re.search(r"\b1 (features|rows|fits|groups)\b", answer), answer
+            assert answer[0].isupper() or answer[0].isdigit() or answer.startswith("−"), answer
+            assert answer.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [(1.0, "nearly every"), (0.5, "half"), (0.31, "3 of 10"), (0.06, "1 of 10"), (0.0, "fewer")],
+)
+def test_shares_in_words(kept, words):
+    assert words in share_of(kept)
+
+
+def test_a_chart_is_of_its_points():
+    line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", "own", [0.1, 0.1, 0.1], True)
+    chart = Chart([line], "size", "nats <b>", "likelihood against size", (3.0, 1.0, "in use"))
+    page = str(chart.svg())
+    assert page.count('<circle class="first"') == 2 and page.count('class="bars"') == 2
+    assert "nan" not in page and "<b>" not in page and "in use" in page
+    low, high = chart.at(1.0, 0.0), chart.at(3.0, 1.0)
+    assert low[0] < high[0] and low[1] > high[1]
+    assert ticks(0.0, 1.0)[0] == 0.0 and 4 <= len(ticks(-3.0, 17.0)) <= 8
