@@ -14,6 +14,7 @@ seconds, best epochs and losses, and masks that are drawn to explain rows.
 
 import argparse
 import hashlib
+import io
 import os
 import random
 import shutil
@@ -32,6 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lexppl.explanation import explain
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import REBAR, Checkpoints, FitResult, NestedIWAE, TunedControl, fit
+from lexppl.inference.training.checkpoint import DIGITS, STATE
 from lexppl.models import (
     LEX,
     MLP,
@@ -154,14 +156,17 @@ def ended(child: int, within: float | None = None) -> int | None:
 
 def is_writing(folder: Path) -> bool:
     """Whether a state is being written."""
-    return any(folder.glob(".state-*.partial"))
+    return (folder / f"{STATE}.partial").exists()
 
 
 def epochs_kept(folder: Path) -> int:
-    """The epochs of the last state that is whole."""
-    found = [int(path.name.removeprefix("state-")) for path in folder.glob("state-*")]
-    # The first is of none.
-    return max(found, default=1) - 1
+    """The epochs of the state."""
+    file = folder / STATE
+    if not file.exists():
+        return 0
+    content = io.BytesIO(file.read_bytes()[DIGITS:])
+    epochs: int = torch.load(content, weights_only=True)["epochs"]
+    return epochs
 
 
 def soaked(number: int, case: str, epochs: int, kills: int, place: Path) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def is_full_disk(error: BaseException) -> bool:
 
 
 def check_output_file(target: str | Path, overwrite: bool = False) -> None:
-    """Refuse to replace a folder, or a file unless told to.
+    """Refuse to replace a folder, or a file without `overwrite`.
 
     Args:
         target, overwrite: of :func:`output_file`.
@@ -174,7 +174,7 @@ def check_output_file(target: str | Path, overwrite: bool = False) -> None:
 def check_output_folder(
     target: str | Path, overwrite: bool = False, own: Collection[str] = ()
 ) -> None:
-    """Refuse to replace a file, or a folder with files unless told to, and foreign ones never.
+    """Refuse to replace a file, or a folder with files without `overwrite`, and foreign ones never.
 
     Args:
         target, overwrite, own: of :func:`output_folder`.

@@ -165,8 +165,8 @@ class _Walk:
         if isinstance(value, BuiltinFunctionType):
             return _qualified(value)
         if isinstance(value, PLAIN) or _is_plain_list(value):
-            told = repr(value.item() if isinstance(value, np.generic) else value)
-            return told if len(told) <= LONGEST else f"{type(value).__name__} {_hash(told)}"
+            text = repr(value.item() if isinstance(value, np.generic) else value)
+            return text if len(text) <= LONGEST else f"{type(value).__name__} {_hash(text)}"
         return None
 
     def _parts(self, path: str, value: Any) -> tuple[str, Mapping[str, Any]]:

@@ -1,6 +1,6 @@
 """Files that are read as they were written, or refused by name: checksums, and JSON that has one.
 
-A checksum tells what was damaged on the way. It is no signature: who writes a file on purpose can
+A checksum shows what was damaged on the way. It is no signature: who writes a file on purpose can
 write its checksum too.
 """
 
@@ -69,10 +69,10 @@ def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None and error.filename is not None:
             raise
-        raise UnreadableFileError(path, _said(error)) from error
+        raise UnreadableFileError(path, _reason_of(error)) from error
     except Exception as error:
         # A hostile file may make any library below raise anything.
-        raise UnreadableFileError(path, _said(error)) from error
+        raise UnreadableFileError(path, _reason_of(error)) from error
 
 
 def checksum(path: str | os.PathLike[str]) -> str:
@@ -221,9 +221,9 @@ def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
         described = _parsed(path, text)
         seal = described.pop(SEAL, None)
         if seal is not None:
-            told = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
-            blank = _with_seal(text, seal, _BLANK) if told else ""
-            refuse_changed(path, checksum_of(blank.encode()) if told else "", seal)
+            is_seal = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
+            blank = _with_seal(text, seal, _BLANK) if is_seal else ""
+            refuse_changed(path, checksum_of(blank.encode()) if is_seal else "", seal)
         return described, seal is not None
 
 
@@ -249,14 +249,14 @@ def _with_seal(text: str, old: str, new: str) -> str:
     return f'{start}"{new}"{end}'
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     """What another library's error says, and its kind where that is all it says."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, MemoryError):
         return "it asks for more memory than there is"
-    told = isinstance(error, ValueError | TypeError) and str(error)
-    return str(error) if told else f"{type(error).__name__}: {error}"
+    has_words = isinstance(error, ValueError | TypeError) and str(error)
+    return str(error) if has_words else f"{type(error).__name__}: {error}"
 
 
 def _one_line(message: str) -> str:

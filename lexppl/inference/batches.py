@@ -21,7 +21,7 @@ class HasRows(Protocol):
 @runtime_checkable
 class HasBatches(Protocol):
     """Anything that gives its rows in batches, as :class:`lexppl.data.ParquetRows` does: `(x, y)`
-    of tensors, shuffled by torch's random state where that is asked for, all rows each time."""
+    of tensors, shuffled by torch's random state by request, all rows each time."""
 
     def __len__(self) -> int: ...
 

@@ -274,5 +274,5 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
         return ROWS if ROWS in found else next(iter(found), None)
     raise ValueError(
         f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
-        f'rows, so that they cannot be told apart; call the plate over rows "{ROWS}"'
+        f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'
     )

@@ -1,4 +1,4 @@
-"""What a fit's constants in nats are counted in: how much there is to be said of y."""
+"""What a fit's constants in nats are counted in: the information in y."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def entropy_unit(y: Tensor, classes: int | None = None, weights: Tensor | None =
         counts = torch.bincount(y.long(), times, minlength=classes or 0).double()
     if len(counts) < 2:
         raise ValueError(
-            "y has one label only, and nothing is to be said of it: give classes=, if there are "
+            "y has one label only, and there is no information in it: give classes=, if there are "
             "more"
         )
     share = (counts + 1.0) / (counts + 1.0).sum()

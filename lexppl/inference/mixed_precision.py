@@ -18,11 +18,11 @@ MOST_ROUNDED = 0.02
 """Of a column's standard deviation, that rounding it may take (root mean square)."""
 
 
-def check_precision(asked: Any) -> Precision | None:
+def check_precision(given: Any) -> Precision | None:
     """A precision that `fit` has.
 
     Args:
-        asked: as it is given to `fit`.
+        given: as it is given to `fit`.
 
     Raises:
         ValueError: neither None nor one of :data:`PRECISIONS`.
@@ -31,12 +31,12 @@ def check_precision(asked: Any) -> Precision | None:
         >>> check_precision("bf16-mixed"), check_precision(None)
         ('bf16-mixed', None)
     """
-    if asked is None:
+    if given is None:
         return None
-    if isinstance(asked, str) and asked in PRECISIONS:
+    if isinstance(given, str) and given in PRECISIONS:
         return "bf16-mixed"
     raise ValueError(
-        f"precision must be None or one of {list(PRECISIONS)}; it is {asked!r}. None is the "
+        f"precision must be None or one of {list(PRECISIONS)}; it is {given!r}. None is the "
         "model's own: model.double() and rows of float64 make that float64"
     )
 
@@ -198,6 +198,6 @@ def refuse_rounded_away(x: Tensor, modules: nn.Module) -> None:
     if places:
         raise ValueError(
             f"precision='bf16-mixed' has 8 bits of a number, which of columns {places[:8]} of x "
-            "keep too little of what tells rows apart: subtract each column's mean and divide by "
+            "keep too little of what distinguishes rows: subtract each column's mean and divide by "
             "its standard deviation first, or leave precision out"
         )

@@ -54,7 +54,7 @@ def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any])
     if meaningless:
         raise ValueError(
             f"{', '.join(f'{name}=' for name in meaningless)} mean nothing beside inference=, "
-            "which trains nothing by epochs: leave them out; what a sampler can be told it is told "
+            "which trains nothing by epochs: leave them out; a sampler has settings "
             "itself, as MCMC(NUTS, samples=1000, chains=4)"
         )
     valid = given["valid"]

@@ -135,7 +135,7 @@ class Stage:
 class TrainingModules(nn.Module):
     """All terms of all stages as one module, so that what they share is one parameter.
 
-    A predictor that a term does not move is asked in that term as it will predict: without dropout,
+    A predictor that a term does not move is run in that term as it will predict: without dropout,
     and by the statistics that it has, which stay. REAL-X's selector would else learn from a
     predictor whose batch norm adapts to the selector's own masks.
     """

@@ -24,7 +24,7 @@ class System(Summarised):
     Args:
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
-        folds: F, which `fit` cross-fits the predictors with where it is not told another and a
+        folds: F, which `fit` cross-fits the predictors with by default and a
             predictor learns; 1 for a single predictor.
 
     Example:

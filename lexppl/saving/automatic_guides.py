@@ -102,18 +102,13 @@ def settle_guide(
     Raises:
         ValueError: other sites, or another order, shape or support of them.
     """
-    saved = described.get(SITES) if isinstance(described, dict) else None
+    saved = described[SITES]
     if guide.prototype_trace is None:
         keep_parameters_local(program)
         with seeded(0), program_settings(validate=False), evaluating(program):
             set_up(guide, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows)))
-    elif saved is None:
-        raise ValueError(
-            "it is of a version before, and does not say the order of its guide's sites: give a "
-            "guide that has not been run, such as guide=AutoNormal"
-        )
     found = _sites(guide)
-    for place, (old, new) in enumerate(zip_longest(found if saved is None else saved, found)):
+    for place, (old, new) in enumerate(zip_longest(saved, found)):
         if old != new:
             raise ValueError(
                 f"site {place + 1} of the guide was {_named(old)} and is {_named(new)}, and its "

@@ -43,10 +43,10 @@ def refuse_types(part: type[nn.Module], config: Mapping[str, Any]) -> None:
     hints = _hints(part)
     for name, value in config.items():
         if name in hints and not _fits(hints[name], value):
-            told = repr(value)
+            text = repr(value)
             raise ValueError(
                 f"{name} of a {part.__name__} must be {_said(hints[name])}; it is "
-                f"{told if len(told) <= 60 else type(value).__name__}"
+                f"{text if len(text) <= 60 else type(value).__name__}"
             )
 
 
@@ -97,9 +97,6 @@ def _said(hint: Any) -> str:
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
 """Where the parts are that a file may name."""
 
-FORMER_NAMES = MappingProxyType({"FullProgram": "UnmaskedPredictor"})
-"""Parts as files of before call them."""
-
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
@@ -113,7 +110,7 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
         own = getattr(sys.modules.get(home), name, None) is kind and not name.startswith("_")
         if own and issubclass(kind, nn.Module) and home.startswith(ROOMS):
             found[name] = kind
-    return MappingProxyType(found | {old: found[name] for old, name in FORMER_NAMES.items()})
+    return MappingProxyType(found)
 
 
 def describe(part: Any, path: str = "model") -> Any:
@@ -201,6 +198,6 @@ def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None
 def _refuse_beginnings(part: type[nn.Module], config: Mapping[str, Any]) -> None:
     """Refuse arguments that say how first weights are made: one of them fetches files."""
     kept_out = {name for kind in part.__mro__ for name in vars(kind).get("not_described", ())}
-    told = sorted(kept_out & set(config))
-    if told:
-        raise ValueError(f"the file gives {told[0]} of a {part.__name__}, which no file tells")
+    text = sorted(kept_out & set(config))
+    if text:
+        raise ValueError(f"the file gives {text[0]} of a {part.__name__}, which no file has")

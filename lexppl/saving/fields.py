@@ -38,15 +38,10 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         described: the description.
 
     Raises:
-        ValueError: a field that is missing or of another type or length; a bootstrap.
+        ValueError: a field that is missing or of another type or length.
     """
-    if described.get("bootstrap"):
-        raise ValueError(
-            "it has fits of a bootstrap beside its replicates, which this version does not read: "
-            'fit again, with row_weights="dirichlet" for replicates of weighted rows'
-        )
     replicates = _read(described, "replicates", _is_count, "a whole number of at least 1")
-    _read(described, "version", _is_text, "a name", optional=True)
+    _read(described, "version", _is_text, "a name")
     names = _or_none(_list_of(_is_text))
     best_epoch = _read(described, "best_epoch", _list_of(_is_index), "a list of epochs")
     best_valid = _read(described, "best_valid", _list_of(_is_number_or_none), "a list of numbers")
@@ -61,7 +56,6 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name} must have an entry for each of {replicates} replicates; it has "
                 f"{len(values)}"
             )
-    is_flag = _or_none(_is_flag)
     return {
         "objective": _objective(described),
         "history": _history(described, replicates),
@@ -72,27 +66,21 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "event_shape": tuple(
             _read(described, "event_shape", _list_of(_is_count), "a list of sizes")
         ),
-        "unit_pixels": bool(
-            _read(described, "unit_pixels", is_flag, "true or false", optional=True)
-        ),
+        "unit_pixels": _read(described, "unit_pixels", _is_flag, "true or false"),
         "labels": _tuple(
             _read(described, "labels", _or_none(_are_labels), "a list of different numbers or null")
         ),
         "skipped_steps": _skipped(described, replicates),
-        "ended": _read(described, "ended", _or_none(_is_text), "words or null", optional=True),
+        "ended": _read(described, "ended", _or_none(_is_text), "words or null"),
         "seed": _read(described, "seed", _is_index, "a whole number of at least 0"),
         **{
             name: _tuple(_read(described, name, names, "a list of names or null"))
             for name in ("entry_names", "feature_names", "class_names")
         },
-        "row_weights": _read(
-            described, "row_weights", _is_weighting, f"one of {WEIGHTINGS}", optional=True
-        ),
+        "row_weights": _read(described, "row_weights", _is_weighting, f"one of {WEIGHTINGS}"),
         "compiled": _compiled(described),
-        "rows": _tuple(
-            _read(described, "rows", _or_none(_is_pair), "two counts or null", optional=True)
-        ),
-        "steps": _read(described, "steps", _or_none(_is_index), "a count or null", optional=True),
+        "rows": _tuple(_read(described, "rows", _or_none(_is_pair), "two counts or null")),
+        "steps": _read(described, "steps", _or_none(_is_index), "a count or null"),
     }
 
 
@@ -107,18 +95,14 @@ def numbers_of(described: Mapping[str, Any], kind: str, replicates: int) -> list
     Raises:
         ValueError: another form.
     """
-    every = _read(
-        described, "numbers", _or_none(_is_mapping), "numbers by model and guide", optional=True
-    )
+    every = _read(described, "numbers", _is_mapping, "numbers by model and guide")
     found = []
-    for told in (
-        _read(every or {}, kind, _or_none(_list_of(_is_mapping)), "a list", optional=True) or []
-    ):
-        values = _read(told, "values", _list_of(_is_number), "a list of numbers")
+    for number in _read(every, kind, _list_of(_is_mapping), "a list"):
+        values = _read(number, "values", _list_of(_is_number), "a list of numbers")
         if len(values) != replicates:
             raise ValueError(f"values must be {replicates}, one a replicate; they are {values}")
-        path = _read(told, "path", _is_text, "a name")
-        found.append(Number(path, _read(told, "name", _is_text, "a name"), tuple(values)))
+        path = _read(number, "path", _is_text, "a name")
+        found.append(Number(path, _read(number, "name", _is_text, "a name"), tuple(values)))
     return found
 
 
@@ -131,66 +115,59 @@ def sampler_fields(described: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         ValueError: another form.
     """
-    told = _read(described, SAMPLER, _or_none(_is_mapping), "a description or null", optional=True)
-    if told is None:
+    held = _read(described, SAMPLER, _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
     number = _or_none(_is_number)
     return {
-        "name": _read(told, "name", _is_text, "a name"),
-        "are_chains": _read(told, "are_chains", _is_flag, "true or false"),
-        "note": _read(told, "note", _or_none(_is_text), "words or null", optional=True),
-        "r_hat": _read(told, "r_hat", number, "a number or null", optional=True),
-        "ess": _read(told, "ess", number, "a number or null", optional=True),
+        "name": _read(held, "name", _is_text, "a name"),
+        "are_chains": _read(held, "are_chains", _is_flag, "true or false"),
+        "note": _read(held, "note", _or_none(_is_text), "words or null"),
+        "r_hat": _read(held, "r_hat", number, "a number or null"),
+        "ess": _read(held, "ess", number, "a number or null"),
     }
 
 
 def _objective(described: Mapping[str, Any]) -> NestedIWAE | None:
-    told = _read(described, "objective", _or_none(_is_mapping), "a description or null")
-    if told is None:
+    held = _read(described, "objective", _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
-    masks = _read(told, "masks", _or_none(_is_count), "a count or null")
+    masks = _read(held, "masks", _or_none(_is_count), "a count or null")
     return NestedIWAE(
         math.inf if masks is None else masks,
-        _read(told, "imputations", _is_count, "a count"),
-        samples=_read(told, "samples", _is_count, "a count"),
+        _read(held, "imputations", _is_count, "a count"),
+        samples=_read(held, "samples", _is_count, "a count"),
     )
 
 
 def _skipped(described: Mapping[str, Any], replicates: int) -> NDArray[np.int64]:
-    counts = _read(
-        described, "skipped_steps", _or_none(_list_of(_is_index)), "a list of counts", optional=True
-    )
-    if counts is None:
-        return np.zeros(replicates, dtype=int)
+    counts = _read(described, "skipped_steps", _list_of(_is_index), "a list of counts")
     if len(counts) != replicates:
         raise ValueError(f"skipped_steps must be {replicates} counts; they are {len(counts)}")
     return np.array(counts, dtype=int)
 
 
 def _compiled(described: Mapping[str, Any]) -> CompiledSteps | None:
-    told = _read(
-        described, "compiled", _or_none(_is_mapping), "a description or null", optional=True
-    )
-    if told is None:
+    held = _read(described, "compiled", _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
     counts = {
-        name: _read(told, name, _is_index, "a count") for name in ("compiled", "traced", "eager")
+        name: _read(held, name, _is_index, "a count") for name in ("compiled", "traced", "eager")
     }
-    reasons = _read(told, "reasons", _list_of(_is_text), "a list of words")
+    reasons = _read(held, "reasons", _list_of(_is_text), "a list of words")
     return CompiledSteps(
-        _read(told, "backend", _is_text, "a name"), **counts, reasons=tuple(reasons)
+        _read(held, "backend", _is_text, "a name"), **counts, reasons=tuple(reasons)
     )
 
 
 def _history(described: Mapping[str, Any], replicates: int) -> History:
-    told = _read(described, "history", _is_mapping, "four lists by name")
+    held = _read(described, "history", _is_mapping, "four lists by name")
     by_epoch = _list_of(_is_number_or_none)
-    # Files of before have them as 0.0, 1.0 …
-    stage = _read(told, "stage", _list_of(_is_stage), "a list of whole numbers")
-    seconds = _read(told, "seconds", by_epoch, "a list of numbers")
+    stage = _read(held, "stage", _list_of(_is_index), "a list of whole numbers")
+    seconds = _read(held, "seconds", by_epoch, "a list of numbers")
     losses: dict[str, NDArray[np.float64]] = {}
     for name in ("train", "valid"):
-        rows = _read(told, name, _list_of(by_epoch), "a list of lists of numbers")
+        rows = _read(held, name, _list_of(by_epoch), "a list of lists of numbers")
         if len(rows) != len(stage) or any(len(row) != replicates for row in rows):
             raise ValueError(f"{name} must be a list of {replicates} numbers for each epoch")
         losses[name] = np.array(rows, dtype=float)
@@ -204,19 +181,18 @@ def _read(
     name: str,
     fits: Callable[[Any], bool],
     expected: str,
-    optional: bool = False,
 ) -> Any:
-    if name not in described and not optional:
+    if name not in described:
         raise ValueError(f"it has no {name}")
-    value = described.get(name)
-    if (name in described or not optional) and not fits(value):
+    value = described[name]
+    if not fits(value):
         raise ValueError(f"{name} must be {expected}; it is {_shown(value)}")
     return value
 
 
 def _shown(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 60 else f"{told[:59]}…"
+    held = repr(value)
+    return held if len(held) <= 60 else f"{held[:59]}…"
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -249,10 +225,6 @@ def _is_whole(value: Any) -> bool:
 
 def _is_index(value: Any) -> bool:
     return _is_whole(value) and value >= 0
-
-
-def _is_stage(value: Any) -> bool:
-    return _is_index(value) or (isinstance(value, float) and value.is_integer() and value >= 0)
 
 
 def _is_count(value: Any) -> bool:

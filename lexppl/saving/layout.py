@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-FORMAT = 4
-"""With checksums, which 1 to 3 have not: 2 had numbers in which replicates differ, 3 one program
-for all chains of a sampler."""
+FORMAT = 5
+"""The one that is read."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
 SAMPLER = "sampler"

@@ -47,7 +47,7 @@ MOST = 2**24
 """Of a whole number in a description, and of the places of an image, where the file has fewer
 weights than that."""
 SMALL = 2**20
-"""Numbers that an operation may make without being asked first."""
+"""Numbers that an operation may make without a check."""
 SHAPES = ("shape", "event_shape")
 
 
@@ -55,7 +55,7 @@ class BuildLimits(TorchDispatchMode):
     """Within it, torch refuses to make tensors that a file of this size cannot need.
 
     Entered again, for the next replicate, it goes on counting. What a large operation would make is
-    asked of torch's "meta" device, which makes nothing, before it is run.
+    found by torch's "meta" device, which makes nothing, before it is run.
 
     Args:
         weights: the tensors of the file.
@@ -133,8 +133,8 @@ def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> 
 
 def _refuse_above(config: Any, most: int, name: str) -> None:
     if isinstance(config, int) and abs(config) > most:
-        said = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
-        raise ValueError(f"it describes a part with {name} = {said}, which its weights do not fill")
+        size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
+        raise ValueError(f"it describes a part with {name} = {size}, which its weights do not fill")
     if isinstance(config, list):
         if name in SHAPES and all(type(side) is int for side in config):
             _refuse_above(prod(config), most, f"the product of {name}")
@@ -184,11 +184,10 @@ def load(
 ) -> FitResult:
     """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
 
-    Files that are damaged, cut short, changed or mixed up are refused by their checksums. Those
-    that older versions wrote have none, and are read as far as they make sense. Nothing in a file
-    is run: its parts are the library's own, or those of `parts`, and are built within limits of
-    memory that follow from the size of the weights. A checksum is no signature, though: who can
-    write the files can write it too.
+    Files that are damaged, cut short, changed or mixed up are refused by their checksums, and those
+    of another format by its number. Nothing in a file is run: its parts are the library's own, or
+    those of `parts`, and are built within limits of memory that follow from the size of the
+    weights. A checksum is no signature, though: who can write the files can write it too.
 
     Args:
         folder: where it was saved.
@@ -200,8 +199,8 @@ def load(
 
     Raises:
         FileNotFoundError: no explainer there.
-        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a newer
-            version, not of this library, or of parts that are not known.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of another
+            format, not of this library, or of parts that are not known.
         ValueError: a model that needs `model=`, weights that are not of the one given, or a model
             whose latents are not, in their order, those that the guide was fitted to.
     """
@@ -210,10 +209,7 @@ def load(
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
     described = _description(folder / DESCRIPTION)
-    if described.get("format") == FORMAT or WEIGHTS_CHECKSUM in described:
-        refuse_changed(
-            folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM)
-        )
+    refuse_changed(folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM))
     with refused_by_name(folder / WEIGHTS):
         weights = load_file(folder / WEIGHTS)
     with refused_by_name(folder / DESCRIPTION):
@@ -222,8 +218,6 @@ def load(
         count = len(fields["best_epoch"])
         allowed = {**known_parts(), **{part.__name__: part for part in parts}}
         limits = BuildLimits(weights)
-        # Files of before have no columns.
-        weights.setdefault(f"{ROW}0", torch.zeros(()).expand(1, *fields["event_shape"]))
         builders = [
             _Builder(
                 kind,
@@ -255,6 +249,12 @@ def load(
 def _description(path: Path) -> dict[str, Any]:
     described, is_whole = read_sealed(path)
     refuse_formats(path, described.get("format"), FORMAT, is_whole, described.get("version"))
+    if described["format"] != FORMAT:
+        raise UnreadableFileError(
+            path,
+            f"it has format {described['format']} of an earlier version, and this one reads "
+            f"{FORMAT} alone: fit again, or load it with the version that wrote it",
+        )
     return described
 
 
@@ -321,13 +321,13 @@ class _Builder:
         try:
             _put(module, own)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             if given is not None:
                 raise ValueError(
                     f"the weights in {self.folder} are not those of the {self.kind} that "
-                    f"{self.kind}= gives: {told}"
+                    f"{self.kind}= gives: {reason}"
                 ) from error
-            reason = f"its weights are not those of what {DESCRIPTION} describes: {told}"
+            reason = f"its weights are not those of what {DESCRIPTION} describes: {reason}"
             raise UnreadableFileError(self.folder / WEIGHTS, reason) from error
         with refused_by_name(self.folder / DESCRIPTION):
             for number in self.numbers:

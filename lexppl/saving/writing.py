@@ -124,9 +124,9 @@ def _refuse_unsaved(module: Any) -> None:
 def _sampler(record: SamplerRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
-    told = asdict(record)
-    del told["sample_stats"]
-    return told
+    fields = asdict(record)
+    del fields["sample_stats"]
+    return fields
 
 
 def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:

@@ -80,13 +80,13 @@ def settings_of(given: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[
         raise ValueError("settings must be at least one; there is none")
     seen: set[tuple[Any, ...]] = set()
     for one in found:
-        told = tuple((name, str(label)) for name, label in one.labels.items())
-        if told in seen:
+        label_text = tuple((name, str(label)) for name, label in one.labels.items())
+        if label_text in seen:
             raise ValueError(
                 f"settings must differ; {one} stands there twice. Values that read alike can be "
                 "given names, as in {'imputer': {'first': …, 'second': …}}"
             )
-        seen.add(told)
+        seen.add(label_text)
     return found
 
 
@@ -185,8 +185,8 @@ def label_of(value: Any) -> Any:
     config = getattr(value, "config", None)
     if isinstance(value, nn.Module) and callable(config):
         plain = bool | int | float | str | tuple
-        told = [f"{n}={short(v)}" for n, v in config().items() if isinstance(v, plain)]
-        return f"{type(value).__name__}({', '.join(told)})"
+        label_text = [f"{n}={short(v)}" for n, v in config().items() if isinstance(v, plain)]
+        return f"{type(value).__name__}({', '.join(label_text)})"
     return name_of(value) if callable(value) else str(value)
 
 

@@ -237,7 +237,7 @@ def sweep(
 
     Raises:
         ValueError, TypeError: unknown names, a setting twice, arguments that the factory lacks, a
-            client that is none, with a folder what cannot be told from another; before any work.
+            client that is none, with a folder what cannot be identified; before any work.
         OSError: the folder cannot be written; what it had stays.
 
     Warns:

@@ -18,7 +18,7 @@ CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoint"]
 @pytest.fixture
 def always(monkeypatch):
     """A state after each epoch."""
-    monkeypatch.setattr(CHECKPOINTS, "USUAL_MINUTES", 0.0)
+    monkeypatch.setattr(CHECKPOINTS.SavedState, "is_due", True)
 
 
 def contents(out):
@@ -37,7 +37,7 @@ def contents(out):
 def run_killed(last, words):
     """A run of the command line that is killed after some epochs."""
     TrainingLoop._validate = killed_after(last, TrainingLoop._validate)
-    CHECKPOINTS.USUAL_MINUTES = 0.0
+    CHECKPOINTS.SavedState.is_due = True
     main(words)
 
 

@@ -35,6 +35,8 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
+from lexppl.inference.training.loop_state import LoopState
+from lexppl.inference.training.watch import BestStates
 from lexppl.models import (
     LEX,
     MLP,
@@ -616,9 +618,9 @@ def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (MODULE.LoopState, "_put_back_random"),
-        (MODULE.LoopState, "_put_back"),
-        (MODULE.BestStates, "restore"),
+        (LoopState, "_put_back_random"),
+        (LoopState, "_put_back"),
+        (BestStates, "restore"),
     ],
 )
 def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):

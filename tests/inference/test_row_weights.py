@@ -572,7 +572,7 @@ REFUSED = {
     "a loader": (
         explainer(),
         {"row_weights": "dirichlet", "train": DataLoader(TensorDataset(*ROWS), 5)},
-        "a loader's cannot",
+        "a loader's have none",
     ),
     "zero where it is learned from": (
         explainer(),
@@ -699,7 +699,7 @@ SAMPLES_REFUSED = {
     "too few of valid": ({"sample_weight": (COUNTS, [1.0]), "valid": (X, Y)}, "there are 1"),
     "a loader": (
         {"sample_weight": COUNTS, "train": DataLoader(TensorDataset(X, Y), 5)},
-        "a loader's cannot",
+        "a loader's have none",
     ),
 }
 

@@ -70,7 +70,7 @@ def test_a_falling_loss_is_named_and_a_noisy_one_too():
     falling = 1.0 - 1e-3 * np.arange(300) + 1e-3 * NOISE
     with pytest.warns(NotSettledWarning, match="1 of 1 replicates still move"):
         settled(result_of(falling))
-    with pytest.warns(NotSettledWarning, match="cannot be told"):
+    with pytest.warns(NotSettledWarning, match="is not known"):
         settled(result_of(1.0 + NOISE))
 
 

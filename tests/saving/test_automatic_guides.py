@@ -19,7 +19,6 @@ from pyro.infer.autoguide import (
     AutoNormal,
 )
 from pyro.nn import PyroModule, PyroSample
-from safetensors.torch import load_file, save_file
 
 from lexppl import explain, fit, load, save
 from lexppl.arviz_compatibility import group_of
@@ -27,7 +26,7 @@ from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE
 from lexppl.models import ConstantImputer
 from lexppl.saving import UnreadableFileError
-from lexppl.sealed_files import checksum, read_sealed, sealed
+from lexppl.sealed_files import read_sealed, sealed
 from lexppl.systems import lex
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -213,26 +212,6 @@ def test_a_guide_that_was_run_in_another_order_is_refused(tmp_path):
     assert list(run.prototype_trace.nodes)[1] == "level"
     with pytest.raises(ValueError, match=r"site 1 of the guide was 'slope'.*has not been run"):
         load(tmp_path, model=Line, guide=lambda: run)
-    # Files of before say nothing of sites: they are those of a fit.
-    before(tmp_path, "AutoMultivariateNormal")
-    with pytest.raises(ValueError, match="give guide= to load"):
-        load(tmp_path, model=Line)
-    with pytest.raises(ValueError, match="does not say the order of its guide's sites"):
-        load(tmp_path, model=Line, guide=lambda: run_by_itself(AutoMultivariateNormal))
-    same(result, load(tmp_path, model=Line, guide=AutoMultivariateNormal))
-
-
-def before(folder, name):
-    """The description as versions before wrote it."""
-    described, _ = read_sealed(folder / "explainer.json")
-    described["guide"] = {"class": name, "why": "cannot describe itself"}
-    weights = load_file(folder / "weights.safetensors")
-    save_file(
-        {name: tensor for name, tensor in weights.items() if not name.startswith("guide_row")},
-        folder / "weights.safetensors",
-    )
-    described["weights_sha256"] = checksum(folder / "weights.safetensors")
-    (folder / "explainer.json").write_text(sealed(described))
 
 
 def test_other_classes_are_given_as_fit_took_them(tmp_path):

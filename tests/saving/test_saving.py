@@ -20,7 +20,6 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
     TotalVariationPenalty,
-    UnmaskedPredictor,
 )
 from lexppl.saving import describe, rebuild
 from lexppl.sealed_files import read_sealed, sealed
@@ -141,12 +140,3 @@ def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):
     selector = again.model.selector
     assert (selector.k, selector.temperature, selector.network.hidden) == (2, 0.5, (4,))
     assert torch.equal(selector(data[0]).mean, result.model.selector(data[0]).mean)
-
-
-def test_parts_of_before_are_known_by_their_former_names():
-    """FullProgram is UnmaskedPredictor now."""
-    network = Predictor(MLP(4, 2, (8,)), CategoricalLikelihood())
-    description = describe(UnmaskedPredictor(network))
-    assert description["part"] == "UnmaskedPredictor"
-    again = rebuild({**description, "part": "FullProgram"})
-    assert type(again) is UnmaskedPredictor

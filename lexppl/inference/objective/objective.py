@@ -13,7 +13,7 @@ from torch import Tensor, nn
 @dataclass(frozen=True)
 class Moving:
     """What of an objective changes in the course of a fit, as it stands: all that a graph of its
-    step must be told, or be made anew for.
+    step depends on.
 
     Args:
         kind: what decides which operations there are.

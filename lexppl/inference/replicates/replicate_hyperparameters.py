@@ -99,7 +99,7 @@ def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> li
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two settings are the same, as far as that can be told from their parts.
+    """Whether two settings are the same, as far as their parts show.
 
     Example:
         >>> alike([1, "a", torch.zeros(2)], [1, "a", torch.zeros(2)]), alike(0.1, 0.2)

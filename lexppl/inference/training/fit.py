@@ -205,7 +205,7 @@ def fit(
         precision: "bf16-mixed" to let linear layers and convolutions that are learned round the
             factors of their products to bf16, for wide networks on processors and GPUs with units
             for it; weights, all that the bound sums, validation and the fitted model stay float32
-            (:class:`~lexppl.inference.training.mixed_precision.MixedPrecision`). None for the
+            (:class:`~lexppl.inference.mixed_precision.MixedPrecision`). None for the
             model's own.
         distributed: whether processes that `torchrun` has started share the fit: each learns from
             its part of every batch, and together they do what one does with the whole batch, but

@@ -16,11 +16,12 @@ from lexppl.inference.mixed_precision import products_of
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
-from lexppl.inference.training.checkpoint import Course, LoopState, SavedState
+from lexppl.inference.training.checkpoint import SavedState
 from lexppl.inference.training.compiled.compiled import CompiledTerms
 from lexppl.inference.training.distributed.processes import Processes
 from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook
+from lexppl.inference.training.loop_state import Course, LoopState
 from lexppl.inference.training.rows.rows import (
     StepRows,
     TrainingRows,

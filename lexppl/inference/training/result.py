@@ -25,7 +25,7 @@ from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 FEW_STEPS = 100
-"""With fewer, a fit is told to be short: of tables of 1,000 rows more than half of the features
+"""With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features
 were kept with a probability from .1 to .9 after 96 steps, and none was settled after 48."""
 
 
@@ -133,14 +133,14 @@ class FitResult(Summarised):
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
         rows: how many rows were learned from and held out, or None where that is not known.
-        steps: of the optimizer, in all; None of rows of a loader, and of files of before.
+        steps: of the optimizer, in all; None of rows of a loader.
         modules: all modules of all terms, for each replicate.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
         skipped_steps: `(R,)`, how many steps had a loss or gradient that was not finite, and so
             moved nothing of the replicate.
         ended: why the fit ended before its epochs were over, where such steps ended it; else None.
-        compiled: how the steps were computed, where `fit(compile=…)` asked for graphs; else None.
+        compiled: how the steps were computed, where `fit(compile=…)` used graphs; else None.
         unit_pixels: whether x were images with all pixels in [0, 1], so that others are refused; of
             files of before not.
     """
@@ -197,14 +197,14 @@ class FitResult(Summarised):
         names = "" if self.feature_names is None else f": {some_of(map(short, self.feature_names))}"
         lines = {
             "parts": ", ".join(f"{n} {p}" for n, p in parts_of(self.models[0]).items()),
-            "guide": self._guide_told(),
+            "guide": self._guide_line(),
             "chains": None if sampler is None else sampler.summary,
-            "rows": self._rows_told(),
-            "x": f"{features} features{names}" + self._entries_told(),
-            "y": self._y_told(),
+            "rows": self._rows_line(),
+            "x": f"{features} features{names}" + self._entries_line(),
+            "y": self._y_line(),
             "bound": None if self.objective is None else self.objective.summary,
-            "epochs": self._epochs_told() if sampler is None else None,
-            "held-out loss": self._loss_told(),
+            "epochs": self._epochs_line() if sampler is None else None,
+            "held-out loss": self._loss_line(),
             "warnings": "; ".join(self._warnings()),
             "steps": None if self.compiled is None else self.compiled.summary,
         }
@@ -215,14 +215,14 @@ class FitResult(Summarised):
             count = f"{sampler.name}, {counted(self.replicates, noun)} of {of_each}"
         return Summary(f"FitResult: {model}, {count}, seed {self.seed}", lines)
 
-    def _guide_told(self) -> str | None:
+    def _guide_line(self) -> str | None:
         guide = self.guides[0]
         if self.sampler is None:
             return None if guide is None else type(guide).__name__
         sites = {name: values[0].numel() for name, values in guide.sites.items()}
         return f"draws of {counted(sum(sites.values()), 'number')}: {some_of(sites)}"
 
-    def _rows_told(self) -> str | None:
+    def _rows_line(self) -> str | None:
         weighted = {None: "", "given": ", weighted"}
         own = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
         if self.rows is None:
@@ -233,13 +233,13 @@ class FitResult(Summarised):
         judged = f"{held_out:,} held out" if held_out else "none held out"
         return f"{learned:,} to learn from, {judged}{own}"
 
-    def _entries_told(self) -> str:
+    def _entries_line(self) -> str:
         entries, features = self.entry_names, self.feature_names
         if entries is None or entries == features:
             return ""
         return f"; {counted(len(entries), 'mask entry', 'mask entries')}"
 
-    def _y_told(self) -> str:
+    def _y_line(self) -> str:
         if self.class_names is not None:
             return f"{len(self.class_names)} classes: {some_of(map(short, self.class_names))}"
         if self.labels is not None:
@@ -252,30 +252,30 @@ class FitResult(Summarised):
             "probabilities of labels" if discrete else getattr(likelihood, "responses", "responses")
         )
 
-    def _epochs_told(self) -> str:
+    def _epochs_line(self) -> str:
         stages = len(np.unique(self.history.stage))
         seconds = float(np.sum(self.history.seconds))
         staged = f" in {stages} stages" if stages > 1 else ""
         best = some_of((int(epoch) + 1 for epoch in self.best_epoch), most=8)
         return f"{len(self.history)}{staged}, {seconds:.0f} s; best {best}"
 
-    def _loss_told(self) -> str | None:
+    def _loss_line(self) -> str | None:
         known = self.best_valid[~np.isnan(self.best_valid)]
         return f"{in_range(known.tolist())} nats a row" if len(known) else None
 
     def _warnings(self) -> list[str]:
         found = [kind for kind in self.collapse if kind is not None]
-        told = [
+        lines = [
             f"collapse, {kind} ({found.count(kind)} of {counted(self.replicates, 'replicate')})"
             for kind in dict.fromkeys(found)
         ]
         if self.ended is not None:
-            told.append(self.ended)
+            lines.append(self.ended)
         elif np.any(self.skipped_steps):
-            told.append(f"{counted(int(np.sum(self.skipped_steps)), 'step')} skipped, not finite")
+            lines.append(f"{counted(int(np.sum(self.skipped_steps)), 'step')} skipped, not finite")
         if self.steps is not None and self.steps < FEW_STEPS:
-            told.append(f"{counted(self.steps, 'step')}: too few to settle")
-        return [*told, "interrupted"] if self.interrupted else told
+            lines.append(f"{counted(self.steps, 'step')}: too few to settle")
+        return [*lines, "interrupted"] if self.interrupted else lines
 
     def subset(self, places: Sequence[int]) -> Self:
         """Some of the replicates, as if they were all there are.

@@ -103,7 +103,7 @@ class FitSettings:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "folds", "patience"):
             if getattr(self, name) is not None:
-                int_at_least(name, getattr(self, name))
+                object.__setattr__(self, name, int_at_least(name, getattr(self, name)))
         if self.clip_norm is not None and not self.clip_norm > 0.0:
             raise ValueError(f"clip_norm must be positive; it is {self.clip_norm}")
         check_precision(self.precision)

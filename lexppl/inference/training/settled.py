@@ -16,7 +16,7 @@ from lexppl.inference.training.watch import Epoch
 LAST = 1 / 3
 """Of the last stage's epochs, in which the loss is looked at."""
 FEWEST = 9
-"""Epochs that a slope and its noise are told from."""
+"""Epochs that a slope and its noise need."""
 MOST_FALL = 0.5
 """Nats of all rows together that a settled fit may still gain in its last third: of the divergence
 from the posterior, little."""
@@ -33,7 +33,7 @@ class Settled:
             stage, by its slope, `(R,)`; NaN of fewer than 9 epochs.
         noise: its standard error, `(R,)`.
         r_hat: the largest split r̂ of a parameter's iterates over the second half of the fit,
-            `(R,)`; NaN where none were kept. It is told, and decides nothing: √7 = 2.6 is a
+            `(R,)`; NaN where none were kept. It is reported, and decides nothing: √7 = 2.6 is a
             parameter that moves in a straight line, however slowly.
     """
 
@@ -50,7 +50,7 @@ class Settled:
 
     @property
     def warning(self) -> str | None:
-        """What is to be said against the fit, in words; None where nothing is."""
+        """What speaks against the fit, in words; None where nothing is."""
         bad = np.flatnonzero(~self.settled)
         if not len(bad):
             return None
@@ -68,7 +68,7 @@ class Settled:
                 "higher learning rate"
             )
         return (
-            f"whether {several} have come to rest cannot be told: the loss falls by {fall:.2g} ± "
+            f"whether {several} have come to rest is not known: the loss falls by {fall:.2g} ± "
             f"{noise:.1g} nats over the last third; more epochs, or more draws a step (samples=), "
             "make the loss less noisy"
         )
@@ -113,7 +113,7 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
 
     with N the rows learned from. The fit has settled where `fall + 2 noise ≤ ½` nat: by so little
     the divergence from the posterior still shrinks. The noise is of epochs taken as independent,
-    which batches and draws of their own make them; where it is large, nothing can be said.
+    which batches and draws of their own make them; where it is large, nothing is known.
 
     Beside it, where they were kept, split r̂ of the iterates of each parameter in the second half
     (Dhaka et al. 2020): near 1 at rest under a constant rate. A learning rate that has fallen to
@@ -152,7 +152,7 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
 
 
 def warn_if_moving(result: FitResult) -> None:
-    """Warn of a fit that was too short to be judged or still moves; where that cannot be told, as
+    """Warn of a fit that was too short to be judged or still moves; where that is not known, as
     of a noisy loss, :func:`settled` says so to who asks.
 
     Args:

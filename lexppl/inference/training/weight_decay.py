@@ -129,9 +129,9 @@ class PartDecay:
         decays: Mapping[str, tuple[float, ...]],
         spared: Collection[str],
     ) -> None:
-        asked = {name: decays[name] for name in parameters if any(decays.get(name, ()))}
+        chosen = {name: decays[name] for name in parameters if any(decays.get(name, ()))}
         self._terms: list[tuple[Tensor, float | Tensor]] = []
-        for name, numbers in asked.items():
+        for name, numbers in chosen.items():
             if name in spared:
                 continue
             parameter = parameters[name]
@@ -139,7 +139,7 @@ class PartDecay:
             if len(set(numbers)) > 1:
                 factor = parameter.new_tensor(numbers).reshape(-1, *[1] * (parameter.dim() - 1))
             self._terms.append((parameter, factor))
-        left_out = sorted(set(spared) & set(asked))
+        left_out = sorted(set(spared) & set(chosen))
         if left_out:
             _warn_of(left_out)
 
@@ -207,7 +207,7 @@ def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: 
     Args:
         optimizer: as it was made; one without weight decay is left as it is.
         spared: the parameters by name.
-        warns: whether to say so, since the decay was asked for.
+        warns: whether to say so, since the decay was given.
     """
     ids = {id(parameter) for parameter in spared.values()}
     moved = False

@@ -69,7 +69,7 @@ class RowWeighting:
         """
         if isinstance(rows, LoadedRows):
             raise ValueError(
-                "row_weights need rows that can be told apart, and a loader's cannot: give "
+                "row_weights need rows with places of their own, and a loader's have none: give "
                 "tensors, arrays or a data set, or leave row_weights out"
             )
         like, shape = rows.columns[0], (replicates, len(rows))
@@ -135,8 +135,8 @@ class RowWeighting:
         if rows is None or isinstance(rows, LoadedRows):
             if self.valid is not None:
                 raise ValueError(
-                    "sample_weight has weights of validation rows, and there are none that can be "
-                    "told apart: give weights (N,) of train alone, or rows as valid="
+                    "sample_weight has weights of validation rows, and there are none that "
+                    "have places of their own: give weights (N,) of train alone, or rows as valid="
                 )
             return rows
         if apart:
