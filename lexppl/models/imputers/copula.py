@@ -17,7 +17,7 @@ from lexppl.distributions.gradients import carries_gradient
 from lexppl.models.imputers.imputed import HiddenFeatures
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape, check_training_rows
 
-FACTORS = (1, 2, 4, 8, 16, 32)
+FACTORS = (1, 2, 4, 8)
 """Numbers of factors that are tried, fewer than there are columns."""
 PARTS, ERRORS = 3, 2.0
 """Parts of the rows for their likelihood, and standard errors by which more factors must raise it.
@@ -128,7 +128,7 @@ class CopulaImputer(Imputer):
             x: training rows, `(N, D)`, N at least 2, finite.
             groups: the entry of each feature; those of one entry are the levels of a column where
                 each row has one of them, as 1, and the others are 0.
-            factors: q; if None 0 where columns do not depend, and else of 1, 2, 4 … 32 the first
+            factors: q; if None 0 where columns do not depend, and else of 1, 2, 4 and 8 the first
                 after which twice as many do not raise the likelihood of held-out parts of the rows
                 by two standard errors.
             seed: of the scores of equal values.
