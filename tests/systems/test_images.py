@@ -174,7 +174,10 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
+        (
+            lambda: lex(flat(), classes=2, hidden=(4,)),
+            "the widths hidden= of a table's perceptrons",
+        ),
         (
             lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
             "grouping= is of a table's columns",
@@ -262,8 +265,11 @@ def test_predictors_and_refits_take_an_architecture():
     ("options", "message"),
     [
         ({}, "architecture="),
-        ({"architecture": images((1, 4, 4), blocks=(2,), levels=0, width=2)}, "those of train are"),
-        ({"architecture": flat(), "hidden": (4,)}, "hidden= is of a table's perceptron"),
+        (
+            {"architecture": images((1, 4, 4), blocks=(2,), levels=0, width=2)},
+            "the architecture has rows",
+        ),
+        ({"architecture": flat(), "hidden": (4,)}, "the widths hidden= of a table's perceptron"),
         ({"architecture": flat(), "network": torch.nn.Flatten()}, "either a network"),
     ],
 )
