@@ -25,10 +25,15 @@ def test_help_has_examples(capsys):
 
 @pytest.mark.smoke
 def test_explain_help(capsys):
-    text = " ".join(shown(capsys, "explain", "--help").split())
-    for told in ("report.html", "breast_cancer, wine, digits, diabetes", "RUNS THE CODE IN IT"):
-        assert told in text
-    assert "--debug" not in text
+    brief = shown(capsys, "explain", "--help")
+    assert len(brief.splitlines()) <= 60 and max(map(len, brief.splitlines())) <= 100
+    for words in ("--help-all", "--target", "lexppl explain breast_cancer", "RUNS THE CODE IN IT"):
+        assert words in " ".join(brief.split())
+    assert "--batch-size" not in brief and "long runs:" not in brief
+    every = " ".join(shown(capsys, "explain", "--help-all").split())
+    for words in ("report.html", "breast_cancer, wine, digits, diabetes", "--batch-size"):
+        assert words in every
+    assert "--debug" not in every
 
 
 def test_evaluate_help(capsys):

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -51,16 +52,62 @@ EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
 )
 """The fit of `lexppl evaluate` where nothing else is typed; the penalty in nats for each entry."""
 
-BY_ROWS = "by the number of rows"
+BY_ROWS, WIDTH = "by the number of rows", 98
 FOLDS, REPLICATES = 5, 4
 """Replicates of `lexppl explain`, of tables, where each is held out by one of them, and else."""
 
 
+FIRST_OPTIONS: Mapping[str, str | None] = MappingProxyType(
+    {
+        **dict.fromkeys(("data", "--help", "--help-all", "--out", "--overwrite", "--target")),
+        "--with": "explain new rows by the explainer of an earlier run, without a fit",
+        "--method": "the method (default: lex); --help-all lists all",
+        **dict.fromkeys(("--penalty", "--trust-black-box", "--seed", "--fdr")),
+        "--black-box": "explain this fitted model, a joblib or pickle file; LOADING SUCH A FILE "
+        "RUNS THE CODE IN IT: give only files that you trust",
+        "--k": "features that each row keeps, as many in every row",
+        "--row": "explain this row step by step, counted from 0 (repeat for more)",
+        "--groups": "features that are judged together: a JSON file of names and columns",
+        "--group": "rows with the same cell here, such as a patient's, stay in one fold",
+        "--time": "the folds follow each other by this column of numbers or dates",
+    }
+)
+"""What `lexppl explain --help` lists, with shorter texts of some; `--help-all` lists all."""
+EXAMPLES, SHOWN_EXAMPLES = "examples:", 7
+
+
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, and whose help may be of its first options alone."""
+
+    first: Mapping[str, str | None] = MappingProxyType({})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        """The help of the first options and the examples, where there are some; else of all."""
+        if not self.first:
+            return super().format_help()
+        epilog, texts = self.epilog, [(action, action.help) for action in self._actions]
+        for action in self._actions:
+            names = [name for name in (*action.option_strings, action.dest) if name in self.first]
+            action.help = (self.first[names[0]] or action.help) if names else argparse.SUPPRESS
+        examples = str(epilog)[max(0, str(epilog).find(EXAMPLES)) :].splitlines()
+        self.epilog = "\n".join(examples[:SHOWN_EXAMPLES])
+        try:
+            return super().format_help()
+        finally:
+            self.epilog = epilog
+            for action, text in texts:
+                action.help = text
+
+
+class _HelpAll(argparse.Action):
+    """Print the help of all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(argparse.ArgumentParser.format_help(parser), end="")
+        parser.exit()
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -116,7 +163,7 @@ def parser() -> OneLineParser:
                 allow_abbrev=False,
                 description=text,
                 epilog=more,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
+                formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
                 usage=f"lexppl {name} {needed} [options]",
             )
         )
@@ -161,11 +208,13 @@ def _compare(command: argparse.ArgumentParser) -> None:
     command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
 
-def _explain(command: argparse.ArgumentParser) -> None:
+def _explain(command: OneLineParser) -> None:
+    command.first = FIRST_OPTIONS
+    command.add_argument("--help-all", action=_HelpAll, nargs=0, help="list all options")
     command.add_argument(
         "data",
         metavar="DATA",
-        help="a data set's name (below), a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a "
+        help="a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a "
         "folder that has a folder of images for each class",
     )
     command.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
