@@ -13,7 +13,7 @@ from lexppl.cli.options.checks import check_black_box
 from lexppl.cli.terminal.errors import one_line
 from lexppl.data import DividedTable
 from lexppl.models.black_box import black_box
-from lexppl.tabular.asked_model import as_it_takes, asked_by_table
+from lexppl.tabular.estimator_outputs import as_it_takes, asked_by_table
 
 
 def load_black_box(options: argparse.Namespace) -> Any:

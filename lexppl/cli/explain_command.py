@@ -25,6 +25,7 @@ from lexppl.choices.settings import (
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
+from lexppl.cli.judged.encoded_choice import judge_choice
 from lexppl.cli.judged.gains import (
     JudgedGains,
     explained_by,
@@ -48,7 +49,6 @@ from lexppl.cli.judged.judging import (
     judge_full,
 )
 from lexppl.cli.judged.settings import Settings, at_each_penalty
-from lexppl.cli.judged.told_by_choice import judge_choice
 from lexppl.cli.notes.messages import (
     behind_message,
     collapse_messages,
@@ -56,7 +56,7 @@ from lexppl.cli.notes.messages import (
     learned_messages,
     path_message,
 )
-from lexppl.cli.notes.posterior_told import is_asked, told_of_posterior, what_is_fitted
+from lexppl.cli.notes.posterior_notes import is_asked, warnings_of_posterior, what_is_fitted
 from lexppl.cli.notes.table_notes import table_notes
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.feature_groups import groups_of
@@ -222,7 +222,7 @@ def _find(
     closer, known, settings = _look_closer(
         options, source, fitted, posterior, gains, judgement, complete
     )
-    tell("asking whether the choice of features itself tells", options.quiet)
+    tell("measuring what the choice of features encodes", options.quiet)
     choice = judge_choice(
         result,
         source,
@@ -277,7 +277,7 @@ def _fit(
         tell("fitting the predictor that sees everything", options.quiet)
         full = fit_full_predictor(plan, rows, progress, below(kept, "explained-predictor"))
     tell(what_is_fitted(plan), options.quiet)
-    with told_of_posterior() as told:
+    with warnings_of_posterior() as told:
         kind = TREES if plan.predictor_kind == TREES else NETWORK
         kept = below(kept, kind)
         fitted = fit_table(

@@ -14,7 +14,7 @@ from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
 from lexppl.data.checks import level_of
 from lexppl.models import Likelihood
 from lexppl.models.black_box import Output
-from lexppl.tabular.asked_model import asked_by_table
+from lexppl.tabular.estimator_outputs import asked_by_table
 
 OUTPUTS = ("logits", "probabilities")
 """What a torch module of labels may return."""
@@ -148,8 +148,8 @@ def said_by(
         probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
 
     Raises:
-        ValueError, TypeError: as :func:`lexppl.tabular.asked_model.asked_by_table`; labels other
-            than `classes`; a module that fails on the rows.
+        ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.asked_by_table`; labels
+            other than `classes`; a module that fails on the rows.
     """
     if isinstance(model, nn.Module) and not has_likelihood(model) and classes is None:
         output = "response"

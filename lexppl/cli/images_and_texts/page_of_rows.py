@@ -146,7 +146,7 @@ def _reading(found: FoundRows) -> list[str]:
         f"{found.plan.replicates} replicates were fitted from different seeds, on the same rows: "
         "intervals show how far they differ, and speak of the fit, not of the sample of rows."
         if found.plan.replicates > 1
-        else "There is one replicate, so nothing tells how far this depends on the seed of the "
+        else "There is one replicate, so nothing shows how far this depends on the seed of the "
         "fit: run it again with --replicates 4."
     )
     return [

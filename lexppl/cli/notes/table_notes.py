@@ -4,7 +4,7 @@ from torch import Tensor
 
 from lexppl.data import CategoricalColumn, DividedTable
 from lexppl.data.columns import levels_in
-from lexppl.tabular.asked_model import said_of_all
+from lexppl.tabular.estimator_outputs import said_of_all
 
 
 def table_notes(source: DividedTable, outputs: Tensor | None) -> list[str]:

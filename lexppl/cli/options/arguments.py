@@ -199,7 +199,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--leaks",
         action="store_true",
-        help="also how much each method's choice of features itself tells of the answer, beyond "
+        help="also how much each method's choice of features encodes of the answer, beyond "
         "their values: networks are fitted for each method and each of --sizes",
     )
     command.set_defaults(penalty=None, imputer=None)

@@ -50,7 +50,7 @@ def _column_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dates",
         choices=("dayfirst", "monthfirst"),
-        help="how 03/04/2026 is meant, where no date of its column tells",
+        help="how 03/04/2026 is meant, where no date of its column settles it",
     )
 
 

@@ -9,10 +9,10 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.judged.closer_look import CloserLook
+from lexppl.cli.judged.encoded_choice import EncodedChoice
 from lexppl.cli.judged.gains import JudgedGains
 from lexppl.cli.judged.judging import Judgement
 from lexppl.cli.judged.settings import Settings
-from lexppl.cli.judged.told_by_choice import ToldByChoice
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
@@ -78,7 +78,7 @@ class ReportData:
     device: str
     black_box: str | None
     path: PenaltyPath | None = None
-    choice: ToldByChoice = field(default_factory=ToldByChoice)
+    choice: EncodedChoice = field(default_factory=EncodedChoice)
     learning: BaseRateGain | None = None
     settings: Settings | None = None
     groups: FeatureGroups | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from lexppl.choices.imputers import data_held_by, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.judged.told_by_choice import QUESTION
+from lexppl.cli.judged.encoded_choice import QUESTION
 from lexppl.cli.report.bars import ranking_lines
 from lexppl.cli.report.captions import (
     ranking_notes,

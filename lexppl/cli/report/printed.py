@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from lexppl.cli.judged.told_by_choice import QUESTION
+from lexppl.cli.judged.encoded_choice import QUESTION
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_lines, ranking_head

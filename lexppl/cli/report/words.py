@@ -92,7 +92,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
         return reading_of_posterior(findings)
     if plan.replicates == 1:
         return (
-            "There is one replicate only, so nothing tells how far this explanation depends on "
+            "There is one replicate only, so nothing shows how far this explanation depends on "
             "the seed of the fit: run it again with --replicates 5."
         )
     interval = (

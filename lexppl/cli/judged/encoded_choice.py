@@ -1,4 +1,4 @@
-"""Whether the choice of features itself tells the answer, of a fitted explainer of a table."""
+"""Encode-meter of a fitted explainer of a table, with its sentence for the report."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from lexppl.models import Grouping
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_columns import markers_in
 
-QUESTION = "Does the choice of features itself tell the answer?"
+QUESTION = "Does the choice of features encode the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
-"""Held-out rows with fewer of which a choice that tells is missed more often than found, and most
-of those that are asked."""
+"""Fewest held-out rows, below which an encoding choice is missed more often than found, and most
+that are read."""
 FOLDS, FOLDS_OF_MANY, MANY_ROWS = 8, 4, 1000
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
 seemed to tell .01 nats of 400 rows, in eight none. Of as many rows as the third four are enough."""
@@ -39,8 +39,8 @@ CONSTANT = "constant"
 
 
 @dataclass(frozen=True, eq=False)
-class ToldByChoice:
-    """What the choice of features tells of y beyond their values.
+class EncodedChoice:
+    """What the choice of features says of y beyond their values.
 
     Args:
         meter: of held-out rows; None where it was not measured.
@@ -64,7 +64,7 @@ class ToldByChoice:
 
     @property
     def alarm(self) -> bool:
-        """Whether the choice tells, by more than few rows' networks may be off."""
+        """Whether the choice encodes y, by more than few rows' networks may be off."""
         meter = self.meter
         return meter is not None and meter.tells and meter.value > LEAST + FEW_ROWS_BIAS / self.rows
 
@@ -86,28 +86,28 @@ class ToldByChoice:
             both = meter.kept_and_chosen - self.base
             of = f", of the {both:.3f} that values and choice tell together" * (both > meter.value)
             return (
-                f"Yes: that a feature was kept, whatever it holds, tells {span}; {rows}) of "
+                f"Yes: that a feature was kept, whatever it holds, encodes {span}; {rows}) of "
                 f"{self.predicted}{of}. The prediction rests on more than the values of what was "
                 f"kept; {self._advice()}."
             )
         if meter.tells or meter.upper > MATTERS:
             return (
-                f"Too few rows to say: which features are kept may tell up to {meter.upper:.3f} "
+                f"Too few rows to say: which features are kept may encode up to {meter.upper:.3f} "
                 f"nats a row of {self.predicted} beyond their values, or nothing ({rows})."
             )
         return (
-            f"No sign of it: which features are kept tells {span}; {rows}) of {self.predicted} "
+            f"No sign of it: which features are kept encodes {span}; {rows}) of {self.predicted} "
             "beyond their values."
         )
 
     def notes(self) -> list[str]:
-        """A line where the choice tells, or where it is not known whether."""
+        """A line where the choice encodes y, or where it is not known whether."""
         if self.note is not None:
-            return [f"whether the choice of features itself tells is not known: {self.note}"]
+            return [f"whether the choice of features encodes the answer is not known: {self.note}"]
         if not self.alarm or self.meter is None:
             return []
         return [
-            "the choice of features itself tells the answer: "
+            "the choice of features encodes the answer: "
             f"{self.meter.value:.3f} nats a row of {self.predicted} that the values of what is "
             f"kept do not; {self._advice()}"
         ]
@@ -132,7 +132,7 @@ def judge_choice(
     full: FittedPredictor | None,
     seed: int,
     complete: bool = True,
-) -> ToldByChoice:
+) -> EncodedChoice:
     """Ask held-out rows, of the replicate with the best validation loss: what one tells by its
     choice, a mixture of several may hide.
 
@@ -151,13 +151,13 @@ def judge_choice(
         complete: False where Ctrl-C has ended what went before: nothing is asked.
     """
     if not complete:
-        return ToldByChoice(complete=False)
+        return EncodedChoice(complete=False)
     try:
         return _asked(result, source, plan, outputs, full, seed)
     except KeyboardInterrupt:
-        return ToldByChoice(complete=False, note="it was interrupted")
+        return EncodedChoice(complete=False, note="it was interrupted")
     except FloatingPointError as error:
-        return ToldByChoice(note=str(error))
+        return EncodedChoice(note=str(error))
 
 
 def _asked(
@@ -167,9 +167,9 @@ def _asked(
     outputs: Tensor | None,
     full: FittedPredictor | None,
     seed: int,
-) -> ToldByChoice:
+) -> EncodedChoice:
     if markers_in(source.data.encoding):
-        return ToldByChoice()
+        return EncodedChoice()
     folds = test_folds(source)
     rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
     rows = rows[:MOST_ROWS]
@@ -178,19 +178,19 @@ def _asked(
     posterior = explain(one, x, draws=2, seed=seed)
     masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0, :1]
     if kind_of(posterior) is not PROBABILITY or not np.isin(masks, (0, 1)).all():
-        return ToldByChoice()
+        return EncodedChoice()
     targets = explained_targets(source.test, source.test_rows, plan, outputs, full)[rows]
     train_y = _observed(explained_targets(source.train, source.train_rows, plan, outputs, full))
     y = _observed(targets)
     if not y.is_floating_point() and len(y.unique()) < 2:
-        return ToldByChoice()
+        return EncodedChoice()
     meter, rare = None, rare_rows(y)
     if len(x) >= LEAST_ROWS and (rare is None or rare >= LEAST_RARE):
         grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
         drawn = torch.from_numpy(masks).to(x.device)
         parts = FOLDS if len(x) < MANY_ROWS else FOLDS_OF_MANY
         meter = encode_meter(x, y, drawn, grouping=grouping, folds=parts, seed=seed)
-    return ToldByChoice(
+    return EncodedChoice(
         meter=meter,
         rows=len(x),
         rare=rare,

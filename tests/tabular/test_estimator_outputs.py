@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.tabular.asked_model import asked_by_table, said_of_all
+from lexppl.tabular.estimator_outputs import asked_by_table, said_of_all
 
 TABLE = pd.DataFrame({"ward": ["x", "y"] * 60, "age": np.arange(120.0), "dose": 1.0})
 

@@ -17,7 +17,7 @@ from lexppl.data.checks import listed
 from lexppl.models.black_box import BlackBox, Output, black_box
 
 
-class AskedByRow:
+class EstimatorByRow:
     """An estimator that is asked by the numbers of a table's rows.
 
     It was fitted on the table's own columns, words among them, which no tensor holds.
@@ -92,7 +92,7 @@ def asked_by_table(
     """
     if hasattr(model, "predict") or hasattr(model, "predict_proba"):
         # Errors call a black box by its class.
-        model = type(type(model).__name__, (AskedByRow,), {})(model, table, labels)
+        model = type(type(model).__name__, (EstimatorByRow,), {})(model, table, labels)
         x = torch.arange(len(table), dtype=torch.float64)[:, None]
         return black_box(model, classes=classes, output=output), x
     box = black_box(model, classes=classes, output=output)

@@ -1,4 +1,4 @@
-"""`lexppl explain` and `compare` say whether the choice of features itself tells the answer."""
+"""`lexppl explain` and `compare` say whether the choice of features encodes the answer."""
 
 import html
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.judged.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
+from lexppl.cli.judged.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, judge_choice
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
 from lexppl.evaluation.learned import LEAST_RARE
@@ -29,15 +29,15 @@ def meter(value, half):
 @pytest.mark.parametrize(
     ("value", "half", "said"),
     [
-        (0.12, 0.04, "Yes: that a feature was kept, whatever it holds, tells 0.120 nats a row "),
-        (0.005, 0.01, "No sign of it: which features are kept tells 0.005 nats a row (95 % "),
-        (0.03, 0.05, "Too few rows to say: which features are kept may tell up to 0.080 nats"),
+        (0.12, 0.04, "Yes: that a feature was kept, whatever it holds, encodes 0.120 nats a row "),
+        (0.005, 0.01, "No sign of it: which features are kept encodes 0.005 nats a row (95 % "),
+        (0.03, 0.05, "Too few rows to say: which features are kept may encode up to 0.080 nats"),
         (0.004, 0.003, "No sign of it"),
         (0.03, 0.01, "Too few rows to say"),
     ],
 )
 def test_the_three_answers(value, half, said):
-    told = ToldByChoice(meter(value, half), 400, -0.7, "price", "constant")
+    told = EncodedChoice(meter(value, half), 400, -0.7, "price", "constant")
     assert told.answer().startswith(said)
     assert "400 held-out rows" in told.answer()
     assert told.alarm == said.startswith("Yes")
@@ -48,13 +48,13 @@ def test_the_three_answers(value, half, said):
 
 
 def test_what_was_not_asked_is_not_told():
-    assert ToldByChoice().answer() is None
-    assert ToldByChoice().notes() == []
-    few = ToldByChoice(rows=80)
+    assert EncodedChoice().answer() is None
+    assert EncodedChoice().notes() == []
+    few = EncodedChoice(rows=80)
     assert few.answer() == f"Too few rows to say: 80 held-out rows, and it takes {LEAST_ROWS}."
-    rare = ToldByChoice(rows=400, rare=LEAST_RARE - 1)
+    rare = EncodedChoice(rows=400, rare=LEAST_RARE - 1)
     assert "of 400 held-out rows 19 have another label than the commonest" in rare.answer()
-    assert ToldByChoice(rows=400, rare=LEAST_RARE).answer() is None
+    assert EncodedChoice(rows=400, rare=LEAST_RARE).answer() is None
 
 
 def test_few_positives_are_not_asked_and_end_nothing():

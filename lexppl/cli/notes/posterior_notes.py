@@ -27,7 +27,7 @@ def what_is_fitted(plan: FitPlan) -> str:
 
 
 @contextlib.contextmanager
-def told_of_posterior() -> Iterator[list[str]]:
+def warnings_of_posterior() -> Iterator[list[str]]:
     """Warnings of chains and of guides inside the block, which are for the report as well: they are
     kept, and others are shown as they come."""
     told: list[str] = []
