@@ -31,13 +31,13 @@ NAMED = 6
 """Most groups that are named in a sentence."""
 SHOWN_MEMBERS = 4
 OFTEN = 0.25
-"""Share of the rows from which on a group is said to be read though it is not found."""
+"""Share of the rows from which on a group counts as read though it is not found."""
 READ = 0.05
-"""Share of the rows from which on a group is said to be read."""
+"""Share of the rows from which on a group counts as read."""
 AGREE = 0.8
-"""Agreement from which on fits are said to read a group in the same rows."""
+"""Agreement from which on fits count as reading a group in the same rows."""
 CLOSE = 0.02
-"""Difference of two shares up to which predictors are said to be about as good."""
+"""Difference of two shares up to which predictors count as about as good."""
 RARE = 0.8
 """Share of the commonest label from which on being right says little."""
 
@@ -70,7 +70,7 @@ class ReadGroup:
 
     @property
     def bold(self) -> str:
-        """The name, with its members in brackets where they are told shorter than by it."""
+        """The name, with its members in brackets where they are shorter than it."""
         if len(self.members) == 1:
             return f"{BOLD}{self.name}{PLAIN}"
         rest = [
@@ -78,10 +78,10 @@ class ReadGroup:
             for m in self.members
         ]
         if len(rest) <= SHOWN_MEMBERS and all(rest) and len(set(rest)) == len(rest):
-            told = ", ".join(self.members if rest == list(self.members) else rest)
+            items = ", ".join(self.members if rest == list(self.members) else rest)
         else:
-            told = counted(len(self.members), "feature")
-        return f"{BOLD}{self.name}{PLAIN} ({told})"
+            items = counted(len(self.members), "feature")
+        return f"{BOLD}{self.name}{PLAIN} ({items})"
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class FirstScreen:
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        said = (self.rests_on(), self.sureness(), self.quality())
-        return [(q, told) for q, told in zip(QUESTIONS, said, strict=True) if told]
+        sentence = (self.rests_on(), self.sureness(), self.quality())
+        return [(q, items) for q, items in zip(QUESTIONS, sentence, strict=True) if items]
 
     # What it rests on
 
@@ -144,10 +144,14 @@ class FirstScreen:
         which = f"any of the {self.features} {self.feature}s"
         if self.features == 1:
             which = f"{BOLD}{self.groups[0].name}{PLAIN}"
-        said = f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
-        said = said.replace(" do not", " does not") if self.rows == 1 else said
+        sentence = (
+            f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
+        )
+        sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
         often = self._often()
-        return f"{said} What it reads most, {_listed(often)}, may be noise." if often else said
+        return (
+            f"{sentence} What it reads most, {_listed(often)}, may be noise." if often else sentence
+        )
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
@@ -169,21 +173,21 @@ class FirstScreen:
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
         lines: list[str] = []
         unseen: list[str] = []
-        told: list[str] = []
+        items: list[str] = []
         for group in known[:NAMED]:
             count, missed = round(100 * group.worse), _figure(self.error + group.worse)
             if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
                 unseen.append(f"{BOLD}{group.name}{PLAIN}")
             elif self.base:
-                more = "" if told else f" more of 100 {self.row}s"
-                told.append(f"without {BOLD}{group.name}{PLAIN} {count}{more}")
+                more = "" if items else f" more of 100 {self.row}s"
+                items.append(f"without {BOLD}{group.name}{PLAIN} {count}{more}")
             else:
-                told.append(f"without {BOLD}{group.name}{PLAIN} by {missed}")
-        if told and self.base:
-            lines.append(f"{_capital(_listed(told))} would be predicted wrong.")
-        elif told:
+                items.append(f"without {BOLD}{group.name}{PLAIN} by {missed}")
+        if items and self.base:
+            lines.append(f"{_capital(_listed(items))} would be predicted wrong.")
+        elif items:
             missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these, {self.target} is missed {missed}, {_listed(told)}.")
+            lines.append(f"From these, {self.target} is missed {missed}, {_listed(items)}.")
         if unseen:
             few = "about as many would be right" if self.base else "it is missed by about as much"
             lines.append(f"Without {_listed(unseen, 'or')} {few}, but less surely.")
@@ -228,8 +232,8 @@ class FirstScreen:
         read = [g for g in sorted(read, key=lambda g: -g.kept) if g.kept >= READ][:NAMED]
         if self.posterior:
             known = [g for g in read if not math.isnan(g.lower)][:3]
-            told = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 {self.row}s" for g in known]
-            return [f"By the posterior of its weights it reads {_listed(told)}."] if told else []
+            items = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 {self.row}s" for g in known]
+            return [f"By the posterior of its weights it reads {_listed(items)}."] if items else []
         if self.fits == 1:
             return ["There is one fit, so nothing says how far this depends on its seed."]
         known = [g for g in read if not math.isnan(g.agreement)]
@@ -242,10 +246,12 @@ class FirstScreen:
         what = "it" if len(known) == 1 else "these"
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
-            told = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart]
+            items = [
+                f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart
+            ]
             alike = _listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
             agree = f"agree on {alike}, but " if same else ""
-            lines = [f"The {fits} {agree}differ on {_listed(told)}."]
+            lines = [f"The {fits} {agree}differ on {_listed(items)}."]
         if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
             lines.append(
                 "Members of a group stand in for each other: which of them is read differs from "
@@ -265,26 +271,26 @@ class FirstScreen:
 
     def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
         right = _hundredths(own.figures["accuracy"])
-        said = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
+        sentence = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
         if full is not None:
-            said += self._beside(own, full, "accuracy")
+            sentence += self._beside(own, full, "accuracy")
         if base is not None:
             always = f"always saying {BOLD}{self.base}{PLAIN}"
             rate = _hundredths(base.figures["accuracy"])
             less, error = _less(own, base)
             if math.isnan(error) or abs(less) <= 2.0 * error:
-                said += f"; that is not shown to be better than {always} ({rate})"
+                sentence += f"; that is not shown to be better than {always} ({rate})"
             else:
-                said += f"; {always} is right in {rate}"
-        said += "."
+                sentence += f"; {always} is right in {rate}"
+        sentence += "."
         area = own.figures.get("auroc", math.nan)
         if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
-            said += (
+            sentence += (
                 f" As most {self.row}s are {self.base}, mind the order too: of two {self.row}s "
-                f"with different labels it tells which is which in {round(100 * area)} of 100 "
+                f"with different labels it ranks them rightly in {round(100 * area)} of 100 "
                 "pairs (by chance in 50)."
             )
-        return said
+        return sentence
 
     def _of_response(self, own: ScoreRow, full: ScoreRow | None) -> str:
         share = own.figures.get("r2", math.nan)
@@ -292,15 +298,15 @@ class FirstScreen:
             return ""
         size = self._size(own)
         if share <= 0:
-            said = f"It predicts {self.target} no better than always saying its mean{size}"
+            sentence = f"It predicts {self.target} no better than always saying its mean{size}"
         else:
-            said = (
+            sentence = (
                 f"It explains {_hundredths(share)} of 100 parts of the variance of {self.target}"
                 f"{size}"
             )
         if full is not None and not math.isnan(full.figures.get("r2", math.nan)):
-            said += self._beside(own, full, "r2")
-        return f"{said}; always saying the mean explains none."
+            sentence += self._beside(own, full, "r2")
+        return f"{sentence}; always saying the mean explains none."
 
     def _beside(self, own: ScoreRow, full: ScoreRow, figure: str) -> str:
         """Own beside a predictor that reads everything, by the losses of rows in pairs."""
