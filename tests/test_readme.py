@@ -45,7 +45,7 @@ def test_posterior_of_weights_runs():
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_images_run():
     program = blocks("python")[2]
-    names = names_after(program, program.replace("epochs=40", "epochs=2"))
+    names = names_after(program, program.replace("epochs=60", "epochs=2"))
     assert names["posterior"]["predictions_constant_data"]["feature_map"].shape == (8, 8)
     plt.close("all")
 
