@@ -26,7 +26,7 @@ from lexppl.inference import FitResult
 JUDGED = 100_000
 """Rows times masks by which each penalty is judged, so that all take a second."""
 LEAST_MASKS = 10
-PICKED_ROWS, ROW_MASKS, ROW_STEPS = 100, 20, 6
+PICKED_ROWS, ROW_MASKS, ROW_STEPS = 60, 20, 4
 """Rows that can be picked, masks by which their predictions come about, and groups that are
 revealed one by one."""
 CLOSEST = 2
