@@ -18,7 +18,7 @@ from tests.cli.accessibility import RESULT, run_in
 from tests.cli.tables import people, written
 
 OPTIONS = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
-OPTIONS += ["--groups", "none", "--learning-rate", "0.01"]
+OPTIONS += ["--groups", "none", "--learning-rate", "0.01", "--row", "17"]
 READ = """
 <script>
 const slider = document.getElementById("dial-at"), seen = [];

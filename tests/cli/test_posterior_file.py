@@ -72,7 +72,9 @@ def no_report(monkeypatch):
     )
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._gains", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_command._look_closer", lambda *_: (CloserLook(), True))
+    monkeypatch.setattr(
+        "lexppl.cli.explain_command._look_closer", lambda *_: (CloserLook(), True, None)
+    )
 
 
 @pytest.mark.complete

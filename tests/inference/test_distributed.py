@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -39,7 +41,7 @@ from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.replicates.replicate_rows import StackedRows
 from lexppl.inference.sample_nodes import SampleNodes
-from lexppl.inference.training.distributed.processes import processes_of
+from lexppl.inference.training.distributed.processes import name_of_round, processes_of
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
 from lexppl.inference.training.rows.rows import FoldedRows
 from lexppl.inference.training.step import TrainingStep
@@ -558,6 +560,21 @@ def test_a_fit_goes_on_where_a_killed_process_has_left_it(pair, tmp_path):
         assert found["restarts"] == 1 and found["calls"] < 6 * 8
         for key, value in pair[rank]["not killed"].items():
             np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def test_processes_that_are_started_again_find_one_another_among_what_others_left():
+    store, rounds = torch.distributed.HashStore(), []
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        # One that ends before it has found the others leaves a word too.
+        store.set("lexppl/1", "left")
+        with ThreadPoolExecutor(3) as pool:
+            began = [pool.submit(name_of_round, store, order[0], 3)]
+            time.sleep(0.12)
+            began += [pool.submit(name_of_round, store, rank, 3) for rank in order[1:]]
+            names = {one.result(timeout=60) for one in began}
+        assert len(names) == 1
+        rounds += names
+    assert len(set(rounds)) == 3
 
 
 def in_folds(rows, folds):

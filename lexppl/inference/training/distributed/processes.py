@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
+
+PREFIX = "lexppl"
+"""How keys in a store begin by which processes find one another."""
+PAUSE = 0.05
+"""Seconds between two looks."""
 
 
 class ProcessError(RuntimeError):
@@ -240,8 +249,51 @@ def processes_of(given: Any) -> Processes | None:
                 "start the script with torchrun --nproc-per-node 2 script.py, or call "
                 "torch.distributed.init_process_group before the fit"
             )
-        dist.init_process_group()
+        _begin_group()
     return Processes() if dist.get_world_size() > 1 else None
+
+
+def _begin_group() -> None:
+    """Initialise the default group, of the processes that `torchrun` has started."""
+    store, rank, count = next(rendezvous("env://"))
+    named = dist.PrefixStore(name_of_round(store, rank, count), store)
+    dist.init_process_group(store=named, rank=rank, world_size=count)
+
+
+def name_of_round(store: Any, rank: int, count: int) -> str:
+    """A name that these processes agree on, and none before them.
+
+    `torchrun` keeps its store when it starts processes again, with the addresses of those that have
+    ended, at which a new one would look for another. So each process writes a word of its own. The
+    first one proposes the words that it reads, each confirms a proposal that has its word, and it
+    is taken once all have: no process that has ended can confirm.
+
+    Args:
+        store: of torch, with what earlier processes have left.
+        rank: of this process.
+        count: of all.
+
+    Example:
+        >>> first = name_of_round(dist.HashStore(), 0, 1)
+        >>> first == name_of_round(dist.HashStore(), 0, 1)
+        False
+    """
+    own = uuid4().hex
+    store.set(f"{PREFIX}/{rank}", own)
+    while True:
+        if rank == 0:
+            words = b",".join(store.get(f"{PREFIX}/{r}") for r in range(count)).decode()
+            store.set(f"{PREFIX}/proposed", words)
+        else:
+            words = store.get(f"{PREFIX}/proposed").decode()
+        name = f"{PREFIX}/{hashlib.sha256(words.encode()).hexdigest()}"
+        if own in words.split(","):
+            store.set(f"{name}/{rank}", "")
+            if rank == 0 and all(store.check([f"{name}/{r}"]) for r in range(count)):
+                store.set(f"{name}/taken", "")
+            if store.check([f"{name}/taken"]):
+                return name
+        time.sleep(PAUSE)
 
 
 def refuse_processes(given: Any) -> None:
