@@ -176,7 +176,7 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
     [
         (
             lambda: lex(flat(), classes=2, hidden=(4,)),
-            "the widths hidden= of a table's perceptrons",
+            "hidden= is of a table's perceptrons",
         ),
         (
             lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
