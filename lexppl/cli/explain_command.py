@@ -257,7 +257,6 @@ def _find(
         choice=choice,
         learning=gain,
         settings=settings,
-        groups=fitted.groups,
     )
     return findings, complete
 
@@ -448,23 +447,20 @@ def _look_closer(
             asked=options.row,
             seed=options.seed,
         )
-        if not complete:
+        path = fitted.table.path
+        if not complete or path is None:
             return closer, True, None
-        return (
-            closer,
-            True,
-            at_each_penalty(
-                fitted.result,
-                fitted.table.path,
-                source,
-                judgement.scores,
-                explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
-                fitted.groups,
-                [row.number for row in closer.rows],
-                len(masks_of(posterior)["row"]),
-                options.seed,
-            ),
+        settings = at_each_penalty(
+            path,
+            source,
+            next(score for score in judgement.scores if score.who == EXPLAINER),
+            explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
+            fitted.groups,
+            [row.number for row in closer.rows],
+            len(masks_of(posterior)["row"]),
+            options.seed,
         )
+        return closer, True, settings
     except KeyboardInterrupt:
         if not complete:
             raise

@@ -139,6 +139,17 @@ class FeatureGroups:
             titles.append(f"{title} more" if title in outside else title)
         return cls(tuple(titles), tuple(members))
 
+    def kept(self, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability that a member of each group is kept, `(…, G)` to `(…, K)`, of entries that
+        are independent given x.
+
+        Example:
+            >>> FeatureGroups(("size", "age"), ((0, 2), (1,))).kept(np.array([0.5, 0.1, 0.5]))
+            array([0.75, 0.1 ])
+        """
+        each = [1.0 - (1.0 - probability[..., list(group)]).prod(-1) for group in self.members]
+        return np.stack(each, -1)
+
     def of_entries(self) -> NDArray[np.int64]:
         """The group of each entry, `(G,)`."""
         found = np.empty(sum(map(len, self.members)), np.int64)

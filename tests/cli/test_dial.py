@@ -138,3 +138,27 @@ def test_steps_of_a_row_end_at_its_prediction(results):
             label, probability = re.fullmatch(r"(\w+) \((.*)\)", row["predicted"]).groups()
             assert label in ("high", "low") and row["steps"][-1][1] == probability
             assert row["steps"][0][0] == "base rate" and not math.isnan(float(probability))
+
+
+def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypatch):
+    def unknown(*_):
+        raise FloatingPointError("a gain is not finite")
+
+    monkeypatch.setattr("lexppl.cli.explain_command._gains", unknown)
+    frame = people()
+    frame.insert(0, "years", frame["age"] + 0.01)
+    words = ["--epochs", "20", "--replicates", "2", "--draws", "3", "--quiet"]
+    out = tmp_path / "results"
+    assert main(["explain", str(written(frame, tmp_path)), "--out", str(out), *words]) == 0
+    for setting in data_of(out)["settings"]:
+        (group,) = (name for name, *_ in setting["groups"] if {"age", "years"} <= set(name.split()))
+        assert dict((n, k) for n, k, *_ in setting["groups"])[group] >= 0.05
+        assert f"{group} (2 features)" in setting["sentence"]
+
+
+def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.explain_command.at_each_penalty", None)
+    words = ["--epochs", "2", "--replicates", "2", "--draws", "3", "--quiet", "--penalty", "0.02"]
+    out = tmp_path / "results"
+    assert main(["explain", str(written(people(), tmp_path)), "--out", str(out), *words]) == 0
+    assert 'id="dial-at"' not in (out / "report.html").read_text(encoding="utf-8")

@@ -132,7 +132,7 @@ def test_shares_in_words(kept, words):
 
 
 def test_a_chart_is_of_its_points():
-    line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", "own", [0.1, 0.1, 0.1], True)
+    line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", [0.1, 0.1, 0.1], True)
     chart = Chart([line], "size", "nats <b>", "likelihood against size", (3.0, 1.0, "in use"))
     page = str(chart.svg())
     assert page.count('<circle class="first"') == 2 and page.count('class="bars"') == 2

@@ -3,7 +3,6 @@ how the prediction of single rows comes about."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from lexppl.cli.judged.closer_look import values_of
 from lexppl.cli.judged.judged_rows import folds_at
-from lexppl.cli.judged.judging import EXPLAINER, PREDICTED_MASKS, ScoreRow, judge_explainer
+from lexppl.cli.judged.judging import PREDICTED_MASKS, ScoreRow, judge_explainer
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.feature_groups import FeatureGroups
@@ -61,18 +60,17 @@ class Setting:
     """A fit at one penalty.
 
     Args:
-        penalty: λ, nats for each entry kept; NaN of a fit that has none.
+        penalty: λ, nats for each entry kept.
         score: held-out scores.
-        kept: share of the rows that keep each feature and then each group, `(G + K,)`; None of a
-            fit that has no penalties.
-        span: the least and the largest of the fits, `(2, G + K)`, or None.
+        kept: share of the rows that keep each group, `(K,)`.
+        span: the least and the largest of the fits, `(2, K)`.
         rows: single rows.
     """
 
     penalty: float
-    score: ScoreRow | None
-    kept: Numbers | None
-    span: Numbers | None
+    score: ScoreRow
+    kept: Numbers
+    span: Numbers
     rows: PickedAt
 
 
@@ -83,6 +81,7 @@ class Settings:
     Args:
         each: by rising penalty.
         chosen: the place of the penalty in use.
+        groups: of the features.
         numbers: of the rows that can be picked, their places in the table.
         observed: their labels or responses as text.
         values: of each row the values of its features, as text.
@@ -90,49 +89,42 @@ class Settings:
 
     each: tuple[Setting, ...]
     chosen: int
+    groups: FeatureGroups
     numbers: tuple[int, ...]
     observed: tuple[str, ...]
     values: tuple[Mapping[str, str], ...]
 
 
 def at_each_penalty(
-    result: FitResult,
-    path: PenaltyPath | None,
+    path: PenaltyPath,
     source: DividedTable,
-    scores: Sequence[ScoreRow],
+    own: ScoreRow,
     targets: Tensor,
     groups: FeatureGroups,
-    asked: Sequence[int],
+    requested: Sequence[int],
     count: int,
     seed: int,
 ) -> Settings:
-    """Read, judge and look at rows at each penalty of a path, or at the one of the fit.
+    """Read, judge and look at rows at each penalty of a path of masks that select.
 
     Args:
-        result: the fit in use, of masks that select.
-        path: what its penalty was chosen from, where it was.
+        path: of the penalties.
         source: the table.
-        scores: of the fit in use.
+        own: the scores at the penalty in use.
         targets: what the explainer observes of each row of the table.
         groups: of the features.
-        asked: places of rows in the table that can be picked in any case.
+        requested: places of rows in the table that can be picked in any case.
         count: how many held-out rows are read.
         seed: of the draws.
     """
-    numbers = _picked(source, asked)
-    fits = [(math.nan, result)]
-    if path is not None:
-        fits = [(penalty, path.fitted.at(penalty)) for penalty in path.table["penalty"]]
-    chosen = 0 if path is None else path.index
-    own = next((score for score in scores if score.who == EXPLAINER), None)
+    numbers = _picked(source, requested)
     masks = max(LEAST_MASKS, min(PREDICTED_MASKS // 2, JUDGED // len(source.test_rows)))
     each = []
-    for place, (penalty, fitted) in enumerate(fits):
-        score = own if place == chosen else judge_explainer(fitted, source, seed, masks)
-        kept = span = by_row = None
-        if path is not None:
-            kept, span, _ = _reading(fitted, source, groups, source.test_rows[:count], seed)
-            by_row = _reading(fitted, source, groups, numbers, seed)[2][:, source.data.n_entries :]
+    for place, penalty in enumerate(path.table["penalty"].tolist()):
+        fitted = path.fitted.at(penalty)
+        score = own if place == path.index else judge_explainer(fitted, source, seed, masks)
+        kept, span, _ = _reading(fitted, source, groups, source.test_rows[:count], seed)
+        by_row = _reading(fitted, source, groups, numbers, seed)[2]
         rows = _rows(fitted, source, targets, groups, numbers, by_row, seed)
         each.append(Setting(penalty, score, kept, span, rows))
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
@@ -144,20 +136,15 @@ def at_each_penalty(
         str(names[int(one)]) if names else f"{one * source.target_scale + source.target_mean:.4g}"
         for one in y
     ]
-    return Settings(tuple(each), chosen, tuple(map(int, numbers)), tuple(observed), tuple(values))
+    picked = tuple(map(int, numbers)), tuple(observed), tuple(values)
+    return Settings(tuple(each), path.index, groups, *picked)
 
 
-def _picked(source: DividedTable, asked: Sequence[int]) -> NDArray[np.int64]:
-    """The rows that are asked for, and an even choice of held-out ones."""
+def _picked(source: DividedTable, requested: Sequence[int]) -> NDArray[np.int64]:
+    """The requested rows, and an even choice of held-out ones."""
     held = np.sort(source.test_rows)
     even = held[np.unique(np.linspace(0, len(held) - 1, min(PICKED_ROWS, len(held))).astype(int))]
-    return np.unique([*even, *asked]).astype(np.int64)
-
-
-def _of_groups(kept: Numbers, groups: FeatureGroups) -> Numbers:
-    """Probability that a member of each group is kept, `(…, K)`, of independent entries."""
-    each = [1.0 - (1.0 - kept[..., list(group)]).prod(-1) for group in groups.members]
-    return np.stack(each, -1)
+    return np.unique([*even, *requested]).astype(np.int64)
 
 
 def _reading(
@@ -167,16 +154,16 @@ def _reading(
     numbers: NDArray[np.int64],
     seed: int,
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """How often features and groups are kept in rows, the range of that over the fits, and the
-    probabilities of each row, `(N, G + K)`."""
+    """How often groups are kept in rows, the range of that over the fits, and the probabilities of
+    each row, `(N, K)`."""
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
     means = mask_means(explain(fitted, x, draws=0, seed=seed)).values.astype(np.float64)
-    both = np.concatenate([means, _of_groups(means, groups)], -1)
+    each = groups.kept(means)
     folds = folds_at(source, numbers)
-    by_row = both.mean(0)
+    by_row = each.mean(0)
     if folds is not None:
-        by_row = both[folds.part.cpu().numpy(), np.arange(len(x))]
-    over = both.mean(1)
+        by_row = each[folds.part.cpu().numpy(), np.arange(len(x))]
+    over = each.mean(1)
     return by_row.mean(0), np.stack([over.min(0), over.max(0)]), by_row
 
 
@@ -186,7 +173,7 @@ def _rows(
     targets: Tensor,
     groups: FeatureGroups,
     numbers: NDArray[np.int64],
-    known: Numbers | None,
+    kept: Numbers,
     seed: int,
 ) -> PickedAt:
     """How the predictions of rows come about, each by the fit that holds it out."""
@@ -195,15 +182,14 @@ def _rows(
     parts = [(fitted, torch.arange(len(x)))] if folds is None else list(folds.each(fitted))
     steps = min(ROW_STEPS, len(groups.names))
     predictions: list[Numbers] = [np.empty(0)] * len(x)
-    kept, order = np.zeros((len(x), len(groups.names))), np.zeros((len(x), steps), np.int64)
+    order = np.zeros((len(x), steps), np.int64)
     for own, places in parts:
         found = revealed_predictions(
             own, x[places.to(x.device)], masks=ROW_MASKS, groups=groups, most=steps, seed=seed
         )
-        kept[places], order[places] = found.kept.numpy(), found.order.numpy()[:, :steps]
+        order[places] = found.order.numpy()[:, :steps]
         for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
             predictions[place] = one
-    kept = kept if known is None else known
     stages = np.stack(predictions)
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
     label = None

@@ -11,8 +11,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44
-LETTER = 7
-"""Pixels, of a chart 480 wide."""
+"""Of the picture and of its margins, in its own units."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,7 @@ class Line:
 
     Args:
         x, y: of its points.
-        style: its class in the page's styles: `first`, `second` or `level`.
-        label: in the legend, or empty for none.
+        style: its class in the page's styles.
         errors: half the length of a bar at each point, or None.
         points: whether its points are drawn too.
     """
@@ -30,7 +28,6 @@ class Line:
     x: Sequence[float]
     y: Sequence[float]
     style: str
-    label: str = ""
     errors: Sequence[float] | None = None
     points: bool = False
 
@@ -74,12 +71,6 @@ class Chart:
             parts.append(f'<circle class="ring" cx="{x}" cy="{y}" r="8"/>')
             shift = -13 if where == "end" else 13
             parts.append(_text(x + shift, y + 16, self.marked[2], where))
-        across = LEFT
-        for line in self.lines:
-            if line.label:
-                parts.append(f'<path class="{line.style}" d="M{across} 12h16"/>')
-                parts.append(_text(across + 21, 16, line.label))
-                across += 36 + LETTER * len(line.label)
         return Markup("".join([*parts, "</svg>"]))
 
     def _span(self, axis: str) -> tuple[float, float]:

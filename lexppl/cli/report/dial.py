@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from lexppl.cli.judged.judging import ScoreRow
 from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.first_screen import FirstScreen, first_screen_of, plain
+from lexppl.cli.report.first_screen import FirstScreen, ReadGroup, first_screen_of, plain
 from lexppl.evaluation import PenaltyPath
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12
@@ -22,7 +20,7 @@ LABELS = {"accuracy": "right", "r2": "R²", "log_likelihood": "log-likelihood, n
 
 
 def dial_data(findings: ReportData) -> dict[str, Any] | None:
-    """The numbers of the dial as JSON, the fewest features first; None where there is one setting.
+    """The numbers of the dial as JSON, the fewest features first; None where there are no settings.
 
     Returns:
         `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
@@ -31,7 +29,7 @@ def dial_data(findings: ReportData) -> dict[str, Any] | None:
         the place of the setting in use; `rows`, the number, outcome and values of each row.
     """
     settings = findings.settings
-    if settings is None or len(settings.each) < 2:
+    if settings is None:
         return None
     screen = first_screen_of(findings)
     each = [_setting(findings, screen, settings, one) for one in settings.each[::-1]]
@@ -57,28 +55,24 @@ def dial_chart(path: PenaltyPath) -> str:
 def _setting(
     findings: ReportData, screen: FirstScreen, settings: Settings, one: Setting
 ) -> dict[str, Any]:
-    if one.kept is None or one.span is None or one.score is None:
-        raise ValueError("a setting of the dial needs what it keeps and its scores")
-    entries = findings.source.data.n_entries
-    numbers = zip(one.kept[entries:].tolist(), *one.span[:, entries:].tolist(), strict=True)
-    names = screen_names(findings)
-    kept = dict(zip(names, numbers, strict=True))
-    read = [replace(g, kept=kept[g.name][0]) for g in screen.groups if g.name in kept]
-    order = sorted(kept, key=lambda name: -kept[name][0])[:MOST_GROUPS]
+    groups, features = settings.groups, findings.source.data.entry_names
+    numbers = zip(one.kept.tolist(), *one.span.tolist(), strict=True)
+    kept = dict(zip(groups.names, numbers, strict=True))
+    order = sorted(kept, key=lambda name: -kept[name][0])
+    members = dict(zip(groups.names, groups.members, strict=True))
+    read = [
+        ReadGroup(name, tuple(features[g] for g in members[name]), kept[name][0])
+        for name in order
+        if kept[name][0] >= LEAST_KEPT
+    ]
     return {
         "penalty": one.penalty,
         "size": round(one.score.size, 3),
-        "sentence": plain(screen.reading([g for g in read if g.kept >= LEAST_KEPT])),
+        "sentence": plain(screen.reading(read)),
         "scores": _scores(one.score),
-        "groups": [[name, *(round(v, 4) for v in kept[name])] for name in order],
-        "rows": _rows(findings, names, settings, one),
+        "groups": [[name, *(round(v, 4) for v in kept[name])] for name in order[:MOST_GROUPS]],
+        "rows": _rows(findings, settings, one),
     }
-
-
-def screen_names(findings: ReportData) -> Sequence[str]:
-    """Names of the groups in the order of their numbers; of the features where there are none."""
-    groups = findings.groups
-    return findings.source.data.entry_names if groups is None else groups.names
 
 
 def _scores(score: ScoreRow) -> list[list[str]]:
@@ -94,10 +88,8 @@ def _scores(score: ScoreRow) -> list[list[str]]:
     return found
 
 
-def _rows(
-    findings: ReportData, names: Sequence[str], settings: Settings, one: Setting
-) -> list[dict[str, Any]]:
-    classes, rows = findings.source.data.class_names, one.rows
+def _rows(findings: ReportData, settings: Settings, one: Setting) -> list[dict[str, Any]]:
+    classes, names, rows = findings.source.data.class_names, settings.groups.names, one.rows
     found = []
     for place in range(len(settings.numbers)):
         each = rows.kept[place]

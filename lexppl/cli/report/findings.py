@@ -16,7 +16,6 @@ from lexppl.cli.judged.settings import Settings
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
-from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
@@ -57,8 +56,7 @@ class ReportData:
         path: what the penalty was chosen from, where it was.
         choice: what the choice of features tells of y beyond their values.
         learning: what its predictions are worth against the base rate.
-        settings: the fit at each of its penalties, and single rows; None where it is not known.
-        groups: of the features; None where each is by itself.
+        settings: the fit at each of its penalties, and single rows; None where it has one.
     """
 
     source: DividedTable
@@ -81,7 +79,6 @@ class ReportData:
     choice: EncodedChoice = field(default_factory=EncodedChoice)
     learning: BaseRateGain | None = None
     settings: Settings | None = None
-    groups: FeatureGroups | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:

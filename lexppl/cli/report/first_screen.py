@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.words import listed
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.summary import counted
 
@@ -99,13 +100,10 @@ class FirstScreen:
         rate: the error rate of what is found, such as "at most 1 in 10 …"; None where nothing was
             tested.
         learned: whether predictions are better than the base rate; None where that is not known.
-        error: the response's error without a group, in words; None of labels.
+        error: how far a response is missed on average; NaN of labels.
         base: the commonest label; None of a response.
-        row: what a row is.
-        feature: what an entry of a mask is.
         selects: whether a row keeps some features and not others.
         posterior: whether intervals are of a posterior.
-        opening: what it rests on, in place of a list of groups, where entries have no names.
     """
 
     target: str
@@ -119,29 +117,24 @@ class FirstScreen:
     learned: bool | None = None
     error: float = math.nan
     base: str | None = None
-    row: str = "row"
-    feature: str = "feature"
     selects: bool = True
     posterior: bool = False
-    opening: str | None = None
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        sentence = (self.rests_on(), self.sureness(), self.quality())
-        return [(q, items) for q, items in zip(QUESTIONS, sentence, strict=True) if items]
+        each = (self.rests_on(), self.sureness(), self.quality())
+        return [(q, answer) for q, answer in zip(QUESTIONS, each, strict=True) if answer]
 
     # What it rests on
 
     def rests_on(self) -> str:
         """What is read, what each is worth, and that the rest is not missed."""
-        if self.opening is not None:
-            return self.opening
         found = [group for group in self.groups if group.found]
         if all(group.found is None for group in self.groups):
             return self.reading([g for g in self.groups if g.kept >= READ])
         if found:
             return " ".join([self.reading(found), *self._worth(found), *self._others()])
-        which = f"any of the {self.features} {self.feature}s"
+        which = f"any of the {self.features} features"
         if self.features == 1:
             which = f"{BOLD}{self.groups[0].name}{PLAIN}"
         sentence = (
@@ -150,23 +143,23 @@ class FirstScreen:
         sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
         often = self._often()
         return (
-            f"{sentence} What it reads most, {_listed(often)}, may be noise." if often else sentence
+            f"{sentence} What it reads most, {listed(often)}, may be noise." if often else sentence
         )
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
         order = sorted(groups, key=lambda group: -group.kept)
         if not order:
-            return f"The prediction of {self.target} reads hardly any {self.feature}."
+            return f"The prediction of {self.target} reads hardly any feature."
         if not self.selects:
-            first = _listed(group.bold for group in order[:3])
+            first = listed(group.bold for group in order[:3])
             return f"Most weight in the prediction of {self.target} has {first}."
         parts = []
-        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept, self.row)):
-            parts.append(f"{_listed(group.bold for group in some)} {phrase}")
+        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
+            parts.append(f"{listed(group.bold for group in some)} {phrase}")
         more = len(order) - NAMED
         tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
-        return f"The prediction of {self.target} reads {_listed(parts)}{tail}."
+        return f"The prediction of {self.target} reads {listed(parts)}{tail}."
 
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
@@ -179,25 +172,25 @@ class FirstScreen:
             if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
                 unseen.append(f"{BOLD}{group.name}{PLAIN}")
             elif self.base:
-                more = "" if items else f" more of 100 {self.row}s"
+                more = "" if items else " more of 100 rows"
                 items.append(f"without {BOLD}{group.name}{PLAIN} {count}{more}")
             else:
                 items.append(f"without {BOLD}{group.name}{PLAIN} by {missed}")
         if items and self.base:
-            lines.append(f"{_capital(_listed(items))} would be predicted wrong.")
+            lines.append(f"{_capital(listed(items))} would be predicted wrong.")
         elif items:
             missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these, {self.target} is missed {missed}, {_listed(items)}.")
+            lines.append(f"From these, {self.target} is missed {missed}, {listed(items)}.")
         if unseen:
             few = "about as many would be right" if self.base else "it is missed by about as much"
-            lines.append(f"Without {_listed(unseen, 'or')} {few}, but less surely.")
+            lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
         return lines
 
     def _often(self) -> list[str]:
         """Groups that are read often, and not found."""
         often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
         order = sorted(often, key=lambda g: -g.kept)[:NAMED]
-        return [f"{BOLD}{g.name}{PLAIN} {share_of(g.kept, self.row)}" for g in order]
+        return [f"{BOLD}{g.name}{PLAIN} {share_of(g.kept)}" for g in order]
 
     def _others(self) -> list[str]:
         """That nothing is shown of the other groups."""
@@ -205,9 +198,9 @@ class FirstScreen:
         if not count:
             return []
         often = self._often()
-        read = f", though it reads {_listed(often)}," if often else ""
+        read = f", though it reads {listed(often)}," if often else ""
         adds = "adds" if count == 1 else "add"
-        what = f"other {self.feature}" if count == 1 else f"other {count} {self.feature}s"
+        what = "other feature" if count == 1 else f"other {count} features"
         return [f"The {what}{read} {adds} nothing that {self._rows} could show."]
 
     # How sure that is
@@ -223,7 +216,7 @@ class FirstScreen:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
             lines.append(
-                f"On {self.row}s that it has not seen its predictions are no better than guessing, "
+                "On rows that it has not seen its predictions are no better than guessing, "
                 "so that what it reads says little."
             )
         return " ".join([*lines, *self._of_fits(found or self.groups)])
@@ -232,8 +225,8 @@ class FirstScreen:
         read = [g for g in sorted(read, key=lambda g: -g.kept) if g.kept >= READ][:NAMED]
         if self.posterior:
             known = [g for g in read if not math.isnan(g.lower)][:3]
-            items = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 {self.row}s" for g in known]
-            return [f"By the posterior of its weights it reads {_listed(items)}."] if items else []
+            items = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 rows" for g in known]
+            return [f"By the posterior of its weights it reads {listed(items)}."] if items else []
         if self.fits == 1:
             return ["There is one fit, so nothing says how far this depends on its seed."]
         known = [g for g in read if not math.isnan(g.agreement)]
@@ -246,12 +239,10 @@ class FirstScreen:
         what = "it" if len(known) == 1 else "these"
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
-            items = [
-                f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart
-            ]
-            alike = _listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
+            items = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 rows)" for g in apart]
+            alike = listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
             agree = f"agree on {alike}, but " if same else ""
-            lines = [f"The {fits} {agree}differ on {_listed(items)}."]
+            lines = [f"The {fits} {agree}differ on {listed(items)}."]
         if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
             lines.append(
                 "Members of a group stand in for each other: which of them is read differs from "
@@ -271,7 +262,7 @@ class FirstScreen:
 
     def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
         right = _hundredths(own.figures["accuracy"])
-        sentence = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
+        sentence = f"It predicts {right} of 100 rows right{self._size(own)}"
         if full is not None:
             sentence += self._beside(own, full, "accuracy")
         if base is not None:
@@ -286,9 +277,8 @@ class FirstScreen:
         area = own.figures.get("auroc", math.nan)
         if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
             sentence += (
-                f" As most {self.row}s are {self.base}, mind the order too: of two {self.row}s "
-                f"with different labels it ranks them rightly in {round(100 * area)} of 100 "
-                "pairs (by chance in 50)."
+                f" As most rows are {self.base}, mind the order too: of 100 pairs of "
+                f"rows with different labels it ranks {round(100 * area)} rightly (by chance 50)."
             )
         return sentence
 
@@ -324,14 +314,14 @@ class FirstScreen:
         if not self.selects or self.features == 1:
             return ""
         size = f"{own.size:.1f}".removesuffix(".0")
-        return f" from {size} of {self.features} {self.feature}s a {self.row}"
+        return f" from {size} of {self.features} features a row"
 
     def _score(self, who: str) -> ScoreRow | None:
         return next((row for row in self.scores if row.who == who), None)
 
     @property
     def _rows(self) -> str:
-        return counted(self.rows, self.row)
+        return counted(self.rows, "row")
 
 
 def html(text: str) -> Markup:
@@ -344,7 +334,7 @@ def plain(text: str) -> str:
     return text.replace(BOLD, "").replace(PLAIN, "")
 
 
-def share_of(kept: float, row: str = "row") -> str:
+def share_of(kept: float) -> str:
     """In how many rows, in words.
 
     Example:
@@ -352,11 +342,11 @@ def share_of(kept: float, row: str = "row") -> str:
         ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
     """
     if kept >= 0.95:
-        return f"in nearly every {row}"
+        return "in nearly every row"
     if kept < READ:
-        return f"in fewer than 1 of 20 {row}s"
+        return "in fewer than 1 of 20 rows"
     tenths = min(9, max(1, round(10 * kept)))
-    return f"in half of the {row}s" if tenths == 5 else f"in {tenths} of 10 {row}s"
+    return "in half of the rows" if tenths == 5 else f"in {tenths} of 10 rows"
 
 
 def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
@@ -386,12 +376,6 @@ def _span(group: ReadGroup) -> str:
 
 def _figure(value: float) -> str:
     return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")
-
-
-def _listed(names: Iterable[str], last: str = "and") -> str:
-    each = list(names)
-    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
-    return f" {last} ".join(both)
 
 
 def _capital(text: str) -> str:

@@ -1,5 +1,7 @@
 """What the report says, in sentences."""
 
+from collections.abc import Iterable
+
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import JudgedGains
@@ -42,12 +44,20 @@ def what_is_found(gains: JudgedGains) -> str:
     if len(lost) == len(gains.groups):
         return f"At {gains.rate} no group is found to say anything on held-out rows."
     more = len(lost) - NAMED
-    names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else _listed(lost)
+    names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else listed(lost)
     return f"Not found at {gains.rate}: {names}. Nothing shows that they are missed."
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """Names with commas, and a word before the last.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"]), listed([])
+        ('a, b and c', 'a or b', 'a', '')
+    """
+    each = list(names)
+    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
+    return f" {last} ".join(both)
 
 
 def reading(findings: ReportData) -> list[str]:

@@ -126,9 +126,9 @@ def ranking_line(progress: float, kept: NDArray[np.float64], groups: FeatureGrou
     the masks are not of these entries."""
     if kept.shape != (sum(map(len, groups.members)),):
         return ""
-    by_group = [1.0 - np.prod(1.0 - kept[list(members)]) for members in groups.members]
+    by_group = groups.kept(kept)
     order = np.argsort(by_group)[::-1][:RANKED]
-    if max(by_group) - np.median(by_group) < APART:
+    if by_group.max() - np.median(by_group) < APART:
         return f"nothing stands out so far ({progress:.0%} of the fit)".replace("%", " %")
     parts = [f"{groups.names[k]} {by_group[k]:.2f}".replace(" 0.", " .") for k in order]
     return f"kept most so far ({progress:.0%} of the fit): {', '.join(parts)}".replace("%", " %")
