@@ -1,7 +1,6 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -49,8 +48,6 @@ BLOCK = 1000
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 """What is drawn, each from a stream of seeds of its own."""
 
-KNOWN: dict[int, "KnownProgram"] = {}
-"""Of fits by their identity, as long as they live."""
 
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
@@ -109,6 +106,10 @@ class TablePart:
     first: tuple[Tensor, Tensor | None]
 
 
+PROGRAM = "program"
+"""Under which a fit keeps what is known of its programs."""
+
+
 @dataclass(frozen=True)
 class KnownProgram:
     """What is the same of a fit's programs whatever the rows, found out once.
@@ -141,12 +142,6 @@ class KnownProgram:
         """Whether plates and guides cannot make it another for other rows."""
         of_rows = all(site.plate == ROWS for site in self.sites.masks)
         return of_rows and not (self.sites.has_outer_latents or self.sites.guided)
-
-    def keep_for(self, result: FitResult) -> None:
-        """Keep it as long as the fit lives."""
-        if id(result) not in KNOWN:
-            weakref.finalize(result, KNOWN.pop, id(result), None).atexit = False
-        KNOWN[id(result)] = self
 
     def is_of(self, result: FitResult, x: Tensor) -> bool:
         """Whether the programs have the same parts as before, and the rows are of one kind."""
@@ -280,7 +275,7 @@ def _prepared(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    known = KNOWN.get(id(result))
+    known: KnownProgram | None = result.kept_between_calls.get(PROGRAM)
     if how.samples is not None or known is None or not known.is_of(result, rows.x):
         with drawing(how.seed, rows.x.device), plate_errors_explained():
             known = KnownProgram.of(result, rows.x)
@@ -288,7 +283,7 @@ def _prepared(
                 result = with_samples(result, how.samples, known.sites, rows.x.dtype)
             refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
         if known.is_constant:
-            known.keep_for(result)
+            result.kept_between_calls[PROGRAM] = known
     rows.check_response(known.sites.response)
     return result, rows, known
 

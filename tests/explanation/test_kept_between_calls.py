@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import weakref
 
 import arviz
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
 from lexppl.evaluation import Folds
-from lexppl.explanation.explained_rows import KNOWN
+from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.explanation.masks import drawless
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
@@ -101,7 +102,7 @@ def test_draws_are_those_of_a_fit_that_keeps_nothing():
     models = [program(BernoulliSelector(MLP(3, 3, (4,), seed=s)), seed=s) for s in (1, 2)]
     kept = fitted(*models)
     explain(kept, x[:2], draws=0)
-    assert id(kept) in KNOWN
+    assert PROGRAM in kept.kept_between_calls
     for given in ({}, {"y": y}):
         posteriors = [explain(r, x, draws=20, seed=4, **given) for r in (kept, fitted(*models))]
         for name in group_names(posteriors[0]):
@@ -143,7 +144,7 @@ def test_a_value_that_differs_keeps_the_handlers(by_handlers, monkeypatch):
         LEX, "mask_distribution", lambda self, x: self.selector(x.round() + 1e-4 * next(self.noise))
     )
     explain(result, x[:2], draws=0)
-    assert KNOWN[id(result)].means[0].agree is False
+    assert result.kept_between_calls[PROGRAM].means[0].agree is False
     explain(result, x, draws=0)
     assert len(by_handlers) == 2
 
@@ -165,11 +166,24 @@ def test_changed_programs_are_looked_at_again():
 def test_nothing_is_kept_of_a_fit_that_is_gone():
     result = fitted(program())
     explain(result, rows(2)[0], draws=0)
-    place = id(result)
-    assert place in KNOWN
+    known = weakref.ref(result.kept_between_calls[PROGRAM])
+    assert known() is not None
+    assert pickle.loads(pickle.dumps(result)).kept_between_calls == {}
     del result
     gc.collect()
-    assert place not in KNOWN
+    assert known() is None
+
+
+def test_a_hook_that_is_set_later_is_not_passed_over(by_handlers):
+    x, _ = rows(6)
+    result = fitted(LEX(*parts()).eval())
+    before = [means(explain(result, x, draws=0)) for _ in range(2)][1]
+    assert len(by_handlers) == 1
+    result.model.register_forward_pre_hook(lambda _, args: (-args[0], *args[1:]))
+    found = means(explain(result, x, draws=0))
+    assert len(by_handlers) == 2 and not found.equals(before)
+    other = means(explain(fitted(LEX(*parts()).eval()), -x, draws=0))
+    xr.testing.assert_identical(found["selection_probability"], other["selection_probability"])
 
 
 def test_a_posterior_is_built_when_it_is_read():

@@ -72,11 +72,12 @@ class StatedMeans:
         Raises:
             ValueError: as :func:`stated_means`.
         """
-        if self.agree:
-            return {self.names[0]: program.model.mask_distribution(args[0]).mean}
+        # At each call: a hook may have been set since.
+        law = mask_law(program.model) if len(self.names) == 1 else None
+        if law is not None and self.agree:
+            return {self.names[0]: law(args[0]).mean}
         means = stated_means(program, args, self.names)
         if self.agree is None:
-            law = mask_law(program.model) if len(self.names) == 1 else None
             self.agree = law is not None and torch.equal(law(args[0]).mean, means[self.names[0]])
         return means
 

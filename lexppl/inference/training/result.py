@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -168,6 +169,14 @@ class FitResult(Summarised):
     skipped_steps: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     ended: str | None = None
     unit_pixels: bool = False
+
+    @cached_property
+    def kept_between_calls(self) -> dict[str, Any]:
+        """What calls on the fit keep for the next one; no copy, file or fingerprint has it."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "kept_between_calls"}
 
     def __post_init__(self) -> None:
         if not len(self.skipped_steps):
