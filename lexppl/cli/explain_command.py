@@ -448,12 +448,13 @@ def _look_closer(
             seed=options.seed,
         )
         path = fitted.table.path
-        if not complete or path is None:
+        own = next((score for score in judgement.scores if score.who == EXPLAINER), None)
+        if not complete or path is None or own is None:
             return closer, True, None
         settings = at_each_penalty(
             path,
             source,
-            next(score for score in judgement.scores if score.who == EXPLAINER),
+            own,
             explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
             fitted.groups,
             [row.number for row in closer.rows],
