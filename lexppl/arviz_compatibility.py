@@ -63,6 +63,9 @@ _UNREAD = "_unread"
 the attributes of all."""
 
 _READING = (
+    "__setattr__",
+    "__delattr__",
+    "__reduce_ex__",
     "__getitem__",
     "__setitem__",
     "__delitem__",
@@ -98,24 +101,19 @@ def _unread_class() -> Any:
     """The class of a posterior until it is read, of the same layout as ArviZ's."""
 
     class Unread(xr.DataTree if _has_trees() else Mapping):  # type: ignore[misc]
-        def __getattribute__(self, name: str) -> Any:
-            # isinstance() looks at the class, and reads nothing.
-            return _posterior_class() if name == "__class__" else getattr(_read(self), name)
+        pass
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            setattr(_read(self), name, value)
-
-        def __delattr__(self, name: str) -> None:
-            delattr(_read(self), name)
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return _read(self).__reduce_ex__(protocol)
+    def attribute(self: Posterior, name: str) -> Any:
+        # isinstance() looks at the class, and reads nothing.
+        return _posterior_class() if name == "__class__" else getattr(_read(self), name)
 
     def reading(name: str) -> Any:
         return lambda self, *args: getattr(type(_read(self)), name)(self, *args)
 
+    # Set later: xarray makes an instance of a subclass when that is defined.
     for name in _READING:
         setattr(Unread, name, reading(name))
+    Unread.__getattribute__ = attribute  # type: ignore[method-assign]
     Unread.__abstractmethods__ = frozenset()
     return Unread
 
