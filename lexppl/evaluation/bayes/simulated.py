@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from lexppl.inference import Stage, System
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import drawing
+from lexppl.threads import own_random_state
 
 RESPONSE = "y"
 
@@ -67,7 +67,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         ValueError: a system of several stages or terms, which is no one program.
     """
     if isinstance(program, System):
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             stages = list(program.build())
         if len(stages) != 1 or len(stages[0].terms) != 1:
             raise ValueError(
