@@ -269,7 +269,7 @@ def test_predictions_are_the_mean_over_masks(name):
     ],
 )
 @pytest.mark.parametrize(
-    ("spoil", "found"), [(lambda y: y - 5.0, "none, the first in row"), (lambda y: y + 0.5, "0.5")]
+    ("spoil", "found"), [(lambda y: y - 5.0, "not, the first in row"), (lambda y: y + 0.5, "0.5")]
 )
 def test_what_is_no_count_is_refused_before_any_work(make, spoil, found):
     model = lex(3, classes=None, likelihood=make(), hidden=(4,), predictor_hidden=(4,))
@@ -311,7 +311,9 @@ def test_labels_beyond_the_ordered_ones_are_refused(wrong):
     y = LABELS.clone()
     y[7] = wrong
     model = lex(3, classes=3, likelihood=OrdinalLikelihood(3), hidden=(4,), predictor_hidden=(4,))
-    with pytest.raises(ValueError, match=f"ordered labels 0 to 2; 1 of .* none.*: {wrong}"):
+    with pytest.raises(
+        ValueError, match=f"ordered labels 0 to 2; 1 of .* not, the first.*: {wrong}"
+    ):
         fit(model, (X, y), valid=None, **QUICK)
     with pytest.raises(ValueError, match=r"probabilities of 3 labels, shape \(N, 3\)"):
         OrdinalLikelihood(3).check_responses(torch.full((80, 4), 0.25))
