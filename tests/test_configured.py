@@ -109,7 +109,7 @@ OF_MODELS = [
         told("Grouping", groups=[0, 0, 1], names=["r1 c1", "r1 c2"], event_shape=[2, 1, 3]),
     ),
     (
-        lambda: parts.ConvolutionalNetwork((1, 2, 3), 4, (5,), seed=0),
+        lambda: parts.ConvolutionalNetwork((1, 2, 3), 4, (5,)),
         told(
             "ConvolutionalNetwork",
             shape=[1, 2, 3],
@@ -120,7 +120,7 @@ OF_MODELS = [
         ),
     ),
     (
-        lambda: parts.UNet((1, 1, 2), 2, levels=1, width=2, seed=0),
+        lambda: parts.UNet((1, 1, 2), 2, levels=1, width=2),
         told(
             "UNet",
             shape=[1, 1, 2],
@@ -133,7 +133,7 @@ OF_MODELS = [
         ),
     ),
     (
-        lambda: parts.TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2, seed=0),
+        lambda: parts.TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2),
         told("TorchvisionNetwork", name="mobilenet_v3_small", shape=[1, 4, 4], outputs=2),
     ),
     (lambda: parts.Flattened(network()), told("Flattened", network=NETWORK)),

@@ -1,5 +1,6 @@
 """Black boxes of every make, against what they say themselves."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_batches_give_what_one_batch_gives_and_each_row_is_predicted_once(monkey
         return 1 / (1 + np.exp(-array[:, 0]))
 
     whole = black_box(sigmoid).targets(ROWS)
-    monkeypatch.setattr("lexppl.models.black_box.BATCH_ROWS", 8)
+    monkeypatch.setattr(sys.modules[black_box.__module__], "BATCH_ROWS", 8)
     in_parts = black_box(sigmoid).targets(ROWS)
     assert seen == [50] + [8] * 6 + [2]
     torch.testing.assert_close(in_parts, whole)
@@ -197,7 +198,7 @@ def test_classes_that_change_between_batches_are_refused(monkeypatch):
         return np.full((len(array), classes), 1 / classes)
 
     assert black_box(changing).targets(ROWS).shape == (50, 2)
-    monkeypatch.setattr("lexppl.models.black_box.BATCH_ROWS", 8)
+    monkeypatch.setattr(sys.modules[black_box.__module__], "BATCH_ROWS", 8)
     with pytest.raises(ValueError, match=r"changing must give .* \(2, 2\); it gave \(2, 3\)"):
         black_box(changing).targets(ROWS)
 

@@ -29,6 +29,7 @@ from lexppl.models import (
 )
 from lexppl.models.imputers.vaeac import feature_distribution, latent_distribution, seen_of
 from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.networks import initial_weights
 
 D = 3
 NODES, NODE_WEIGHTS = hermegauss(80)
@@ -44,11 +45,9 @@ def _seeded():
 
 def networks(latent=1):
     """With weights large enough for the prior, the proposal and the features to depend on all."""
-    parts = (
-        MLP(2 * D, 2 * latent, (8,), "tanh", seed=0),
-        TableDecoder(latent, D, (8,), seed=1),
-        MLP(2 * D, 2 * latent, (8,), "tanh", seed=2),
-    )
+    parts = [MLP(2 * D, 2 * latent, (8,), "tanh", seed=seed) for seed in (0, 2)]
+    with initial_weights(1):
+        parts.insert(1, TableDecoder(latent, D, (8,)))
     for part in parts:
         with torch.no_grad():
             for parameter in part.parameters():
@@ -177,9 +176,9 @@ def test_gradients_stop_at_the_imputer_but_for_the_mask(kept):
 def images_imputer(shape=(2, 7, 9), features="pixels"):
     channels = shape[0]
     return VAEACImputer(
-        ImageEncoder(2 * channels, 6, (4, 6), seed=0),
-        ImageDecoder(3, channels, 4, seed=1),
-        ImageEncoder(2 * channels, 6, (4, 6), seed=2),
+        ImageEncoder(2 * channels, 6, (4, 6)),
+        ImageDecoder(3, channels, 4),
+        ImageEncoder(2 * channels, 6, (4, 6)),
         shape,
         features,
     )
