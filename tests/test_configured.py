@@ -381,7 +381,7 @@ OF_IMPUTERS = [
     ),
     (
         lambda: models.DiscretizedLogisticMeansImputer([1.0], [[0.5]], [[0.1]]),
-        told("DiscretizedLogisticMeansImputer", **ONE_COMPONENT, pixel_means=tensor(1, 1)),
+        told("DiscretizedLogisticMeansImputer", **ONE_COMPONENT),
     ),
     (
         lambda: parts.TableDecoder(1, 2, (3,)),
@@ -426,7 +426,7 @@ OF_IMPUTERS = [
     ),
     (
         lambda: models.MixtureDataImputer.fit(ROWS, 2),
-        told("MixtureDataImputer", **MIXTURE, reference=tensor(4, 2), row_weights=tensor(2, 4)),
+        told("MixtureDataImputer", **MIXTURE, reference=tensor(4, 2)),
     ),
     (
         lambda: models.KMeansDataImputer.fit(ROWS, 2),
@@ -434,7 +434,6 @@ OF_IMPUTERS = [
             "KMeansDataImputer",
             centres=tensor(2, 2),
             reference=tensor(4, 2),
-            row_weights=tensor(2, 4),
         ),
     ),
     (

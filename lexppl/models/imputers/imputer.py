@@ -12,7 +12,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.configured import Configured, constructor_arguments
-from lexppl.models.imputers.imputed import Imputed, common_shape
+from lexppl.models.imputers.imputed import Imputed
 
 TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 """A tensor, what makes one, or `{"shape": [...], "dtype": "float32"}`: one to be loaded."""
@@ -146,7 +146,7 @@ class Imputer(Configured, nn.Module):
                     f"call imputer.to({x.dtype}) or convert x"
                 )
         try:
-            shape = common_shape(keep.shape, x.shape)
+            shape = torch.broadcast_shapes(keep.shape, x.shape)
         except RuntimeError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:

@@ -36,13 +36,6 @@ NODES, NODE_WEIGHTS = hermegauss(80)
 KEEPS = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]).double()
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def networks(latent=1):
     """With weights large enough for the prior, the proposal and the features to depend on all."""
     parts = [MLP(2 * D, 2 * latent, (8,), "tanh", seed=seed) for seed in (0, 2)]

@@ -1,7 +1,6 @@
 """Mixtures of discretised logistics: masses against scipy's logistic distribution, conditionals
 against the enumeration of all images of two pixels, draws by a chi-square test, and a fit."""
 
-import itertools
 import json
 
 import numpy as np
@@ -19,13 +18,6 @@ WEIGHTS = np.array([0.3, 0.7])
 MEANS = np.array([[0.02, 0.6], [0.8, -0.1]])
 SCALES = np.array([[0.05, 0.1], [0.2, 0.03]])
 KINDS = (DiscretizedLogisticMixtureImputer, DiscretizedLogisticMeansImputer)
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def masses(mean, scale):
@@ -174,16 +166,6 @@ def test_parts_of_a_batch_add_up(monkeypatch):
     torch.testing.assert_close(total, whole(x, torch.zeros(6)).log_prob(x))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_description_and_state_give_it_again(kind):
-    given = imputer(kind)
-    rebuilt = kind(**json.loads(json.dumps(given.config())))
-    rebuilt.load_state_dict(given.state_dict())
-    for left, right in itertools.zip_longest(given.buffers(), rebuilt.buffers()):
-        assert torch.equal(left, right)
-    assert not list(given.parameters())
-
-
 @pytest.mark.parametrize(
     "given,message",
     [
@@ -200,11 +182,17 @@ def test_bad_fits(given, message):
         KINDS[0].fit(**{"x": torch.rand(4, 2), "components": 2} | given)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_description_and_state_give_it_again(kind):
+    given = imputer(kind)
+    rebuilt = kind(**json.loads(json.dumps(given.config())))
+    rebuilt.load_state_dict(given.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(given.buffers(), rebuilt.buffers(), strict=True))
+
+
 def test_pixels_outside_are_refused_where_pyro_validates():
     x = torch.tensor([[0.5, 4.0]], dtype=torch.float64)
     with program_settings(validate=True), pytest.raises(ValueError, match="pixels must be in"):
         imputer()(x, torch.zeros(2))
     with program_settings(validate=False):
         imputer()(x, torch.zeros(2))
-    with pytest.raises(ValueError, match="pixel_means must have the shape of means"):
-        KINDS[1]([1.0], [[0.5]], [[0.1]], [[0.5, 0.5]])
