@@ -205,7 +205,6 @@ OF_MODELS = [
         lambda: models.SiteOffsets(network(), 4, 2),
         told("SiteOffsets", network=NETWORK, sites=4, outputs=2, column=0, scale=1.0),
     ),
-    (lambda: parts.RatePenalty(0.5, rate=1), told("RatePenalty", weight=0.5, rate=1.0)),
     (lambda: models.TotalVariationPenalty(0.5), told("TotalVariationPenalty", weight=0.5)),
     (lambda: models.GiniPenalty(0.5), told("GiniPenalty", weight=0.5)),
     (lambda: models.KLPenalty(2, 0.5), told("KLPenalty", weight=2.0, concentration=0.5)),
@@ -460,23 +459,12 @@ OF_SYSTEMS = [
         told("SubsetNetwork", features=4, subsets=2, overlap=0.0, encoder=NETWORK, network=NETWORK),
     ),
     (
-        lambda: parts.NoisyFeatures(network(), 0.5, 2, "swap"),
-        told("NoisyFeatures", network=NETWORK, share=0.5, scale=2.0, kind="swap"),
+        lambda: parts.NoisyFeatures(network(), 0.5, 2),
+        told("NoisyFeatures", network=NETWORK, share=0.5, scale=2.0),
     ),
-    (lambda: parts.RectifiedCode(network()), told("RectifiedCode", network=NETWORK)),
     (
         lambda: parts.CombinedMask(network(), network()),
         told("CombinedMask", shared=told("Frozen", module=NETWORK), local=NETWORK),
-    ),
-    (
-        lambda: parts.GatedMask(2, 2, network(), network()),
-        told(
-            "GatedMask",
-            features=2,
-            entries=2,
-            shared=told("Frozen", module=NETWORK),
-            local=NETWORK,
-        ),
     ),
     (
         lambda: systems.FadingPrior(1, predictor(), epochs=10),

@@ -18,13 +18,12 @@ from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, pena
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.imputer import Imputer, puts_a_constant
-from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.possible_entries import possible_entries
 from lexppl.models.predictor import check_classes
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.regimes import frozen
+from lexppl.systems.terms import constant_imputer
 
 
 class UniformSizeSelector(Configured, nn.Module):
@@ -156,7 +155,7 @@ class FastSHAP(Configured, PyroModule):
         self.surrogate = surrogate
         self.entries = entries
         self.classes = classes
-        self.imputer = _constant(imputer)
+        self.imputer = constant_imputer(imputer)
         self.grouping = grouping
         self.paired = bool(paired)
         self.normalize = bool(normalize)
@@ -214,18 +213,13 @@ class FastSHAP(Configured, PyroModule):
 
     def _numbers(self, distribution: Any) -> Tensor:
         outputs = distribution_targets(distribution).detach()
-        if self.classes is None:
-            if distribution.has_enumerate_support:
-                raise ValueError(
-                    "the surrogate is a distribution of labels, and classes is None; give the "
-                    "number of labels"
-                )
-            return outputs.unsqueeze(-1)
-        if not distribution.has_enumerate_support or outputs.shape[-1] != self.classes:
-            of_labels = distribution.has_enumerate_support
-            given = outputs.shape[-1] if of_labels else "a response, not labels"
-            raise ValueError(f"the surrogate must have {self.classes} classes; it has {given}")
-        return outputs
+        found = outputs.shape[-1] if distribution.has_enumerate_support else None
+        if found != self.classes:
+            raise ValueError(
+                f"the surrogate has {found or 'a response, no'} classes, and classes is "
+                f"{self.classes}"
+            )
+        return outputs.unsqueeze(-1) if found is None else outputs
 
     def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
         phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)
@@ -313,14 +307,14 @@ def fastshap(
             f"n_features={prod(architecture.event_shape)}"
         )
     check_classes(classes)
-    hides = _constant(architecture.imputer() if imputer is None else imputer)
+    hides = constant_imputer(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
         raise ValueError(
             "a surrogate that is given is not fitted to a black box: give one of surrogate and "
             "black_box"
         )
-    given = None if surrogate is None else _given("surrogate", surrogate)
-    teacher = None if black_box is None else _given("black_box", black_box)
+    given = None if surrogate is None else frozen(surrogate)
+    teacher = None if black_box is None else frozen(black_box)
 
     def build() -> list[Stage]:
         game: nn.Module = predictor_of(architecture, classes) if given is None else given
@@ -328,11 +322,8 @@ def fastshap(
         explainer = FastSHAP(
             network, game, entries, classes, hides, architecture.grouping, paired, normalize
         )
-        shapley = LossTerm(
-            explainer,
-            NestedIWAE(1, samples=samples, estimator=Unscored()),
-            learns=[network],
-        )
+        squares = NestedIWAE(1, samples=samples, estimator=Unscored())
+        shapley = LossTerm(explainer, squares, learns=[network])
         if given is not None:
             return [Stage([shapley])]
         program: nn.Module = LEX(
@@ -345,23 +336,3 @@ def fastshap(
 
     published = {"epochs": 200, "batch_size": 32, "learning_rate": 2e-4, "weight_decay": 0.0}
     return System(build, published)
-
-
-def _given(name: str, module: Any) -> Frozen:
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"{name} must be a torch module from x to the distribution of y; it is "
-            f"{type(module).__name__}"
-        )
-    return frozen(module)
-
-
-def _constant(imputer: Any) -> Imputer:
-    if imputer is None:
-        return ConstantImputer(0.0)
-    if not isinstance(imputer, Imputer) or not puts_a_constant(imputer):
-        raise TypeError(
-            "imputer must be a ConstantImputer, so that a coalition has one value and not a draw; "
-            f"it is {type(imputer).__name__}"
-        )
-    return imputer

@@ -326,7 +326,6 @@ def penalties() -> Iterator[tuple[str, Case]]:
     every = [
         models.SizePenalty(0.1),
         models.CostPenalty((1.0, 2.0, 0.5, 0.0), 0.1),
-        parts.RatePenalty(0.1, 0.5),
         models.TotalVariationPenalty(0.1),
         models.GridVariationPenalty(0.1, (2, 2)),
         models.GridVariationPenalty(0.1, (2, 2), 8),

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch.nn.functional import kl_div
 
-from lexppl import explain, fit, load, save
-from lexppl.evaluation import predictive, predictive_log_likelihood
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage
+from lexppl import explain, fit
+from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
@@ -266,27 +265,6 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
     assert z_scores(draws, flat(exact)).abs().max() < limit
 
 
-def test_the_surrogate_stands_still_while_the_values_are_learned():
-    data = (X.float().repeat(20, 1), (Y % 3).repeat(20))
-    system = fastshap(4, classes=3, hidden=(6,), predictor_hidden=(6,))
-    alone = fit(
-        None,
-        data,
-        stages=lambda: [
-            Stage([LossTerm(stage.terms[0].model, stage.terms[0].objective)])
-            for stage in system.build()[:1]
-        ],
-        epochs=2,
-        batch_size=30,
-        seed=4,
-        progress=False,
-    )
-    both = fit(system, data, epochs=2, batch_size=30, seed=4, progress=False)
-    surrogate = both.model.surrogate.state_dict()
-    for name, value in alone.model.predictor.state_dict().items():
-        assert torch.equal(value, surrogate[name])
-
-
 def test_a_fit_comes_near_the_shapley_values_of_a_given_surrogate():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(600, 3, generator=generator)
@@ -315,7 +293,7 @@ def test_a_fit_comes_near_the_shapley_values_of_a_given_surrogate():
 
 
 @pytest.mark.parametrize("classes", [3, None])
-def test_it_is_explained_saved_and_loaded(classes, tmp_path):
+def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classes):
     x = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     with seeded(1):
@@ -351,29 +329,16 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         assert log_likelihood == pytest.approx(
             distribution.log_prob(y[:5]).detach().numpy(), abs=1e-6
         )
-    told = predictive(result, x[:5], masks=1)
-    assert told.shape == ((2, 5, 3) if classes else (2, 5))
-    assert predictive_log_likelihood(result, x[:5], y[:5], masks=1).isfinite().all()
-    save(result, tmp_path / "explainer")
-    again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)
-    assert again["sample_stats"].equals(posterior["sample_stats"])
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"features": 0}, ValueError, "features must be a whole number of at least 1; it is 0"),
         ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
         ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
-        ({"grouping": Grouping([0, 1])}, ValueError, "carries masks to 2 features; there are 4"),
-        (
-            {"classes": 1},
-            ValueError,
-            "classes must be a whole number of at least 2, or None",
-        ),
         ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
-        ({"surrogate": "forest"}, TypeError, "surrogate must be a torch module.*it is str"),
-        ({"black_box": len}, TypeError, "black_box must be a torch module.*builtin"),
+        ({"surrogate": "forest"}, TypeError, "takes an nn.Module; it is given str"),
+        ({"black_box": len}, TypeError, "takes an nn.Module; it is given builtin"),
         (
             {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
             ValueError,
@@ -399,9 +364,13 @@ def of_classes(classes):
 @pytest.mark.parametrize(
     ("options", "y", "message"),
     [
-        ({"classes": 3, "surrogate": of_classes(2)}, Y, "must have 3 classes; it has 2"),
-        ({"classes": 2, "surrogate": of_classes(None)}, Y % 2, "it has a response, not labels"),
-        ({"classes": None, "surrogate": of_classes(2)}, X[:, 0].float(), "and classes is None"),
+        ({"classes": 3, "surrogate": of_classes(2)}, Y, "has 2 classes, and classes is 3"),
+        ({"classes": 2, "surrogate": of_classes(None)}, Y % 2, "has a response, no classes"),
+        (
+            {"classes": None, "surrogate": of_classes(2)},
+            X[:, 0].float(),
+            "has 2 classes, and classes is None",
+        ),
         ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "support|within"),
         ({"classes": 3, "black_box": of_classes(3)}, X[:, :2].float(), "what the model says"),
         ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "support|within"),
@@ -419,10 +388,3 @@ def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, me
             callbacks=[seen.append],
         )
     assert not seen
-
-
-def test_rows_that_are_not_finite_are_refused():
-    x = X.float().clone()
-    x[0, 0] = math.nan
-    with pytest.raises(ValueError, match="must be finite"):
-        fit(fastshap(4, classes=3), (x, Y), epochs=1, progress=False)

@@ -47,12 +47,6 @@ def test_its_masks_do_not_depend_on_what_they_hide():
     assert float(change_of_the_law(fitted("suwr")).max()) == 0.0
 
 
-@pytest.mark.smoke
-def test_those_of_lex_with_a_constant_imputer_do():
-    changed = change_of_the_law(fitted("lex"))
-    assert float((changed > 1e-3).float().mean()) > 0.9
-
-
 def test_it_chooses_by_what_it_keeps():
     selector = fitted("suwr")
     with torch.no_grad(), seeded(0):

@@ -157,18 +157,6 @@ class Imputer(Configured, nn.Module):
             )
 
 
-def puts_a_constant(imputer: nn.Module) -> bool:
-    """Whether what an imputer puts in place of a hidden feature is a number and no draw: an
-    attribute `puts_a_constant` of its class.
-
-    Example:
-        >>> from lexppl.models import ConstantImputer, GaussianImputer
-        >>> puts_a_constant(ConstantImputer()), puts_a_constant(GaussianImputer())
-        (True, False)
-    """
-    return bool(getattr(imputer, "puts_a_constant", False))
-
-
 def _description(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
