@@ -4,6 +4,7 @@ none is."""
 import math
 from itertools import combinations
 
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
@@ -180,19 +181,6 @@ def test_draws_that_leave_few_out_fit(size: int, dtype: torch.dtype) -> None:
         assert_fits(draws[:, row], masks, enumerated(logits, masks)[0][:, row].exp())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("k", [1, 157, 700, 784, 785, 1000, 1567, 1568])
-def test_no_draw_takes_an_unlikely_entry_before_a_likely_one(k: int, dtype: torch.dtype) -> None:
-    """Logits of ±50: fewer than one draw in 10^36 does."""
-    likely = torch.arange(1568) % 2 == 0
-    logits = torch.where(likely, 50.0, -50.0).to(dtype)
-    draws = KSubset(logits, k).sample((40,))
-    assert bool((draws.sum(-1) == k).all())
-    assert bool((draws[:, likely].sum(-1) == min(k, 784)).all())
-    if 1 < k < 1568 and k != 784:
-        assert len(draws.unique(dim=0)) > 1
-
-
 def test_marginals_and_pairs_of_draws_at_image_size() -> None:
     """Every marginal and neighbouring pair within the z that fails once in 10^6 such tests."""
     torch.manual_seed(3)
@@ -323,3 +311,14 @@ def test_number_of_frequencies_bounds_the_aliased_counts(k: int) -> None:
     assert single <= number
     aliased = sum(distribution.pmf(k + j * single) for j in (*range(-20, 0), *range(1, 20)))
     assert aliased < 1e-9
+
+
+def test_independent_bernoullis_are_another_law() -> None:
+    """Negative control: neither their marginals nor their entropy pass for the distribution's."""
+    logits = logits_of(3, 6)
+    _, mean, entropy = enumerated(logits, all_masks(6, 3))
+    independent = dist.Bernoulli(logits=logits).to_event(1)
+    assert (independent.mean - mean).abs().max() > 0.01
+    assert (independent.entropy() - entropy).abs().max() > 0.01
+    tilted = dist.Bernoulli(logits=logits + KSubset(logits, 3)._rows._tilted()[0].unsqueeze(-1))
+    assert (tilted.mean - mean).abs().max() > 0.01

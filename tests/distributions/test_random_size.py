@@ -7,9 +7,7 @@ import torch
 from torch.distributions import Bernoulli, kl_divergence
 
 from lexppl.distributions import (
-    KSubset,
     RandomSizeSubset,
-    UniformSize,
     beta_binomial_sizes,
     geometric_sizes,
     mask_support,
@@ -58,13 +56,6 @@ def test_independent_masks_are_a_case():
     assert float((wrong.mean - independent.mean).abs().max()) > 1e-2
 
 
-def test_one_size_is_the_k_subset():
-    law, exact = RandomSizeSubset(LOGITS, SIZES["one"]), KSubset(LOGITS, 2)
-    assert torch.allclose(law.mean, exact.mean) and torch.allclose(law.entropy(), exact.entropy())
-    masks = exact.enumerate_support()
-    assert torch.allclose(law.log_prob(masks), exact.log_prob(masks))
-
-
 def test_large_logits_of_many_entries():
     """Float32 at G = 300 and logits up to 50, against float64."""
     logits = 50.0 * (2 * torch.rand(1, 300, generator=torch.Generator().manual_seed(2)) - 1)
@@ -83,11 +74,6 @@ def test_the_uniform_member():
     log_p = alike.log_prob(mask_support(alike))
     assert torch.allclose(log_p, torch.full_like(log_p, -math.log(len(log_p))))
     assert draws_zeros_and_ones(alike)
-
-
-def test_zero_logits_are_exchangeable():
-    law = RandomSizeSubset(torch.zeros(G).double(), beta_binomial_sizes(G).log())
-    assert torch.allclose(law.log_prob(MASKS), UniformSize(G, dtype=torch.double).log_prob(MASKS))
 
 
 # Sizes

@@ -25,7 +25,6 @@ from lexppl.distributions import (
     relaxation,
 )
 from lexppl.distributions.relaxation import (
-    OrderedTopKRelaxation,
     Relaxation,
 )
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits
@@ -223,29 +222,3 @@ def test_refusals() -> None:
         relaxation(MaxConcrete(0.5, torch.zeros(4), 2))
     with pytest.raises(TypeError, match="and not Normal"):
         relaxation(dist.Normal(torch.zeros(4), 1.0).to_event(1))
-
-
-def test_a_user_registers_a_law_in_a_few_lines() -> None:
-    class Prefix(dist.OneHotCategorical):
-        """Masks of ones up to a drawn place."""
-
-        def sample(self, sample_shape=()):
-            return super().sample(sample_shape).flip(-1).cumsum(-1).flip(-1)
-
-    @relaxation.register(Prefix)
-    class PrefixRelaxation(OrderedTopKRelaxation):
-        def __init__(self, distribution: Prefix) -> None:
-            super().__init__(OrderedTopK(distribution.logits, 1))
-
-        def mask(self, draw: Tensor) -> Tensor:
-            return super().mask(draw).flip(-1).cumsum(-1).flip(-1)
-
-        def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-            return super().relaxed(noise, temperature).flip(-1).cumsum(-1).flip(-1)
-
-    torch.manual_seed(7)
-    distribution = Prefix(logits=logits_of(4))
-    relaxed = relaxation(distribution)
-    hard = relaxed.hard(relaxed.noise((20_000,)))
-    assert_fits(hard, torch.ones(4, 4, dtype=torch.float64).tril(), distribution.probs.detach())
-    assert relaxed.has_conditional

@@ -13,7 +13,7 @@ from lexppl.distributions import SequentialMask
 from lexppl.distributions.sequential_mask import ChosenMask, may_choose_rows
 from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
-from lexppl.models import MLP, ConstantImputer, Grouping, SizePenalty
+from lexppl.models import MLP, ConstantImputer, Grouping, KSubsetSelector, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
 
@@ -199,24 +199,6 @@ def test_the_policy_is_counted_once_for_the_start_and_then_of_rows_that_go_on(mo
     expected = 1 + int(steps.sum(-1)[..., :-1].sum())
     assert at_draws == counted.rows == expected
     assert most == 1 or expected < steps.shape[:-1].numel()
-
-
-@pytest.mark.parametrize(
-    ("options", "counted"),
-    [
-        ({"explore": 1.0, "explore_stop": 1.0}, False),
-        ({"explore": 1.0}, True),
-        ({"explore_stop": 1.0}, True),
-    ],
-)
-def test_where_all_is_at_random_the_policy_is_not_counted_and_has_no_gradient(options, counted):
-    network = CountedPolicy()
-    one = SequentialMask(network, row()[None], G, 3, **options)
-    with seeded(0):
-        steps = one.sample()
-    assert one.log_prob(steps).requires_grad == counted
-    assert one.log_prob(sequences()).requires_grad == counted
-    assert (network.rows > 0) == counted
 
 
 @EXPLORING
@@ -407,3 +389,14 @@ def test_exploration_follows_the_fit_and_ends_with_training():
     with Progress(0.0):
         still = selector.eval()(x)
     assert (still.explore, still.explore_stop) == (0.0, 0.0)
+
+
+def test_lex_with_a_constant_imputer_leaks():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(500, G, dtype=torch.float64, generator=generator)
+    selector = KSubsetSelector(MLP(G, G, (16,), seed=0).double(), k=2)
+    with torch.no_grad(), seeded(2):
+        mask = selector(x).sample()
+        before = selector(x).log_prob(mask)
+        after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
+    assert float((before != after).double().mean()) > 0.99

@@ -11,9 +11,7 @@ from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
     CategoricalLikelihood,
-    GaussianImputer,
     Grouping,
-    MarginalImputer,
     Predictor,
     TableArchitecture,
     flat_images,
@@ -135,16 +133,6 @@ def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
     assert torch.allclose(double.unsteadiness(rows)[0], expected)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-@pytest.mark.parametrize("imputer", [GaussianImputer(0.5, 0.3), MarginalImputer(X[:10])])
-def test_multiple_imputations_are_of_images_too(imputer):
-    architecture = convolutional(batch_norm=imputer.event_shape is None)
-    system = lex(architecture, classes=2, imputations=2, imputer=imputer)
-    result = fit(system, (X, Y), replicates=2, **FIT)
-    posterior = explain(result, X[:5], Y[:5], draws=3, imputations=2)
-    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
-
-
 def test_a_row_is_hidden_by_whole_patches():
     program = lex(convolutional(), classes=2, k=1).program()
     mask = torch.tensor([[0.0, 0.0, 1.0, 0.0]])
@@ -182,14 +170,6 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("make", [convolutional, flat])
-def test_images_of_another_size_are_refused_in_one_line_and_no_trace_of_shapes(make):
-    with pytest.raises(ValueError) as refused:
-        fit(lex(make(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
-    told = str(refused.value)
-    assert "takes images (N, 1, 8, 8); it is given" in told and "\n" not in told
 
 
 def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):

@@ -1,5 +1,7 @@
 """L2X, VIBI and MEED are their papers' equations, at the same noise."""
 
+import math
+
 import pytest
 import torch
 
@@ -139,3 +141,14 @@ def test_each_of_meeds_parts_can_be_turned_off(explained):
     assert len(terms(adversary=0.0)) == 1
     assert not terms(prior=0.0)[0].model.penalties
     assert terms(output_feedback=False)[0].model.selector.network.inputs == 3
+
+
+def test_after_training_the_entries_of_largest_logit_are_kept():
+    term = stages_of(l2x(3, classes=2, k=K, **SIZES))[0].terms[0]
+    selector = term.model.selector.eval()
+    distribution = selector(X)
+    order = selector.network(X).argsort(-1, descending=True)
+    assert torch.equal(
+        distribution.sample().gather(-1, order), torch.tensor([[1.0, 1.0, 0.0]] * 2).double()
+    )
+    assert math.isclose(float(distribution.mean.sum()), 2 * K)

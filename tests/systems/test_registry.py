@@ -80,15 +80,6 @@ def test_names_are_given_once():
         registry.register("none", name="none")(lambda: None)
 
 
-def test_imputers_are_the_same_at_every_door():
-    """The command line's lex used to impute from the margins, the estimator's from a Gaussian."""
-    frame = table()
-    for method, kind in (("lex", "MarginalImputer"), ("real_x", "ConstantImputer")):
-        explainer = ExplainerClassifier(method, epochs=1, random_state=0)
-        explainer.fit(frame[["a", "b", "c"]], frame.outcome)
-        assert type(explainer.result_.model.imputer).__name__ == kind
-
-
 def test_the_printed_table_is_that_of_the_systems():
     from pathlib import Path
     from runpy import run_path

@@ -67,15 +67,6 @@ def test_the_loss_and_its_gradient_are_the_papers(classes, y, activation):
         assert abs(float(other.detach()) - float(exact.detach())) > 1e-3
 
 
-def test_validation_has_the_penalty_too_and_leaves_no_graph():
-    term = settled(3, 0.7)
-    exact = loss_by_hand(term.model, LABELS, 0.7).detach()
-    term.model.eval()
-    assert term.objective.loss(term.model, None, X, LABELS) == pytest.approx(float(exact))
-    with torch.no_grad():
-        assert not term.model.unsteadiness(X).requires_grad
-
-
 def test_a_linear_model_has_no_penalty():
     term = settled(3, 1.0)
     with torch.no_grad():
@@ -103,22 +94,6 @@ def test_attributions_add_up_to_the_likeliest_logit():
     pairs = found["features"][:, [0, 1]] + torch.stack([found["features"][:, 2], 0 * X[:, 0]], -1)
     assert (found["groups"] - pairs).abs().max() < 1e-12
     assert len({int(c) for c in f.argmax(-1)}) > 1
-
-
-@pytest.mark.smoke
-def test_no_bias_stays_at_zero():
-    result = fit(
-        senn(3, classes=3, bias=False, hidden=(4,)),
-        (X.float(), LABELS),
-        valid=None,
-        epochs=2,
-        progress=False,
-    )
-    assert torch.equal(result.model.intercept, torch.zeros(3))
-    with_bias = fit(
-        senn(3, classes=3, hidden=(4,)), (X.float(), LABELS), valid=None, epochs=2, progress=False
-    )
-    assert not torch.equal(with_bias.model.intercept, torch.zeros(3))
 
 
 def test_the_penalty_steadies_the_coefficients():

@@ -83,23 +83,6 @@ def test_the_global_mask_is_the_mean_of_parameters_over_replicates():
         assert all(torch.equal(held[n], v) for n, v in expected.items())
 
 
-def test_a_rows_final_mask_does_not_depend_on_the_others_it_is_asked_with():
-    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-    data = (x, (x[:, 0] > 0).long())
-    with seeded(1):
-        shared = MLP(3, 3, (3,), "leaky_relu")
-    system = xtab(3, classes=2, shared=shared, **SIZES)
-    result = fit(system, data, epochs=3, replicates=2, progress=False)
-    divisors = [float(m.selector.network.divisor) for m in result.models]
-    assert divisors[0] != divisors[1]
-    for model, divisor in zip(result.models, divisors, strict=True):
-        assert 0.5 < divisor < 2.0
-        both = torch.sigmoid(shared(x)) + torch.sigmoid(model.selector.network.local(x))
-        asked = model.selector(x).mean
-        assert torch.allclose(asked, (both / divisor).clamp(max=1.0), atol=2e-6)
-        assert torch.allclose(model.selector(x[:1]).mean, asked[:1], atol=1e-6)
-
-
 def test_each_subset_has_noise_of_its_own():
     """All columns are in both subsets: one noise for both would leave their codes alike."""
     program = xtab(2, classes=2, subsets=2, overlap=1.0, noise=0.5, **SIZES).program()

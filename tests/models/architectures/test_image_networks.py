@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from lexppl import models
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
@@ -30,7 +28,6 @@ from lexppl.models.architectures.convolutional import (
 )
 from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.networks import initial_weights
-from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
@@ -167,15 +164,6 @@ def test_what_does_not_fit_is_refused_where_it_is_given(make, message):
         make()
 
 
-@pytest.mark.smoke
-def test_a_description_builds_the_same_network_again():
-    made = images((1, 5, 5), patches=2, blocks=(3,), levels=1, width=2).selector(9)
-    again = rebuild(describe(made))
-    again.load_state_dict(made.state_dict())
-    x = drawn(2, 1, 5, 5)
-    assert torch.equal(made(x), again(x))
-
-
 # Replicates and batch norm.
 
 X = drawn(12, 1, 5, 5, seed=1)
@@ -264,34 +252,6 @@ def test_statistics_of_a_replicate_are_its_own_and_evaluation_leaves_them(name):
         assert torch.equal(value, after[n])
 
 
-def test_statistics_are_over_all_masked_copies_of_the_batch():
-    norm_of = models.LEX(
-        models.RandomSelector(25),
-        models.ConstantImputer(0.0),
-        Predictor(
-            ConvolutionalNetwork((1, 5, 5), 2, (3,), batch_norm=True),
-            CategoricalLikelihood(),
-            event_dim=3,
-        ),
-        grouping=Grouping.patches((1, 5, 5), 1),
-    )
-    seen = []
-    network = norm_of.predictor.network
-    first = network.layers[0].layers[0]
-    first.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
-    keep_parameters_local(norm_of)
-    with seeded(0), program_settings(validate=False):
-        NestedIWAE(masks=3, imputations=2)(norm_of, None)(X, Y)
-    (convolved,) = seen
-    # 2 imputations of a constant are 2 copies; the rows that the statistics are of are L · K · B.
-    assert convolved.shape == (3 * 2 * len(X), 3, 5, 5)
-    norm = network.layers[0].norms[0]
-    assert isinstance(norm, nn.BatchNorm2d)
-    expected = norm.momentum * convolved.mean((0, 2, 3))
-    assert torch.allclose(norm.running_mean, expected, atol=1e-6)
-    assert int(norm.num_batches_tracked) == 1
-
-
 def frozen_statistics(make, **options):
     """The predictor's statistics after its own stage, and after the fit."""
     seen = []
@@ -320,19 +280,6 @@ def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):
     assert any(n.endswith("running_mean") for n in short)
     for name, value in short.items():
         assert torch.equal(value, long[name]), name
-
-
-def test_a_predictor_that_is_learned_beside_moves_its_statistics():
-    # The control: alternating, the statistics of longer fits are others.
-    found = []
-    for epochs in (1, 3):
-        architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
-        system = real_x(architecture, classes=2, alternate=True)
-        model = fit(system, (X, Y), epochs=epochs, batch_size=6, valid=None, progress=False).model
-        found.append(model.predictor.network.layers[0].norms[0])
-    assert not torch.equal(found[0].running_mean, found[1].running_mean)
-    # Each batch is counted once: the selector's term asks the predictor as it predicts.
-    assert int(found[1].num_batches_tracked) == int(found[0].num_batches_tracked) + 2 * 2
 
 
 def mean_square_kept(reset):

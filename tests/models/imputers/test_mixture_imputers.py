@@ -34,7 +34,6 @@ from lexppl.models.imputers.component_distribution import (
     IndependentFeatures,
 )
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.rows import WeightedRows
 
 C, D, N = 3, 3, 8
 WEIGHTS = np.array([0.2, 0.5, 0.3])
@@ -344,35 +343,6 @@ def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> N
     assert largest > threshold
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", ["gaussian-mixture", "mixture-means"])
-@pytest.mark.parametrize("as_bool", [False, True])
-def test_components_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
-    """A chi-square test of each mask and row; fails with probability 1e-6."""
-    apart = MEANS.copy()
-    apart[:, 1] = [500.0, 600.0, 700.0]
-    imputer = type(_imputers()[name])(WEIGHTS, apart, SCALES)
-    masks = HARD_MASKS[HARD_MASKS[:, 1] == 0]  # the second feature tells which was drawn
-    keep = torch.from_numpy(masks).unsqueeze(1)
-    distribution = imputer(_x(), keep.bool() if as_bool else keep)
-    drawn = (
-        ((distribution.expand((6000, *distribution.batch_shape)).sample()[..., 1] - 500) / 100)
-        .round()
-        .long()
-    )
-    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
-        counts = torch.bincount(drawn[:, i, j], minlength=C).numpy()
-        expected = 6000 * _responsibilities(row, mask)
-        # The control: what the hidden features would make of it.
-        informed = WEIGHTS * np.prod(
-            stats.norm.pdf(row[[0, 2]], apart[:, [0, 2]], SCALES[:, [0, 2]]), 1
-        )
-        informed *= 6000 / informed.sum()
-        assert stats.chisquare(counts, expected).pvalue > CHANCE / (2 * len(masks))
-        if mask.sum() < 2:
-            assert stats.chisquare(counts, informed).pvalue < CHANCE
-
-
 @pytest.mark.parametrize("name", ["mixture-data", "kmeans-data"])
 @pytest.mark.parametrize("as_bool", [False, True])
 def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
@@ -400,20 +370,6 @@ def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
             assert stats.chisquare(pooled, means).pvalue > CHANCE / 14
             if len(means) > 2:  # the control: equal chances
                 assert stats.chisquare(pooled).pvalue < CHANCE or name == "kmeans-data"
-
-
-def test_rows_without_weight_are_never_drawn() -> None:
-    weights = torch.zeros(2, 5)
-    weights[0, [1, 3]], weights[1, 2] = torch.tensor([1.0, 3.0]), 7.0
-    rows = WeightedRows(torch.arange(5.0).unsqueeze(-1), weights)
-    component = torch.tensor([0, 1]).repeat(4000).unsqueeze(-1)
-    drawn = rows.draw(component).squeeze(-1).long()
-    assert set(drawn[1::2].tolist()) == {2}
-    counts = torch.bincount(drawn[::2], minlength=5)
-    assert counts[[0, 2, 4]].sum() == 0
-    assert stats.chisquare(counts[[1, 3]].numpy(), [1000, 3000]).pvalue > CHANCE
-    torch.testing.assert_close(rows.means, torch.tensor([[2.5], [2.0]]))
-    torch.testing.assert_close(rows.variances, torch.tensor([[0.75], [0.0]]))
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1.0])
@@ -526,19 +482,6 @@ def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
     assert GaussianMixtureImputer.fit(x, 6)(x[:9], keep).log_prob(x[:9]).isfinite().all()
 
 
-def test_rows_all_alike_and_as_many_components_as_rows() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn's, of too few distinct rows
-        for kind in (GaussianMixtureImputer, MixtureDataImputer, KMeansDataImputer):
-            imputer = kind.fit(torch.ones(4, 2), components=4)
-            sample = imputer(torch.zeros(3, 2), torch.zeros(2)).sample()
-            torch.testing.assert_close(sample, torch.ones(3, 2), atol=0.01, rtol=0)
-    x = _training_rows(rows=6)
-    for kind in (GaussianMixtureImputer, MixtureDataImputer, KMeansDataImputer):
-        sample = kind.fit(x, components=6)(x, torch.zeros(D, dtype=torch.float64)).sample()
-        assert sample.isfinite().all()
-
-
 def test_clusters_are_scikit_learns_the_largest_first() -> None:
     x = _training_rows()
     imputer = KMeansDataImputer.fit(x, components=4, seed=2)
@@ -554,15 +497,6 @@ def test_clusters_are_scikit_learns_the_largest_first() -> None:
     assert few.centres.shape == (1, D)  # clusters without a reference row are left out
     distribution = few(x[:5], torch.zeros(D, dtype=torch.float64))
     assert torch.equal(distribution.sample(), x[:1].expand(5, D))
-
-
-def test_reference_rows_are_those_given() -> None:
-    x = _training_rows()
-    imputer = MixtureDataImputer.fit(x[:200], components=3, reference=x[200:])
-    assert torch.equal(imputer.reference, x[200:])
-    torch.testing.assert_close(imputer.row_weights.sum(-1), torch.ones(3, dtype=torch.float64))
-    expected = imputer.responsibilities(x[200:], torch.ones(D, dtype=torch.float64))
-    torch.testing.assert_close(imputer.row_weights.mT, expected / expected.sum(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32])

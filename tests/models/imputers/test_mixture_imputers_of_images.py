@@ -6,8 +6,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from scipy import stats
-from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,30 +76,6 @@ def test_an_image_is_imputed_as_the_row_of_its_pixels(name, kind):
         assert torch.equal(flat, image)
 
 
-def test_densities_of_images_are_joint_over_marginal():
-    weights, means, scales, _ = (t.flatten(1).numpy() if t.ndim > 1 else t.numpy() for t in parts())
-    x, keep = rows(), masks("boolean")
-    distribution = imputers()["gaussian-mixture"](x, keep.reshape(16, 1, *EVENT))
-    value = distribution.sample()
-    log_prob = distribution.log_prob(value)
-    for i, mask in enumerate(keep[:, 0].numpy()):
-        for j, row in enumerate(value[i].flatten(1).numpy()):
-            each = stats.norm.logpdf(row, means, scales)
-            joint = logsumexp(np.log(weights) + each.sum(1))
-            marginal = logsumexp(np.log(weights) + each[:, mask].sum(1))
-            assert float(log_prob[i, j]) == pytest.approx(joint - marginal, rel=1e-9, abs=1e-9)
-
-
-def test_a_mask_of_pixels_serves_all_channels():
-    x = rows()
-    keep = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
-    for name, imputer in imputers().items():
-        one = imputer(x, keep.expand(3, 2, 1, 1, 2))
-        own = imputer(x, keep.expand(3, 2, *EVENT).contiguous())
-        assert torch.equal(one.mean, own.mean), name
-        assert one.rsample().shape == (3, 2, *EVENT)
-
-
 class _Largest(TorchDispatchMode):
     """Numbers of the largest tensor that an operation makes; views make none."""
 
@@ -128,26 +102,6 @@ def test_memory_of_hard_masks_is_that_of_the_rows_whatever_the_masks(name, soft)
         draws = imputer(rows(event, 8, torch.float32), keep if soft else keep.round()).sample()
     assert draws.isfinite().all()
     assert (largest.numbers > 2 * 8 * 1568 * components) == soft
-
-
-@pytest.mark.parametrize("kept", [0.0, 1.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_thousands_of_pixels_of_which_nothing_or_everything_is_kept(name, kept):
-    event = (1, 40, 60)
-    imputer = imputers(event=event, dtype=torch.float32)[name]
-    x = rows(event, 5, torch.float32)
-    keep = torch.full((3, 5, *event), kept).requires_grad_()
-    distribution = imputer(x, keep)
-    draws = distribution.rsample()
-    draws.sum().backward()
-    assert draws.isfinite().all()
-    assert keep.grad.isfinite().all()
-    assert (keep.grad != 0).any()
-    assert imputer(x, keep.bool()).rsample().isfinite().all()
-    if kept:
-        assert torch.equal(draws.detach(), x.expand_as(draws))
-    if name == "gaussian-mixture":
-        assert distribution.log_prob(draws.detach()).isfinite().all()
 
 
 def images(count=200, event=(1, 4, 4)):

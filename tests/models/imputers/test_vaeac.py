@@ -1,17 +1,14 @@
 """VAEAC: its objective and its bound against quadrature over the latent variable, its draws by
 z-scores, and as an imputer: no gradient but that of the mask, saved and loaded, under vmap."""
 
-import json
 import math
 import warnings
 
 import numpy as np
-import pyro
 import pytest
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 from pyro.infer import TraceMeanField_ELBO
-from torch.func import vmap
 
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning, NestedIWAE
@@ -21,7 +18,6 @@ from lexppl.models import (
     MLP,
     VAEAC,
     CategoricalLikelihood,
-    Grouping,
     KSubsetSelector,
     Predictor,
     VAEACImputer,
@@ -131,21 +127,6 @@ def test_the_objective_is_the_bound_given_the_masks(monkeypatch):
     assert float(divergence.detach()) > 10 * error  # the control
 
 
-def test_masks_of_all_sizes_and_groups_are_drawn():
-    prior, decoder, proposal = networks()
-    x = rows(4000)
-    for grouping in (None, Grouping([0, 0, 1])):
-        with program_settings(validate=True), seeded(1):
-            program = VAEAC(prior, decoder, grouping)
-            trace = pyro.poutine.trace(program).get_trace(x)
-        mask = ~trace.nodes["x_hidden"]["fn"].base_dist._mask
-        sizes = torch.bincount(mask.sum(-1), minlength=D + 1)
-        assert torch.equal(mask[:, 0], mask[:, 1]) == (grouping is not None)
-        if grouping is None:  # a uniform share gives uniform sizes, 1,000 each
-            assert float((sizes - 1000).abs().max()) < 5 * 750**0.5
-    assert VAEACProposal(proposal, grouping).config()["grouping"] is grouping
-
-
 @pytest.mark.parametrize("kept", [0.0, 1.0])
 def test_gradients_stop_at_the_imputer_but_for_the_mask(kept):
     given = imputer()
@@ -194,28 +175,6 @@ def test_images_of_any_size(shape, monkeypatch):
     assert given.log_likelihood_bound(x, keep[0], draws=3).isfinite().all()
 
 
-def test_vmap_and_shared_masks():
-    given, x = imputer(), rows()
-    keep = torch.rand(3, 2, 4, D, dtype=torch.float64)
-    drawn = vmap(lambda keep: given(x, keep).rsample(), randomness="different")(keep)
-    assert drawn.shape == (3, 2, 4, D)
-    one = given(x, torch.tensor([True, False, True]))
-    assert one.batch_shape == (4,)
-    assert torch.equal(one.sample()[:, ::2], x[:, ::2])
-
-
-def test_description_and_state_give_it_again():
-    given = imputer("pixels")
-    config = given.config()
-    plain = ("event_shape", "features", "least_scale")
-    assert json.loads(json.dumps([config[k] for k in plain])) == [[D], "pixels", 0.5 / 255]
-    again = VAEACImputer(**config)
-    again.load_state_dict(given.state_dict())
-    assert again.config().keys() == config.keys()
-    assert again.step == 1 / 255
-    assert imputer().step is None
-
-
 def test_lex_leaves_it_as_it_is_and_saves_it(tmp_path):
     """Two replicates, which draw what they learn anew, and not the imputer."""
     given = imputer().float()
@@ -256,11 +215,6 @@ def test_bad_features(given, message):
         VAEAC(prior, decoder, **given)
     with pytest.raises(ValueError, match=message):
         VAEACImputer(prior, decoder, proposal, (D,), **given)
-
-
-def test_rows_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"x must have shape \(B, 3\)"):
-        imputer()(torch.zeros(2, 4).double(), torch.zeros(4))
 
 
 def test_features_are_those_of_their_kind():

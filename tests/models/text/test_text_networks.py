@@ -75,24 +75,6 @@ def test_hard_masks_carry_a_gradient_at_hidden_words_too():
     assert (gradient[WORDS] != 0).all() and not gradient[~WORDS].any()
 
 
-def test_how_much_padding_there_is_changes_no_word_s_number():
-    short, long = selector(), selector(T + 4)
-    long.load_state_dict(short.state_dict())
-    padded = torch.cat([X, torch.zeros(3, 4)], 1)
-    assert torch.allclose(long(padded)[:, :T], short(X), atol=1e-6)
-    assert not long(padded)[:, T:].any()
-
-
-def test_kinds_of_numbers_stand_one_after_the_other():
-    two = selector(outputs=2 * T)
-    one = selector()
-    state = two.state_dict()
-    for kind in range(2):
-        part = {k: v[kind : kind + 1] if k.startswith("last") else v for k, v in state.items()}
-        one.load_state_dict(part)
-        assert torch.allclose(two(X)[:, kind * T : (kind + 1) * T], one(X), atol=1e-6)
-
-
 def test_what_is_shown_beside_the_text_counts():
     network = selector(shown=2)
     rows = torch.cat([X, torch.tensor([[0.9, 0.1]] * 3)], 1)
