@@ -322,3 +322,16 @@ def test_independent_bernoullis_are_another_law() -> None:
     assert (independent.entropy() - entropy).abs().max() > 0.01
     tilted = dist.Bernoulli(logits=logits + KSubset(logits, 3)._rows._tilted()[0].unsqueeze(-1))
     assert (tilted.mean - mean).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 157, 700, 784, 785, 1000, 1567, 1568])
+def test_no_draw_takes_an_unlikely_entry_before_a_likely_one(k: int, dtype: torch.dtype) -> None:
+    """Logits of ±50: fewer than one draw in 10^36 does."""
+    likely = torch.arange(1568) % 2 == 0
+    logits = torch.where(likely, 50.0, -50.0).to(dtype)
+    draws = KSubset(logits, k).sample((40,))
+    assert bool((draws.sum(-1) == k).all())
+    assert bool((draws[:, likely].sum(-1) == min(k, 784)).all())
+    if 1 < k < 1568 and k != 784:
+        assert len(draws.unique(dim=0)) > 1

@@ -104,8 +104,8 @@ def test_the_expectation_over_labels_is_exact():
     ("options", "words"),
     [
         ({"regime": "post-hoc"}, "regime must be one of"),
-        ({"regime": "free in-situ", "y": None}, "observes labels: give y"),
-        ({"regime": "fixed in-situ", "y": None}, "observes labels: give y"),
+        ({"regime": "free in-situ", "y": None}, "observes labels or responses y"),
+        ({"regime": "fixed in-situ", "y": None}, "observes labels or responses y"),
         ({"regime": "free in-situ", "black_box": FITTED}, "regime has no black box"),
         ({"regime": "self post-hoc", "black_box": FITTED}, "regime has no black box"),
         ({"regime": "self post-hoc"}, "give predictor="),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +17,6 @@ from lexppl.models.networks import ACTIVATIONS
 
 MOST_LEVELS = 30
 """More than any image can be halved."""
-
-GAINS: Mapping[str, float] = MappingProxyType({"tanh": 5 / 3, "selu": 1.0})
-"""Of activations, what their weights' standard deviation is multiplied by; the others are near
-enough to a ReLU."""
 
 
 class ConvolutionalNetwork(Configured, nn.Module):
@@ -142,15 +136,13 @@ class ActivatedConvolution(nn.Conv2d):
     """
 
     def __init__(self, channels: int, filters: int, activation: str) -> None:
-        # Read by reset_parameters, which the next line calls.
-        self.gain = GAINS.get(activation, math.sqrt(2.0))
+        # Read by reset_parameters, which the next line calls; the others are near enough to a ReLU.
+        self.gain_of = "tanh" if activation == "tanh" else "relu"
         super().__init__(channels, filters, 3, padding=1)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        fan_in = self.in_channels * 9
-        bound = self.gain * math.sqrt(3.0 / fan_in)
-        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.kaiming_uniform_(self.weight, nonlinearity=self.gain_of)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

@@ -119,13 +119,7 @@ class Imputed(HiddenFeatures):
                 f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
                 f"it has shape {tuple(x.shape)}"
             )
-        try:
-            shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
-        except RuntimeError as error:
-            raise ValueError(
-                f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_distribution "
-                f"{tuple(hidden_distribution.shape())} must broadcast together"
-            ) from error
+        shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
         if shape[len(shape) - event_dim :] != event_shape:
             raise ValueError(
                 f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "

@@ -82,7 +82,8 @@ class Imputer(Configured, nn.Module):
     def _register(self, name: str, value: TensorOrShape) -> bool:
         """Registers a buffer; False where its values are yet to be loaded."""
         if isinstance(value, Mapping):
-            self.register_buffer(name, self._placeholder(name, value))
+            dtype = getattr(torch, value["dtype"])
+            self.register_buffer(name, torch.full(tuple(value["shape"]), torch.nan, dtype=dtype))
             return False
         try:
             tensor = torch.as_tensor(value).detach().clone()
@@ -90,9 +91,9 @@ class Imputer(Configured, nn.Module):
             raise TypeError(
                 f"{name} must be a number, a tensor or an array; it is a {type(value).__name__}"
             ) from error
+        if tensor.is_complex():
+            raise TypeError(f"{name} must be real; it is {tensor.dtype}")
         if not tensor.is_floating_point():
-            if tensor.is_complex():
-                raise TypeError(f"{name} must be real; it is {tensor.dtype}")
             tensor = tensor.to(torch.get_default_dtype())
         bad = int((~tensor.isfinite()).sum())
         if bad:
@@ -101,17 +102,6 @@ class Imputer(Configured, nn.Module):
             )
         self.register_buffer(name, tensor)
         return True
-
-    @staticmethod
-    def _placeholder(name: str, description: Mapping[str, Any]) -> Tensor:
-        try:
-            dtype = getattr(torch, str(description.get("dtype", "float32")))
-            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
-        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(
-                f'{name}, given as a mapping, must read {{"shape": [...], "dtype": "float32"}}; '
-                f"it reads {dict(description)}"
-            ) from error
 
     def _refuse_mixed_types(self) -> None:
         types = {name: buffer.dtype for name, buffer in self.named_buffers(recurse=False)}

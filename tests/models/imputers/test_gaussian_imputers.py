@@ -358,10 +358,6 @@ NAN = float("nan")
     [
         (lambda: ConstantImputer(NAN), ValueError, "value must be finite; 1 of its 1"),
         (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
-        (lambda: ConstantImputer({"size": [2]}), ValueError, "given as a mapping"),
-        (lambda: ConstantImputer({"shape": "?"}), ValueError, "given as a mapping"),
-        (lambda: ConstantImputer({"dtype": "float32"}), ValueError, "given as a mapping"),
-        (lambda: ConstantImputer({"shape": [2], "dtype": "nn"}), ValueError, "given as a mapping"),
         (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
         (lambda: GaussianImputer(scale=0.0), ValueError, "scale must be positive"),
         (lambda: GaussianImputer(scale=[1.0, -1.0]), ValueError, "smallest value is -1"),

@@ -551,12 +551,12 @@ TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
         (
             lambda: GaussianMixtureImputer([1.0], [[0.0]], [[1.0, 1.0]]),
             ValueError,
-            "scales must have the shape of means",
+            "scales the same and weights",
         ),
         (
             lambda: GaussianMixtureImputer([0.5, 0.5], [[0.0]], [[1.0]]),
             ValueError,
-            r"weights must have shape \(1,\)",
+            "scales the same and weights",
         ),
         (lambda: GaussianMixtureImputer([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
         (
