@@ -73,8 +73,6 @@ CHOOSER = told(
     most=1,
     explore=0.05,
     explore_stop=0.1,
-    explore_from=0.05,
-    explore_decay=0.995,
     grouping=None,
 )
 MIXTURE = {"weights": tensor(2), "means": tensor(2, 2), "scales": tensor(2, 2)}
@@ -512,7 +510,7 @@ OF_SYSTEMS = [
         told("TeacherTargets", program=PROGRAM, teacher=told("Frozen", module=PREDICTOR)),
     ),
     (
-        lambda: systems.FastSHAP(network(), predictor(), 2, None, paired=False),
+        lambda: systems.FastSHAP(network(), predictor(), 2, None),
         told(
             "FastSHAP",
             network=NETWORK,
@@ -521,8 +519,6 @@ OF_SYSTEMS = [
             classes=None,
             imputer=CONSTANT,
             grouping=None,
-            paired=False,
-            normalize=True,
         ),
     ),
     (lambda: parts.UniformSizeSelector(3), told("UniformSizeSelector", entries=3)),

@@ -117,9 +117,6 @@ class FastSHAP(Configured, PyroModule):
         classes: C, or None for a real response, whose mean is then the game, in its units.
         imputer: what hidden features become, a constant; 0 if None.
         grouping: which features a player stands for.
-        paired: observe coalitions and their complements together.
-        normalize: add the same to all φ so that they add up to `v(1) − v(∅)`; without it they need
-            not.
 
     Raises:
         ValueError: fewer than two entries or classes.
@@ -145,8 +142,6 @@ class FastSHAP(Configured, PyroModule):
         classes: int | None,
         imputer: nn.Module | None = None,
         grouping: Grouping | None = None,
-        paired: bool = True,
-        normalize: bool = True,
     ) -> None:
         super().__init__()
         ShapleyKernel(entries)
@@ -157,8 +152,6 @@ class FastSHAP(Configured, PyroModule):
         self.classes = classes
         self.imputer = constant_imputer(imputer)
         self.grouping = grouping
-        self.paired = bool(paired)
-        self.normalize = bool(normalize)
         self._kept = MadeOnce()
 
     def values(self, x: Tensor, coalition: Tensor) -> Tensor:
@@ -202,8 +195,7 @@ class FastSHAP(Configured, PyroModule):
     def misfit(self, x: Tensor, coalition: Tensor, phi: Tensor, none: Tensor) -> Tensor:
         """The mean squared error of φ `(B, C, G)` at coalitions `(L, B, G)`, given v(∅) `(B, C)`:
         `(L, B)`."""
-        both = [coalition, 1.0 - coalition] if self.paired else [coalition]
-        players = torch.stack(both)
+        players = torch.stack([coalition, 1.0 - coalition])
         fitted = none + torch.einsum("plbg,bcg->plbc", players, phi)
         return (self.values(x, players) - fitted).square().mean((0, -1))
 
@@ -223,8 +215,6 @@ class FastSHAP(Configured, PyroModule):
 
     def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
         phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)
-        if not self.normalize:
-            return phi
         gap = everything - none - phi.sum(-1)
         there = possible_entries(self.network, x)
         if there is None:
@@ -240,8 +230,6 @@ def fastshap(
     *,
     classes: int | None,
     black_box: nn.Module | None = None,
-    paired: bool = True,
-    normalize: bool = True,
     samples: int = 16,
     surrogate_samples: int = 1,
     grouping: Grouping | None = None,
@@ -278,8 +266,6 @@ def fastshap(
         black_box: the explained model, a module from x to the distribution of y, whose output the
             surrogate is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a
             black box's probabilities, or labels.
-        paired: coalitions with their complements.
-        normalize: make φ add up to `v(1) − v(∅)`, in training too.
         samples: coalitions (pairs) a row and step; the released code's 32 coalitions are 16 pairs.
         surrogate_samples: masks a row and step in the surrogate's stage.
         grouping: which features a player stands for; one player a feature if None.
@@ -319,9 +305,7 @@ def fastshap(
     def build() -> list[Stage]:
         game: nn.Module = predictor_of(architecture, classes) if given is None else given
         network = architecture.selector((classes or 1) * entries)
-        explainer = FastSHAP(
-            network, game, entries, classes, hides, architecture.grouping, paired, normalize
-        )
+        explainer = FastSHAP(network, game, entries, classes, hides, architecture.grouping)
         squares = NestedIWAE(1, samples=samples, estimator=Unscored())
         shapley = LossTerm(explainer, squares, learns=[network])
         if given is not None:

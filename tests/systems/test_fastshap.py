@@ -46,7 +46,7 @@ class Table(nn.Module):
 class Game:
     """A program over a table, and its game by plain loops."""
 
-    def __init__(self, groups, classes, hidden, paired=True, normalize=True):
+    def __init__(self, groups, classes, hidden):
         self.groups, self.entries, self.hidden = groups, max(groups) + 1, hidden
         self.outputs = classes or 1
         with seeded(3):
@@ -61,8 +61,6 @@ class Game:
             classes,
             ConstantImputer(torch.tensor(hidden, dtype=torch.float64)),
             Grouping(groups),
-            paired,
-            normalize,
         )
         self.y = Y.double() if classes is None else Y % classes
         self.coalitions = list(product((0, 1), repeat=self.entries))
@@ -81,19 +79,17 @@ class Game:
         s = sum(coalition)
         return (self.entries - 1) / (math.comb(self.entries, s) * s * (self.entries - s))
 
-    def phi(self, normalize=True):
+    def phi(self):
         phi = self.network.values.reshape(ROWS, self.outputs, self.entries)
-        if not normalize:
-            return phi
         return phi + (self.everything - self.none - phi.sum(-1)).unsqueeze(-1) / self.entries
 
-    def loss(self, normalize=True, weight=None):
+    def loss(self, weight=None):
         """The paper's expected loss, the mean over classes, summed over rows."""
         weight = self.kernel if weight is None else weight
         total = sum(weight(s) for s in self.proper)
         loss = 0.0
         for s in self.proper:
-            fitted = self.none + (self.phi(normalize) * torch.tensor(s)).sum(-1)
+            fitted = self.none + (self.phi() * torch.tensor(s)).sum(-1)
             loss = loss + weight(s) / total * (self.value[s] - fitted).square().mean(-1)
         return loss.sum()
 
@@ -153,45 +149,23 @@ def minimise(game, loss):
     optimizer.step(closure)
 
 
-@pytest.mark.complete(but=4)
-@pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize("case", CASES)
-def test_the_loss_is_the_papers_summed_over_all_coalitions(case, paired, normalize):
-    game = Game(*CASES[case], paired, normalize)
-    assert float(game.exact().detach()) == pytest.approx(
-        float(game.loss(normalize).detach()), abs=1e-12
-    )
+def test_the_loss_is_the_papers_summed_over_all_coalitions(case):
+    game = Game(*CASES[case])
+    assert float(game.exact().detach()) == pytest.approx(float(game.loss().detach()), abs=1e-12)
     game.surrogate.requires_grad_(False)
     values = torch.stack([game.sampled(20) for _ in range(100)]).detach()[:, None]
-    exact = game.loss(normalize).detach()[None]
+    exact = game.loss().detach()[None]
     assert z_scores(values, exact).abs().max() < threshold(1)
 
 
-def test_a_coalition_is_observed_with_its_complement_where_they_are_paired():
-    def misfit(game, coalition):
-        rows = torch.tensor(coalition, dtype=torch.float64).expand(1, ROWS, 4)
-        return game.program.misfit(X, rows, game.phi(), game.none)[0].detach()
-
-    paired, alone = (
-        Game(*CASES["one player a feature"]),
-        Game(*CASES["one player a feature"], False),
-    )
-    one, other = misfit(alone, (1, 0, 0, 0)), misfit(alone, (0, 1, 1, 1))
-    assert (misfit(paired, (1, 0, 0, 0)) - (one + other) / 2).abs().max() < 1e-14
-    assert (one - other).abs().min() > 1e-3
-    fitted = alone.none + alone.phi()[..., 0]
-    by_hand = (alone.value[1, 0, 0, 0] - fitted).square().mean(-1)
-    assert (one - by_hand).abs().max() < 1e-14
-
-
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_the_gradient_is_that_of_the_exact_loss(case, paired):
+def test_the_gradient_is_that_of_the_exact_loss(case):
     """And, as a negative control, not that of a kernel that prefers pairs of players. (Of three
     players a distribution that is symmetric in S and its complement is the Shapley kernel.)"""
-    game = Game(*CASES[case], paired)
+    game = Game(*CASES[case])
 
     def gradient(value):
         return torch.autograd.grad(value, game.network.values)[0].flatten()
@@ -199,7 +173,7 @@ def test_the_gradient_is_that_of_the_exact_loss(case, paired):
     draws = torch.stack([gradient(game.sampled(50)) for _ in range(200)])
     limit = threshold(draws.shape[1])
     assert z_scores(draws, gradient(game.loss())).abs().max() < limit
-    if paired and game.entries == 3:
+    if game.entries == 3:
         return
     wrong = gradient(game.loss(weight=lambda s: 20.0 if sum(s) == 2 else 1.0))
     assert z_scores(draws, wrong).abs().max() > 2 * limit
@@ -221,15 +195,12 @@ def test_its_minimum_holds_the_shapley_values(case):
 
 
 @pytest.mark.parametrize("case", ["one player a feature", "response"])
-def test_other_kernels_and_no_normalisation_have_another_minimum(case):
+def test_another_kernel_has_another_minimum(case):
     """Negative controls. With three players any kernel symmetric in S and its complement has the
     Shapley values as its minimum, so that there must be four."""
     game = Game(*CASES[case])
     minimise(game, lambda: game.loss(weight=lambda s: 1.0))
     assert (game.phi().detach() - game.shapley()).abs().max() > 1e-3
-    game = Game(*CASES[case], normalize=False)
-    minimise(game, game.exact)
-    assert (game.program.attributions(X).detach() - game.shapley()).abs().max() > 1e-3
 
 
 def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -137,7 +138,7 @@ class ActivatedConvolution(nn.Conv2d):
 
     def __init__(self, channels: int, filters: int, activation: str) -> None:
         # Read by reset_parameters, which the next line calls; the others are near enough to a ReLU.
-        self.gain_of = "tanh" if activation == "tanh" else "relu"
+        self.gain_of: Literal["tanh", "relu"] = "tanh" if activation == "tanh" else "relu"
         super().__init__(channels, filters, 3, padding=1)
 
     def reset_parameters(self) -> None:
