@@ -1,17 +1,14 @@
 """VAEAC: its objective and its bound against quadrature over the latent variable, its draws by
 z-scores, and as an imputer: no gradient but that of the mask, saved and loaded, under vmap."""
 
-import json
 import math
 import warnings
 
 import numpy as np
-import pyro
 import pytest
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 from pyro.infer import TraceMeanField_ELBO
-from torch.func import vmap
 
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning, NestedIWAE
@@ -21,7 +18,6 @@ from lexppl.models import (
     MLP,
     VAEAC,
     CategoricalLikelihood,
-    Grouping,
     KSubsetSelector,
     Predictor,
     VAEACImputer,
@@ -29,26 +25,18 @@ from lexppl.models import (
 )
 from lexppl.models.imputers.vaeac import feature_distribution, latent_distribution, seen_of
 from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.networks import initial_weights
 
 D = 3
 NODES, NODE_WEIGHTS = hermegauss(80)
 KEEPS = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]).double()
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def networks(latent=1):
     """With weights large enough for the prior, the proposal and the features to depend on all."""
-    parts = (
-        MLP(2 * D, 2 * latent, (8,), "tanh", seed=0),
-        TableDecoder(latent, D, (8,), seed=1),
-        MLP(2 * D, 2 * latent, (8,), "tanh", seed=2),
-    )
+    parts = [MLP(2 * D, 2 * latent, (8,), "tanh", seed=seed) for seed in (0, 2)]
+    with initial_weights(1):
+        parts.insert(1, TableDecoder(latent, D, (8,)))
     for part in parts:
         with torch.no_grad():
             for parameter in part.parameters():
@@ -139,21 +127,6 @@ def test_the_objective_is_the_bound_given_the_masks(monkeypatch):
     assert float(divergence.detach()) > 10 * error  # the control
 
 
-def test_masks_of_all_sizes_and_groups_are_drawn():
-    prior, decoder, proposal = networks()
-    x = rows(4000)
-    for grouping in (None, Grouping([0, 0, 1])):
-        with program_settings(validate=True), seeded(1):
-            program = VAEAC(prior, decoder, grouping)
-            trace = pyro.poutine.trace(program).get_trace(x)
-        mask = ~trace.nodes["x_hidden"]["fn"].base_dist._mask
-        sizes = torch.bincount(mask.sum(-1), minlength=D + 1)
-        assert torch.equal(mask[:, 0], mask[:, 1]) == (grouping is not None)
-        if grouping is None:  # a uniform share gives uniform sizes, 1,000 each
-            assert float((sizes - 1000).abs().max()) < 5 * 750**0.5
-    assert VAEACProposal(proposal, grouping).config()["grouping"] is grouping
-
-
 @pytest.mark.parametrize("kept", [0.0, 1.0])
 def test_gradients_stop_at_the_imputer_but_for_the_mask(kept):
     given = imputer()
@@ -177,9 +150,9 @@ def test_gradients_stop_at_the_imputer_but_for_the_mask(kept):
 def images_imputer(shape=(2, 7, 9), features="pixels"):
     channels = shape[0]
     return VAEACImputer(
-        ImageEncoder(2 * channels, 6, (4, 6), seed=0),
-        ImageDecoder(3, channels, 4, seed=1),
-        ImageEncoder(2 * channels, 6, (4, 6), seed=2),
+        ImageEncoder(2 * channels, 6, (4, 6)),
+        ImageDecoder(3, channels, 4),
+        ImageEncoder(2 * channels, 6, (4, 6)),
         shape,
         features,
     )
@@ -200,28 +173,6 @@ def test_images_of_any_size(shape, monkeypatch):
         steps = drawn[-1][:, ~keep] * 255
         torch.testing.assert_close(steps, steps.round(), rtol=0, atol=1e-4)
     assert given.log_likelihood_bound(x, keep[0], draws=3).isfinite().all()
-
-
-def test_vmap_and_shared_masks():
-    given, x = imputer(), rows()
-    keep = torch.rand(3, 2, 4, D, dtype=torch.float64)
-    drawn = vmap(lambda keep: given(x, keep).rsample(), randomness="different")(keep)
-    assert drawn.shape == (3, 2, 4, D)
-    one = given(x, torch.tensor([True, False, True]))
-    assert one.batch_shape == (4,)
-    assert torch.equal(one.sample()[:, ::2], x[:, ::2])
-
-
-def test_description_and_state_give_it_again():
-    given = imputer("pixels")
-    config = given.config()
-    plain = ("event_shape", "features", "least_scale")
-    assert json.loads(json.dumps([config[k] for k in plain])) == [[D], "pixels", 0.5 / 255]
-    again = VAEACImputer(**config)
-    again.load_state_dict(given.state_dict())
-    assert again.config().keys() == config.keys()
-    assert again.step == 1 / 255
-    assert imputer().step is None
 
 
 def test_lex_leaves_it_as_it_is_and_saves_it(tmp_path):
@@ -264,11 +215,6 @@ def test_bad_features(given, message):
         VAEAC(prior, decoder, **given)
     with pytest.raises(ValueError, match=message):
         VAEACImputer(prior, decoder, proposal, (D,), **given)
-
-
-def test_rows_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"x must have shape \(B, 3\)"):
-        imputer()(torch.zeros(2, 4).double(), torch.zeros(4))
 
 
 def test_features_are_those_of_their_kind():

@@ -1,31 +1,22 @@
 """Mixtures of discretised logistics: masses against scipy's logistic distribution, conditionals
 against the enumeration of all images of two pixels, draws by a chi-square test, and a fit."""
 
-import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.autograd import gradcheck
 
 from lexppl.inference.contexts import program_settings
 from lexppl.models import DiscretizedLogisticMeansImputer, DiscretizedLogisticMixtureImputer
-from lexppl.models.imputers.logistics import log_likelihood, log_mass
+from lexppl.models.imputers.logistics import log_mass
 
 VALUES = np.arange(256) / 255
 WEIGHTS = np.array([0.3, 0.7])
 MEANS = np.array([[0.02, 0.6], [0.8, -0.1]])
 SCALES = np.array([[0.05, 0.1], [0.2, 0.03]])
 KINDS = (DiscretizedLogisticMixtureImputer, DiscretizedLogisticMeansImputer)
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def masses(mean, scale):
@@ -62,13 +53,6 @@ def test_masses_far_from_the_mean_keep_their_digits():
         torch.testing.assert_close(found.double(), expected, rtol=2e-3, atol=0)
         (gradient,) = torch.autograd.grad(found.sum(), location)
         torch.testing.assert_close(gradient.abs(), torch.full((2,), 1000.0), rtol=1e-4, atol=0)
-
-
-def test_gradients_of_masses():
-    mean = torch.tensor([0.1, 0.9, 0.0], dtype=torch.float64).requires_grad_()
-    scale = torch.tensor([0.05, 0.2, 0.01], dtype=torch.float64).requires_grad_()
-    value = torch.tensor([0.0, 1.0, 30 / 255], dtype=torch.float64)
-    assert gradcheck(lambda m, s: log_mass(value, m, s), (mean, scale))
 
 
 @pytest.mark.parametrize("event", [(2,), (1, 2, 1)])
@@ -164,26 +148,6 @@ def test_the_fit_finds_the_mixture_that_made_the_rows():
     np.testing.assert_allclose(fitted.weights[order], WEIGHTS, atol=0.04)
 
 
-def test_parts_of_a_batch_add_up(monkeypatch):
-    x = torch.rand(50, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    whole = KINDS[0].fit(x, components=2, epochs=2)
-    monkeypatch.setattr("lexppl.models.imputers.logistics.NUMBERS_AT_ONCE", 7 * 12)
-    parts = KINDS[0].fit(x, components=2, epochs=2)
-    torch.testing.assert_close(whole.means, parts.means, rtol=1e-6, atol=1e-8)
-    total = log_likelihood(x, (whole.weights, whole.means, whole.scales))
-    torch.testing.assert_close(total, whole(x, torch.zeros(6)).log_prob(x))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_description_and_state_give_it_again(kind):
-    given = imputer(kind)
-    rebuilt = kind(**json.loads(json.dumps(given.config())))
-    rebuilt.load_state_dict(given.state_dict())
-    for left, right in itertools.zip_longest(given.buffers(), rebuilt.buffers()):
-        assert torch.equal(left, right)
-    assert not list(given.parameters())
-
-
 @pytest.mark.parametrize(
     "given,message",
     [
@@ -200,11 +164,17 @@ def test_bad_fits(given, message):
         KINDS[0].fit(**{"x": torch.rand(4, 2), "components": 2} | given)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_description_and_state_give_it_again(kind):
+    given = imputer(kind)
+    rebuilt = kind(**json.loads(json.dumps(given.config())))
+    rebuilt.load_state_dict(given.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(given.buffers(), rebuilt.buffers(), strict=True))
+
+
 def test_pixels_outside_are_refused_where_pyro_validates():
     x = torch.tensor([[0.5, 4.0]], dtype=torch.float64)
     with program_settings(validate=True), pytest.raises(ValueError, match="pixels must be in"):
         imputer()(x, torch.zeros(2))
     with program_settings(validate=False):
         imputer()(x, torch.zeros(2))
-    with pytest.raises(ValueError, match="pixel_means must have the shape of means"):
-        KINDS[1]([1.0], [[0.5]], [[0.1]], [[0.5, 0.5]])
