@@ -43,8 +43,8 @@ class FileFormat:
             space; where ``None``, tabs by the name of the file, else what divides its first lines
             evenly: a comma, a semicolon, a tab or a bar.
         decimal: what stands before the decimals, ``","`` or ``"."``; the latter where ``None``.
-        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, UTF-16 by its byte-order
-            mark, else UTF-8.
+        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, UTF-16 by its
+            byte-order mark, else UTF-8.
 
     Raises:
         ValueError: a separator, decimal sign or encoding of another form; one sign for both.

@@ -1,37 +1,33 @@
 """How much is drawn of each row, and of how many rows at once."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY
-from lexppl.explanation.masks.drawless import StatedMeans, no_draws
-from lexppl.explanation.masks.draws import guide_draws, prior_draws, together
+from torch import Tensor
+
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY, GUIDE
+from lexppl.explanation.masks.drawless import StatedMeans
+from lexppl.explanation.masks.draws import RowDraws, draws_given_x, together
 from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.explanation.named_rows import NamedRows
-from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
+from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
 """Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
 rows share, listed or proposed, for each draw of the other latents."""
-
-
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
 MOST_BYTES = 2**29
-"""What the masks of a group take at most, unless the draws are asked for or are fewest."""
+"""What the masks of a group take at most, where no number of draws is given, or they are fewest."""
 
 
 def usual_draws(sites: ProgramSites, rows: int) -> int:
-    """Draws of each row where none are asked for: 100, or as many as fit, and 10 at least.
-
-    Args:
-        sites: of the program.
-        rows: B, times the chains.
-    """
+    """Draws of each row, B times the chains, where no number is given: 100, or as many as fit, and
+    10 at least."""
     bytes_of_draw = rows * sum(site.entries * site.dtype.itemsize for site in sites.masks)
     return min(USUAL_DRAWS, max(LEAST_DRAWS, MOST_BYTES // max(1, bytes_of_draw)))
 
@@ -92,65 +88,53 @@ class RowPlan:
         rows: NamedRows,
         arrays: PosteriorArrays,
         chain: int,
-        block: slice,
         source: str,
     ) -> None:
-        """Draw a chain's masks of a block of rows, chunk by chunk.
+        """Draw a chain's masks of the rows, chunk by chunk.
 
         Args:
             program: fitted; with θ from its prior where that is the source.
-            rows: of all blocks.
+            rows: all of them.
             arrays: to write into.
             chain: its number.
-            block: the rows.
             source: of the draws, one of `arrays.sources`.
         """
-        if source == GIVEN_XY:
-            self._draw_given_y(program, rows, arrays, chain, block)
-            return
-        names = [site.name for site in self.sites.masks]
-        for chunk in _chunks(block, self.rows_at_once(rows, False)):
-            args = (rows.x[chunk], None)
-            if source == GUIDE:
+        given_y = source == GIVEN_XY
+        for chunk in row_chunks(len(rows), self.rows_at_once(rows, given_y)):
+            x, y = rows.arguments(chunk)
+            if given_y:
+                drawn = self._given_y(program, (x, y))
+            elif source == GUIDE:
                 guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
-                drawn = together([guide_draws(s, guided, self.draws) for s in program.guided(args)])
+                of_guide = partial(draws_given_x, suffix=BY_GUIDE, kept=self.draws)
+                drawn = together([of_guide(s, guided) for s in program.guided((x, None))])
             elif self.draws == 0:
-                drawn = no_draws(self.means[chain](program, args))
+                means = self.means[chain](program, (x, None))
+                masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
+                drawn = RowDraws(masks, means)
             else:
-                runs = program.runs(args, self.imputations)
-                drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
+                k, names = self.imputations, [site.name for site in self.sites.masks]
+                runs = program.runs((x, None), k)
+                drawn = together([draws_given_x(run.sites, names, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
 
-    def _draw_given_y(
-        self,
-        program: FittedProgram,
-        rows: NamedRows,
-        arrays: PosteriorArrays,
-        chain: int,
-        block: slice,
-    ) -> None:
-        """Draw a chain's masks of a block of rows given x and y, chunk by chunk."""
+    def _given_y(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
         names = [site.name for site in self.sites.masks]
         listed, tree = self.listed, self.tree
+        if tree is None:
+            raise ValueError("masks given y need y")
         imputations = self.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
-        for chunk in _chunks(block, self.rows_at_once(rows, True)):
-            x, y = rows.arguments(chunk)
-            if y is None or tree is None:
-                raise ValueError("masks given y need y")
-            give = None if listed is None else listed.give
-            parts, many = [], (self.masks, imputations)
-            again = partial(program.again, x)
-            for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give):
-                parts.append(posterior_draws(run, tree, listed, names, *many, count, again))
-            arrays.write(chain, chunk, together(parts), GIVEN_XY)
-
-
-def _chunks(block: slice, size: int) -> Iterator[slice]:
-    for chunk in row_chunks(block.stop - block.start, size):
-        yield slice(block.start + chunk.start, block.start + chunk.stop)
+        give = None if listed is None else listed.give
+        again = partial(program.again, args[0])
+        return together(
+            [
+                posterior_draws(run, tree, listed, names, self.masks, imputations, count, again)
+                for run, count in runs_of.runs(args, imputations, masks=self.masks, draw=give)
+            ]
+        )
 
 
 def is_listed(proposals: float | None) -> bool:
-    """Whether all masks are asked for."""
+    """Whether all masks are to be listed."""
     return proposals is not None and math.isinf(proposals)

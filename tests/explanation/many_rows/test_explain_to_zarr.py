@@ -153,23 +153,6 @@ def test_a_run_that_ended_early_goes_on(tmp_path, explained):
 
 
 @pytest.mark.complete
-def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
-    import zarr
-
-    x = rows()[0]
-    with pytest.raises(EndedError):
-        written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
-    array = zarr.open_array(
-        tmp_path / "posterior.zarr.partial" / "posterior.zarr" / "predictions" / "mask", mode="r+"
-    )
-    array[0, 0, 1500, 0] = 1 - array[0, 0, 1500, 0]
-    explained.clear()
-    again = written(tmp_path, x, rows_per_chunk=1000)
-    assert explained == [1, 2, 3]
-    assert_same(again, written(tmp_path, x, "whole", rows_per_chunk=1000))
-
-
-@pytest.mark.complete
 def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
     x = rows()[0]
     with pytest.raises(EndedError):
