@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 

@@ -13,7 +13,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import imputed_samples
 from lexppl.explanation import explain, save_posterior
-from lexppl.explanation.beside.image_geometry import feature_map_of, has_images, image_geometry
+from lexppl.explanation.beside.image_geometry import feature_map_of, image_geometry
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -115,7 +115,9 @@ def test_entries_that_are_no_pixels_have_no_map():
     program = Halves(groups=[0, 1] * 24, k=1)
     program.grouping = None
     posterior = explain(program, images(), draws=2)
-    assert not has_images(posterior) and "x" in group_of(posterior, "predictions_constant_data")
+    with pytest.raises(ValueError, match="does not say which pixels"):
+        image_geometry(posterior)
+    assert "x" in group_of(posterior, "predictions_constant_data")
     with pytest.raises(ValueError, match="which pixels its mask entries are"):
         plot_selection_map(posterior)
 

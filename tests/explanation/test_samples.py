@@ -241,8 +241,11 @@ def test_plain_fits_have_their_log_score():
 
 UNFIT = [
     ({"samples": {**ONE_CHAIN, "v": ONE_CHAIN["w"]}}, r"\['v'\], which the program does not"),
-    ({"samples": {"w": ONE_CHAIN["w"]}}, r"no draws of \['bias', 'effect'\]"),
-    ({"samples": {}}, r"no draws of \['w', 'bias', 'effect'\]"),
+    (
+        {"samples": {"w": ONE_CHAIN["w"]}},
+        r"all rows share, \['w', 'bias', 'effect'\]; they are of \['w'\]",
+    ),
+    ({"samples": {}}, r"they are of \[\]"),
     (
         {"samples": {**ONE_CHAIN, "w": torch.zeros(6, 2)}},
         r"samples\['w'\] must have shape \(S, 3\), or \(C, S, 3\) by chain; it has shape \(6, 2\)",

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.explanation import save_posterior, with_images
-from lexppl.explanation.beside.image_geometry import has_images, image_geometry
+from lexppl.explanation.beside.image_geometry import image_geometry
 from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots import plot_selection_map
@@ -130,7 +130,6 @@ def test_flat_rows_become_images_when_told(tmp_path):
     constant = xr.Dataset({"x": (("row", "input"), x)}, {"row": range(20)})
     groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats")}
     posterior = posterior_of({**groups, "constant_data": constant}, {})
-    assert not has_images(posterior)
     with pytest.raises(ValueError, match=r"with_images\(posterior, \(C, H, W\)\)"):
         plot_selection_map(posterior)
     with_images(posterior, (1, 2, 4))
