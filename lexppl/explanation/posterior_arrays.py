@@ -287,9 +287,9 @@ class PosteriorArrays:
                 f", which is left out: it has more than {MOST_NUMBERS:,} numbers, or rows come in "
                 "parts; explain fewer rows, or give fewer draws"
             )
-        over_rows, dims = f"{name}_over_rows", ("chain", "draw", feature)
+        over_rows, average = f"{name}_over_rows", ("chain", "draw", feature)
         self.over_rows.append((named.GIVEN_XY, over_rows))
-        self._add(named.GIVEN_XY, over_rows, dims, np.float64, **attrs, description=description)
+        self._add(named.GIVEN_XY, over_rows, average, np.float64, **attrs, description=description)
 
     def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
         """What a mask's plate is called; none for a mask of all rows."""

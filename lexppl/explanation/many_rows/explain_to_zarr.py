@@ -240,7 +240,8 @@ class ChunkTask:
             self.store.create(groups, attrs, total, self.size)
         self.store.write(groups, number * self.size)
         content = io.BytesIO()
-        np.savez(content, **by_block, **{IDENTITY: np.array(identity or "")})
+        held: dict[str, Any] = {**by_block, IDENTITY: np.array(identity or "")}
+        np.savez(content, **held)
         with output_file(self.done(number), overwrite=True) as file:
             write_through(file, content.getbuffer())
 
