@@ -112,14 +112,6 @@ def test_of_many_numbers_the_mean_over_rows_is_left_which_says_so(monkeypatch):
     assert "mask_mean" in group_of(explained(), "predictions")
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
-def test_one_draw_has_its_own():
-    posterior = explained(draws=1)
-    np.testing.assert_allclose(
-        group_of(posterior, "predictions")["mask_mean"].values, exact()[:, :1], rtol=1e-6
-    )
-
-
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_of_fits_without_priors_nothing_is_drawn_and_levels_are_students():
     small = lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
