@@ -124,6 +124,15 @@ def label_counts(y: Tensor, class_names: tuple[str, ...], target: str) -> str:
     return f"{target}, {len(counts)} classes: {each}"
 
 
+def part_counts(train: int, valid: int, test: int) -> str:
+    """How many rows each part has, in words.
+
+    >>> part_counts(6000, 0, 200)
+    '6,000 to fit on, 0 to choose the best epoch on, 200 to judge'
+    """
+    return f"{train:,} to fit on, {valid:,} to choose the best epoch on, {test:,} to judge"
+
+
 def level_of(value: object) -> str:
     """The name of a categorical value: ``1``, ``1.0`` and ``"1"`` are one level.
 

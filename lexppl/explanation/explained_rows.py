@@ -159,7 +159,7 @@ class ExplainedRows:
 
     Args:
         groups: builds them, by ArviZ's names.
-        attrs: what is said of all.
+        attrs: of all groups.
         means: the groups and names of what is a mean over rows.
     """
 
@@ -314,8 +314,8 @@ def _observed(
     sites: ProgramSites,
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
-    """The plates of the program's masks, and all of these where they are asked for, or are no more
-    than would be proposed.
+    """The plates of the program's masks, and all of these where they are to be listed, or are no
+    more than would be proposed.
 
     Raises:
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.

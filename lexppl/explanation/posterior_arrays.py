@@ -185,8 +185,8 @@ class PosteriorArrays:
         """The groups as data sets.
 
         Args:
-            attrs: what is said of every group.
-            own: what is said of one.
+            attrs: of every group.
+            own: further ones of one group.
             are_draws: whether values of the log-likelihood are those of posterior draws.
         """
         if self._likelihood is not None:

@@ -196,9 +196,9 @@ def test_all_draws_there_are_and_no_more():
 def test_lines_say_what_the_row_is_and_what_is_predicted():
     posterior = image_posterior()
     told = [outcome.lines() for outcome in row_outcomes(posterior)]
-    assert told[0] == ["is cat", "said dog, 80 %"] and told[1] == ["is dog", "said dog, 80 %"]
+    assert told[0] == ["is cat", "pred. dog, 80 %"] and told[1] == ["is dog", "pred. dog, 80 %"]
     axes = plot_selection_map(posterior, rows=[11]).axes[0]
-    assert axes.get_ylabel() == "row 11\nis dog\nsaid dog, 80 %"
+    assert axes.get_ylabel() == "row 11\nis dog\npred. dog, 80 %"
 
 
 def test_labels_are_names_as_text_and_places_as_numbers():

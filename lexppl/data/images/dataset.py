@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import check_labels, check_tensors, label_counts, listed
+from lexppl.data.checks import check_labels, check_tensors, label_counts, listed, part_counts
 from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, counted
 
@@ -239,13 +239,9 @@ class DividedImages(Summarised):
     def summarised(self) -> Summary:
         """The images to fit on, and how many there are of each part."""
         valid = 0 if self.valid is None else len(self.valid)
-        parts = (
-            f"{len(self.train):,} to fit on, {valid:,} to choose the best epoch on, "
-            f"{len(self.test):,} to judge"
-        )
-        count = len(self.train) + valid + len(self.test)
-        lines = {"parts": parts, **self.train.summarised().lines, "part": None}
-        return Summary(f"DividedImages {self.train.name!r}: {count:,} images", lines)
+        counts = (len(self.train), valid, len(self.test))
+        lines = {"parts": part_counts(*counts), **self.train.summarised().lines, "part": None}
+        return Summary(f"DividedImages {self.train.name!r}: {sum(counts):,} images", lines)
 
     def to(self, device: torch.device | str) -> DividedImages:
         """The same images on ``device``."""

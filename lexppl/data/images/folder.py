@@ -249,18 +249,13 @@ def _class_names(folder: Path) -> list[str]:
 
 def _parts_in(folder: Path) -> dict[str, str]:
     """The folders of parts, by part, where folders are parts and nothing else."""
-    found = [(PART_NAMES.get(name.lower()), name) for name in _subfolders(folder)]
-    parts = {str(part): name for part, name in found if part is not None}
-    others = [name for part, name in found if part is None]
-    if others and {"train", "test"} <= set(parts):
+    names = _subfolders(folder)
+    parts = {PART_NAMES[name.lower()]: name for name in names if name.lower() in PART_NAMES}
+    if len(parts) == len(names):
+        return {part: parts[part] for part in ("train", "valid", "test") if part in parts}
+    if {"train", "test"} <= set(parts):
         raise ValueError(
-            f"{str(folder)!r} has the folders of parts and {listed(others)} beside them; move what "
-            "is no part elsewhere, or read one part by its own path"
+            f"{str(folder)!r} has the folders {listed(names)}, which are not one for each part; "
+            "move what is no part elsewhere, or read one part by its own path"
         )
-    if not others and len(parts) < len(found):
-        raise ValueError(
-            f"{str(folder)!r} has the folders {listed(n for _, n in found)}, of which two are the "
-            "same part"
-        )
-    order = ("train", "valid", "test")
-    return {} if others else {part: parts[part] for part in order if part in parts}
+    return {}

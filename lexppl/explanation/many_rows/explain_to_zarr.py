@@ -197,7 +197,7 @@ class ChunkTask:
     def groups(
         self, number: int, piece: Piece
     ) -> tuple[dict[str, xr.Dataset], dict[str, Any], dict[str, np.ndarray]]:
-        """Explain a chunk: its groups, what is said of all, and by block the number of rows and
+        """Explain a chunk: its groups, the attributes of all, and by block the number of rows and
         the means over them."""
         x, y = encoded_piece(piece, self.encoding, self.with_y, _parameter(self.result))
         parts, kept = [], []

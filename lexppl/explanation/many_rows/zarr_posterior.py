@@ -20,7 +20,7 @@ all versions of Zarr read."""
 
 
 def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
-    """Open a posterior that :func:`explain_to_zarr` wrote; values are read as they are asked for.
+    """Open a posterior that :func:`explain_to_zarr` wrote; values are read when they are used.
 
     Args:
         path: the store.
@@ -64,7 +64,7 @@ class ZarrPosterior:
 
         Args:
             groups: of the first rows.
-            attrs: what is said of all.
+            attrs: of all groups.
             total: N, or the number of the first rows where it is not known.
             rows_per_chunk: of the store.
         """

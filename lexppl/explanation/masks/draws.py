@@ -107,7 +107,7 @@ class RowDraws:
         weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
         weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
         means_by_draw: `(D, B, G)` by site, `means` given each draw of the latents that rows share;
-            None where these are not told apart.
+            None where there is one for all.
     """
 
     masks: dict[str, Tensor]

@@ -211,7 +211,7 @@ def test_parts_that_are_refused(tmp_path):
         divided_folder(tmp_path)
     for name in ("val", "valid"):
         fill(tmp_path / name)
-    with pytest.raises(ValueError, match="of which two are the same part"):
+    with pytest.raises(ValueError, match="which are not one for each part"):
         divided_folder(tmp_path)
 
 
@@ -219,7 +219,7 @@ def test_parts_that_are_refused(tmp_path):
 def test_parts_are_not_taken_for_classes(tmp_path, read):
     for name in ("train", "test", "copy"):
         fill(tmp_path / name)
-    with pytest.raises(ValueError, match="has the folders of parts and 'copy' beside them; move"):
+    with pytest.raises(ValueError, match=r"'copy', .*which are not one for each part; move"):
         read(tmp_path)
     (tmp_path / "copy").rename(tmp_path / "__MACOSX")
     assert len(divided_folder(tmp_path).test) == 12
