@@ -6,7 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior, posterior_when_read
-from lexppl.explanation.explained_rows import Explaining, explained_rows
+from lexppl.explanation.explained_rows import explained_rows
+from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 
 

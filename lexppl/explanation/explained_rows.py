@@ -1,7 +1,7 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,6 @@ import xarray as xr
 from pyro.distributions import Unit
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.given_program import (
     as_fitted,
@@ -25,7 +24,6 @@ from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, GUIDE, PRIO
 from lexppl.explanation.masks.drawless import StatedMeans, needs_draws
 from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ROWS, ProgramSites, sites_of
-from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.meanings import (
     HELD_OUT,
     attributes,
@@ -34,7 +32,14 @@ from lexppl.explanation.meanings import (
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, usual_draws
+from lexppl.explanation.row_plan import (
+    OF_ITS_OWN,
+    SHARED,
+    Explaining,
+    RowPlan,
+    is_listed,
+    usual_draws,
+)
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
@@ -47,45 +52,6 @@ BLOCK = 1000
 
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 """What is drawn, each from a stream of seeds of its own."""
-
-
-@dataclass(frozen=True)
-class Explaining:
-    """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
-
-    guide: Any = None
-    samples: Mapping[str, Any] | None = None
-    draws: int | None = None
-    imputations: int = 1
-    seed: int = 0
-    rows_per_chunk: int = 1000
-    entry_names: Sequence[str] | None = None
-    feature_names: Sequence[str] | None = None
-    proposals: float | None = None
-    held_out: bool = False
-    dims: Mapping[str, Sequence[str]] | None = None
-    coords: Mapping[str, Sequence[Any]] | None = None
-
-    @property
-    def features(self) -> Sequence[Any] | None:
-        """Names of the mask entries, by either argument."""
-        return (self.coords or {}).get(FEATURE, self.entry_names)
-
-    def check(self) -> None:
-        """Refuse counts below 1, and two names for one thing.
-
-        Raises:
-            ValueError: such counts; entries named by two arguments.
-        """
-        if self.entry_names is not None and FEATURE in (self.coords or {}):
-            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
-        int_at_least("imputations", self.imputations)
-        int_at_least("rows_per_chunk", self.rows_per_chunk)
-        if self.draws is not None:
-            int_at_least("draws", self.draws, 0)
-        if self.proposals is not None and not is_listed(self.proposals):
-            int_at_least("proposals", self.proposals)
-        int_at_least("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -212,23 +178,13 @@ def explained_rows(
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
-        plan = RowPlan(
-            sites,
-            draws,
-            how.imputations,
-            how.proposals,
-            listed,
-            how.rows_per_chunk,
-            tree,
-            known.means,
-        )
+        plan = RowPlan(how, sites, draws, known.means, tree, listed)
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
                 "rows share a mask or are observed in one, so that their masks are drawn together: "
                 "explain as many rows as fit at once"
             )
-        dims = SharedDims(how.dims or {}, how.coords or {})
-        arrays = PosteriorArrays(result, rows, plan, how.features, features, dims, part is not None)
+        arrays = PosteriorArrays(result, rows, plan, features, part is not None)
         _draw(result, rows, plan, arrays, how.seed, part, first)
         attrs = attributes(result, how.seed)
         likelihoods = what_likelihoods_are(result, plan, how.held_out)

@@ -46,9 +46,7 @@ class PosteriorArrays:
         result: the fit.
         rows: B rows.
         plan: of the draws.
-        entries: names of the first site's mask entries, or None.
         features: names of the columns of x, or None.
-        dims: names of the dimensions of latents that rows share.
         part: whether these are some rows of a longer table: E[z | x, θ] by row is then left out.
 
     Raises:
@@ -60,12 +58,11 @@ class PosteriorArrays:
         result: FitResult,
         rows: NamedRows,
         plan: RowPlan,
-        entries: Sequence[str] | None,
         features: Sequence[str] | None,
-        dims: SharedDims,
         part: bool,
     ) -> None:
-        self._rows, self._plan, self._sites, self._dims = rows, plan, plan.sites, dims
+        dims = self._dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
+        self._rows, self._plan, self._sites = rows, plan, plan.sites
         self._part = part
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
         dims.check(sites.shared)
@@ -83,7 +80,7 @@ class PosteriorArrays:
         self.over_rows: list[tuple[str, str]] = []
         """The groups and names of what is a mean over rows."""
         first = sites.masks[0]
-        names = entry_names(result, first.entries, entries)
+        names = entry_names(result, first.entries, plan.how.features)
         self._coordinates: dict[str, Any] = {
             "chain": range(len(result.models)),
             "draw": range(plan.draws),

@@ -1,17 +1,20 @@
 """How much is drawn of each row, and of how many rows at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least
 from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY, GUIDE
 from lexppl.explanation.masks.drawless import StatedMeans
 from lexppl.explanation.masks.draws import RowDraws, draws_given_x, together
 from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
+from lexppl.explanation.masks.shared_dims import FEATURE
 from lexppl.explanation.named_rows import NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.inference.mask_plates import MaskList, MaskTree
@@ -33,28 +36,63 @@ def usual_draws(sites: ProgramSites, rows: int) -> int:
 
 
 @dataclass(frozen=True)
+class Explaining:
+    """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
+
+    guide: Any = None
+    samples: Mapping[str, Any] | None = None
+    draws: int | None = None
+    imputations: int = 1
+    seed: int = 0
+    rows_per_chunk: int = 1000
+    entry_names: Sequence[str] | None = None
+    feature_names: Sequence[str] | None = None
+    proposals: float | None = None
+    held_out: bool = False
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
+
+    @property
+    def features(self) -> Sequence[Any] | None:
+        """Names of the mask entries, by either argument."""
+        return (self.coords or {}).get(FEATURE, self.entry_names)
+
+    def check(self) -> None:
+        """Refuse counts below 1, and two names for one thing.
+
+        Raises:
+            ValueError: such counts; entries named by two arguments.
+        """
+        if self.entry_names is not None and FEATURE in (self.coords or {}):
+            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
+        int_at_least("imputations", self.imputations)
+        int_at_least("rows_per_chunk", self.rows_per_chunk)
+        if self.draws is not None:
+            int_at_least("draws", self.draws, 0)
+        if self.proposals is not None and not is_listed(self.proposals):
+            int_at_least("proposals", self.proposals)
+        int_at_least("seed", self.seed, 0)
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """The draws of a row.
 
     Args:
+        how: rows are explained.
         sites: of the program.
         draws: D.
-        imputations: K.
-        proposals: masks proposed for each draw; None for the usual number.
-        listed: all masks that there are, in the place of proposals, or None.
-        most_rows: rows at once at most.
-        tree: of the masks' plates, where y is given.
         means: E[z | x] of each chain, where nothing is drawn.
+        tree: of the masks' plates, where y is given.
+        listed: all masks that there are, in the place of proposals, or None.
     """
 
+    how: Explaining
     sites: ProgramSites
     draws: int
-    imputations: int
-    proposals: float | None
-    listed: MaskList | None
-    most_rows: int
-    tree: MaskTree | None
     means: Sequence[StatedMeans]
+    tree: MaskTree | None
+    listed: MaskList | None
 
     @property
     def is_joint(self) -> bool:
@@ -68,19 +106,21 @@ class RowPlan:
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
-        if self.proposals is None and self.is_joint:
+        if self.how.proposals is None and self.is_joint:
             return SHARED
-        if self.proposals is None:
+        if self.how.proposals is None:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
-        return int(self.proposals) * (1 if own else self.draws)
+        return int(self.how.proposals) * (1 if own else self.draws)
 
     def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
         """B of a chunk."""
         if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, (self.masks if given_y else draws) * self.imputations, draws)
-        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest, self.sites.layers)
+        particles = max(1, (self.masks if given_y else draws) * self.how.imputations, draws)
+        return rows_at_once(
+            rows.x, particles, self.how.rows_per_chunk, self.sites.widest, self.sites.layers
+        )
 
     def draw(
         self,
@@ -113,7 +153,7 @@ class RowPlan:
                 masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
                 drawn = RowDraws(masks, means)
             else:
-                k, names = self.imputations, [site.name for site in self.sites.masks]
+                k, names = self.how.imputations, [site.name for site in self.sites.masks]
                 runs = program.runs((x, None), k)
                 drawn = together([draws_given_x(run.sites, names, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
@@ -123,7 +163,7 @@ class RowPlan:
         listed, tree = self.listed, self.tree
         if tree is None:
             raise ValueError("masks given y need y")
-        imputations = self.imputations if listed is None else 1
+        imputations = self.how.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
         give = None if listed is None else listed.give
         again = partial(program.again, args[0])
