@@ -7,7 +7,7 @@ from lexppl.evaluation.bayes.guide_check import GuideWarning, guide_check
 from lexppl.evaluation.bayes.loo import LooWarning, compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import mask_table
-from lexppl.evaluation.bayes.posteriors import GuideFits
+from lexppl.evaluation.bayes.simulated import GuideFits
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups

@@ -55,7 +55,9 @@ def test_a_failure_stands_in_its_row_and_is_reported():
 
 
 def test_a_failing_judge_fails_the_row():
-    with pytest.warns(SweepWarning, match="judge must give numbers by names other than .*; name is 'x'"):
+    with pytest.warns(
+        SweepWarning, match="judge must give numbers by names other than .*; name is 'x'"
+    ):
         found = sweep(SMALL, ROWS, settings={"k": [1]}, judge=lambda fit: {"name": "x"}, **COMMON)
     assert "TypeError" in found.table["error"].iloc[0]
 

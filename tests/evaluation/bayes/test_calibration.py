@@ -189,7 +189,8 @@ def test_what_was_found_is_told():
     found = run(conjugate, simulations=100)
     assert "100 simulated data sets, 99 draws each" in repr(found)
     assert "consistent" in repr(found)
-    assert found.histograms().sum().tolist() == [100, 100]
+    histograms = found.histograms()
+    assert histograms.shape == (20, 2) and histograms.sum().tolist() == [100, 100]
 
 
 def test_ties_are_broken_at_random():

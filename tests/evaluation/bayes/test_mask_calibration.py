@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import mask_calibration, mask_table
-from lexppl.evaluation.bayes.log_joint import row_log_likelihood
+from lexppl.evaluation.bayes.mask_table import row_log_likelihood
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
