@@ -14,8 +14,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.gain_tables import gain_table, group_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
-from lexppl.evaluation.imputation import imputation
-from lexppl.evaluation.imputed_samples import imputed_samples
+from lexppl.evaluation.imputation import imputation, imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, best_validation, penalty_path, plateau

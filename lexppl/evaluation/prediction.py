@@ -1,4 +1,4 @@
-"""Predictive distributions of fitted explainers on new rows, and scores of them."""
+"""Predictive distributions of fitted explainers on new rows, their scores, and errors of means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
@@ -344,3 +345,43 @@ def mean_weight(run: ParticleTrace) -> Tensor:
     the particles that the weights depend on."""
     each = log_weights(run)
     return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
+
+
+def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Standard errors of the means over the last axis, of N values that are as many as there are
+    whatever they weigh; NaN of one value.
+
+    With `m = Σ w v / Σ w` it is `√(N / (N − 1) · Σ w² (v − m)²) / Σ w`.
+
+    Args:
+        values: `(P, N)`.
+        weights: how often each counts, `(N,)`; None for once.
+
+    Example:
+        >>> values = np.array([[1.0, 2.0, 3.0, 4.0]])
+        >>> round(float(mean_errors(values)[0]), 3), mean_errors(values[:, :1])
+        (0.645, array([nan]))
+    """
+    count = values.shape[1]
+    if count < 2:
+        return np.full(len(values), math.nan)
+    if weights is None:
+        error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
+        return error
+    far = values - np.average(values, axis=1, weights=weights)[:, None]
+    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
+    return weighted / weights.sum()
+
+
+def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
+    """Whether the mean of differences in pairs is above one standard error of it.
+
+    Args:
+        more: of each row, `(N,)`.
+        weights: how often each counts, `(N,)`; None for once.
+
+    Example:
+        >>> more_by_an_error(np.array([1.0, 2.0, 3.0])), more_by_an_error(np.array([-1.0, 1.5]))
+        (True, False)
+    """
+    return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])

@@ -190,12 +190,12 @@ def test_rows_in_parts_have_the_same_likelihood(monkeypatch):
 @pytest.mark.parametrize(
     "given,error,message",
     [
-        ({"imputers": {}}, ValueError, "imputers must be a mapping"),
+        ({"imputers": {}}, ValueError, "a mapping of one imputer or more"),
         ({"imputers": {"a": 3}}, TypeError, "'a' is a int, not a module"),
         ({"imputers": {"a": GapImputer()}}, ValueError, "leaves hidden features missing"),
-        ({"rows": torch.zeros(3)}, ValueError, r"rows must have shape \(N"),
-        ({"rows": torch.tensor([[math.nan, 1.0]])}, ValueError, "must be finite; 1 of their 2"),
-        ({"rates": []}, ValueError, "rates must hold"),
+        ({"rows": torch.zeros(3)}, ValueError, r"of shape \(N, \*event\)"),
+        ({"rows": torch.tensor([[math.nan, 1.0]])}, ValueError, "must be finite .* and 1 values that are NaN"),
+        ({"rates": []}, ValueError, "give one rate or more"),
         ({"rates": [1.0]}, ValueError, "a rate must"),
         ({"draws": 1}, ValueError, "draws must"),
         ({"seed": -1}, ValueError, "seed must"),
