@@ -300,10 +300,11 @@ def row_log_likelihood(
     with drawing(seed, x.device):
         at = {name: values[0] for name, values in samples.items()}
         match_program(model, x, y, at)
-        program, first, latents = _first_run(model, x, y, at)
         count = 1 if masks == math.inf else int(masks)
-        if latents and masks == math.inf:
-            count = len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+        if masks == math.inf:
+            program, first, latents = _first_run(model, x, y, at)
+            if latents:
+                count = len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
         return _at_all(one, samples, len(x) * imputations * count)
 
 
