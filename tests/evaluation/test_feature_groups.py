@@ -168,4 +168,3 @@ def test_what_depends_is_one_group_called_after_the_member_in_its_middle(random)
     # Names of groups are unique, whatever columns are called.
     found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["a", "b", "a (+1)"])
     assert found.members == ((0, 1), (2,)) and found.names == ("a (+1) more", "a (+1)")
-

@@ -194,7 +194,11 @@ def test_rows_in_parts_have_the_same_likelihood(monkeypatch):
         ({"imputers": {"a": 3}}, TypeError, "'a' is a int, not a module"),
         ({"imputers": {"a": GapImputer()}}, ValueError, "leaves hidden features missing"),
         ({"rows": torch.zeros(3)}, ValueError, r"of shape \(N, \*event\)"),
-        ({"rows": torch.tensor([[math.nan, 1.0]])}, ValueError, "must be finite .* and 1 values that are NaN"),
+        (
+            {"rows": torch.tensor([[math.nan, 1.0]])},
+            ValueError,
+            "must be finite .* and 1 values that are NaN",
+        ),
         ({"rates": []}, ValueError, "give one rate or more"),
         ({"rates": [1.0]}, ValueError, "a rate must"),
         ({"draws": 1}, ValueError, "draws must"),
