@@ -117,17 +117,17 @@ def oracle_gap(
         each = log_likely(rows, draws[:, rows])
         own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    explainer, oracle_own, oracle_truth = log_likelihood.double(), torch.cat(own), torch.cat(best)
-    total = oracle_truth - explainer
-    return OracleGap(
-        explainer=float(explainer.mean()),
-        oracle_truth=float(oracle_truth.mean()),
-        oracle_own=float(oracle_own.mean()),
-        total=float(total.mean()),
-        selection=float((oracle_truth - oracle_own).mean()),
-        prediction=float((oracle_own - explainer).mean()),
-        standard_error=float(total.std()) / math.sqrt(len(total)) if len(total) > 1 else math.nan,
-    )
+    each = {
+        "explainer": log_likelihood.double(),
+        "oracle_truth": torch.cat(best),
+        "oracle_own": torch.cat(own),
+    }
+    each["total"] = each["oracle_truth"] - each["explainer"]
+    each["selection"] = each["oracle_truth"] - each["oracle_own"]
+    each["prediction"] = each["oracle_own"] - each["explainer"]
+    means = {name: float(values.mean()) for name, values in each.items()}
+    error = float(each["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return OracleGap(**means, standard_error=error)
 
 
 def oracle_gaps(

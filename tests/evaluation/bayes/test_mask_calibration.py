@@ -114,12 +114,6 @@ def test_a_sharper_and_a_shifted_posterior_are_caught():
     assert shifted.alarms()["size"] == "too high"
 
 
-def test_quantities_of_ones_own():
-    both = {"both": lambda masks: masks[..., 0] * masks[..., 2]}
-    found = mask_calibration(Masked(), X, quantities=both, simulations=200)
-    assert found.names == ("both", "log p(y | x, z)")
-
-
 class Shared(Masked):
     def forward(self, x, y=None):
         pyro.sample("slope", dist.Normal(0.0, 1.0))
