@@ -10,7 +10,6 @@ from pyro.infer.mcmc.util import initialize_model
 from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.log_posterior import LogPosterior
 from lexppl.weights_drawn_first import draw_weights
@@ -110,17 +109,6 @@ def test_chains_are_each_by_itself_and_their_gradients_too():
             (own,) = torch.autograd.grad(one, vectors)
             torch.testing.assert_close(together[chain], own[chain], rtol=1e-4, atol=1e-4)
     assert batches[0].shape == (3, 10, 3)
-
-
-def test_drawn_masks_are_a_bound_and_noted():
-    target = of(SharedMask(), mask_rows(rows=30), objective=NestedIWAE(masks=4))
-    assert not target.exact and "lower bound with L = 4, K = 1" in target.note
-
-
-def test_the_given_program_is_left_alone():
-    model = Regression(4).train()
-    target = of(model, regression_rows(rows=60))
-    assert model.training and target.model is not model and not target.model.training
 
 
 class Plain(PyroModule):
