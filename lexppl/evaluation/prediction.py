@@ -198,7 +198,8 @@ def prediction_scores(
         1.4142
     """
     responses = y.is_floating_point()
-    shape = (len(y),) if responses else (len(y), predictions.shape[-1])
+    classes = predictions.shape[-1]
+    shape = (len(y),) if responses else (len(y), classes)
     if y.dim() != 1 or len(y) == 0 or tuple(predictions.shape) != shape:
         raise ValueError(
             "predictions must be means (N,) where y holds responses, probabilities (N, C) of one "
@@ -225,9 +226,9 @@ def prediction_scores(
         )
     if bool((predictions < 0.0).any()) or float((predictions.sum(1) - 1.0).abs().max()) > 1e-3:
         raise ValueError("predictions must be probabilities, each row summing to 1")
-    if int(y.min()) < 0 or int(y.max()) >= shape[1]:
+    if int(y.min()) < 0 or int(y.max()) >= classes:
         raise ValueError(
-            f"y must hold labels 0 to {shape[1] - 1}; it holds {int(y.min())} to {int(y.max())}"
+            f"y must hold labels 0 to {classes - 1}; it holds {int(y.min())} to {int(y.max())}"
         )
     chosen = exact.gather(1, y.long()[:, None]).squeeze(1)
     return PredictionScores(

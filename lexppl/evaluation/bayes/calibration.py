@@ -229,7 +229,8 @@ def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
 
 
 def _entry(name: str, place: tuple[int, ...], samples: Samples, *_: Any) -> Tensor:
-    return samples[name][(slice(None), *place)]
+    found: Tensor = samples[name].movedim(0, -1)[place]
+    return found
 
 
 def _numbers(

@@ -117,16 +117,16 @@ def oracle_gap(
         each = log_likely(rows, draws[:, rows])
         own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    each = {
+    parts = {
         "explainer": log_likelihood.double(),
         "oracle_truth": torch.cat(best),
         "oracle_own": torch.cat(own),
     }
-    each["total"] = each["oracle_truth"] - each["explainer"]
-    each["selection"] = each["oracle_truth"] - each["oracle_own"]
-    each["prediction"] = each["oracle_own"] - each["explainer"]
-    means = {name: float(values.mean()) for name, values in each.items()}
-    error = float(each["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    parts["total"] = parts["oracle_truth"] - parts["explainer"]
+    parts["selection"] = parts["oracle_truth"] - parts["oracle_own"]
+    parts["prediction"] = parts["oracle_own"] - parts["explainer"]
+    means = {name: float(values.mean()) for name, values in parts.items()}
+    error = float(parts["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
     return OracleGap(**means, standard_error=error)
 
 
