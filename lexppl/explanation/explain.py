@@ -7,6 +7,7 @@ from typing import Any
 from lexppl.arviz_compatibility import Posterior, posterior_when_read
 from lexppl.explanation.explained_rows import Explaining, explained_rows
 from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.threads import ONE_THREAD
 
 
 def explain(
@@ -217,6 +218,6 @@ def explain(
         coords=coords,
     )
     models = program.models if isinstance(program, FitResult) else [program]
-    with nullcontext() if penalty is None else with_penalty(models, penalty):
+    with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
         found = explained_rows(program, x, y, how, row_names=row_names)
     return posterior_when_read(found.groups, found.attrs)

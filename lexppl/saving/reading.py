@@ -37,6 +37,7 @@ from lexppl.sealed_files import (
     refuse_formats,
     refused_by_name,
 )
+from lexppl.threads import own_random_state
 
 LEAST_BYTES, TIMES_THE_WEIGHTS = 2**28, 16
 """Bytes that the tensors of all parts may take while they are built: so many, and so many times
@@ -337,7 +338,7 @@ class _Builder:
     def _built(self) -> nn.Module:
         refuse_sizes(self.described, self.weights)
         # What modules draw as initial weights is overwritten, and must not move the global state.
-        with torch.random.fork_rng(devices=[]), self.limits:
+        with own_random_state(), self.limits:
             module = rebuild(self.described, self.allowed)
         if not isinstance(module, nn.Module):
             raise ValueError(f"{self.kind} describes no part, but {module!r}")

@@ -12,6 +12,7 @@ from lexppl.inference import FitResult, LeaveOneOut, Stage, System
 from lexppl.models import LEX, MLP, CopulaImputer, Grouping, MarginalImputer
 from lexppl.models.imputers.copula import indicator_columns
 from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.threads import own_random_state
 
 LEAST_LEVELS = 4
 """Of a column that is read by its code; fewer indicators cost no more."""
@@ -136,7 +137,7 @@ class CodedFit:
         if rows.markers or type(imputer) not in (MarginalImputer, CopulaImputer):
             return None
         columns = LevelColumns.of(rows.train[0], rows.grouping.groups)
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             terms = [term for stage in system.build() for term in stage.terms]
         fits = all(
             type(term.model) is LEX

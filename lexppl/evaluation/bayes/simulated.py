@@ -25,6 +25,7 @@ from lexppl.inference.predictive import drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
 from lexppl.inference.training.result import FitResult
+from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_first
 
 RESPONSE = "y"
@@ -76,7 +77,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         TypeError, ValueError: what cannot be called; a system of several stages or terms.
     """
     if isinstance(program, System):
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             stages = list(program.build())
         if len(stages) != 1 or len(stages[0].terms) != 1:
             raise ValueError(

@@ -44,6 +44,7 @@ from lexppl.inference.training.rows.cross_fitting import (
 )
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
 from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
+from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -107,7 +108,7 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     folds = next(iter(every), 1)
     if folds == 1:
         return 1
-    with torch.random.fork_rng(devices=[]):
+    with own_random_state():
         return folds if learned_predictors(builders[0][0]()) else 1
 
 
@@ -146,7 +147,7 @@ def _copies(
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
-        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
+        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first))
 
     if len(builders) > 1:
         return [own(*builder) for builder in builders]
