@@ -1,7 +1,6 @@
 """The server of the documentation, asked by several threads."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
