@@ -2,21 +2,22 @@
 
 from lexppl.inference.annealed import annealed
 from lexppl.inference.entropy_unit import entropy_unit
-from lexppl.inference.estimators import (
-    REBAR,
-    DisARM,
-    Enumerate,
-    GradientEstimator,
-    LearnedConstant,
-    LeaveOneOut,
+from lexppl.inference.estimators.base import GradientEstimator
+from lexppl.inference.estimators.disarm import DisARM
+from lexppl.inference.estimators.enumerate import Enumerate
+from lexppl.inference.estimators.leave_one_out import LeaveOneOut
+from lexppl.inference.estimators.rebar import REBAR, TunedControl
+from lexppl.inference.estimators.sample_path import (
     MarginalStraightThrough,
     Pathwise,
     PlugInMean,
+    StraightThrough,
+    Unscored,
+)
+from lexppl.inference.estimators.score_function import (
+    LearnedConstant,
     ScoreFunction,
     SelfNormalized,
-    StraightThrough,
-    TunedControl,
-    Unscored,
 )
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
@@ -41,7 +42,7 @@ from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.cross_fitting import CrossFitted
-from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settled, settled
+from lexppl.inference.training.settled import NotSettledWarning, Settled, settled
 from lexppl.inference.training.watch import Epoch, SkippedStepsWarning
 
 __all__ = [
@@ -63,7 +64,6 @@ __all__ = [
     "GlobalDraws",
     "GradientEstimator",
     "History",
-    "Iterates",
     "Laplace",
     "LearnedConstant",
     "LeaveOneOut",

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import pyro
@@ -43,13 +42,8 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """`torch.manual_seed`, which without an accelerator is of the CPU alone.
-
-    Torch keeps the seed for every kind of accelerator until one is first used, each with a stack
-    trace: most of a millisecond a call, of which a fit has one an epoch.
-
-    Args:
-        seed: of the default generators.
+    """`torch.manual_seed`, which without an accelerator is of the CPU alone: torch keeps the seed
+    for each kind of accelerator until one is used, most of a millisecond a call.
 
     Example:
         >>> with torch.random.fork_rng(devices=[]):
@@ -57,17 +51,11 @@ def seed_generators(seed: int) -> None:
         ...     torch.initial_seed()
         3
     """
-    if has_accelerator():
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None or accelerator.is_available():
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(int(seed))
-
-
-@cache
-def has_accelerator() -> bool:
-    """Whether torch may draw elsewhere than on the CPU; versions that cannot say may."""
-    accelerator = getattr(torch, "accelerator", None)
-    return accelerator is None or bool(accelerator.is_available())
 
 
 @contextmanager

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 Precision = Literal["bf16-mixed"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
+MIXED: Precision = "bf16-mixed"
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MOST_ROUNDED = 0.02
 """Of a column's standard deviation, that rounding it may take (root mean square)."""
-
-
-def check_precision(given: Any) -> Precision | None:
-    """A precision that `fit` has.
-
-    Args:
-        given: as it is given to `fit`.
-
-    Raises:
-        ValueError: neither None nor one of :data:`PRECISIONS`.
-
-    Example:
-        >>> check_precision("bf16-mixed"), check_precision(None)
-        ('bf16-mixed', None)
-    """
-    if given is None:
-        return None
-    if isinstance(given, str) and given in PRECISIONS:
-        return "bf16-mixed"
-    raise ValueError(
-        f"precision must be None or one of {list(PRECISIONS)}; it is {given!r}. None is the "
-        "model's own: model.double() and rows of float64 make that float64"
-    )
 
 
 class MixedPrecision:
@@ -123,22 +98,6 @@ def _product_of(layer: nn.Module) -> tuple[str, Callable[..., Tensor]]:
 
 def _rounded(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16)
-
-
-def products_of(
-    precision: Precision | None, modules: nn.Module, learned: Collection[str]
-) -> AbstractContextManager[Any]:
-    """What a stage's steps run their programs in.
-
-    Args:
-        precision: as `fit` has it.
-        modules, learned: as :class:`MixedPrecision` takes them, of the stage.
-
-    Example:
-        >>> type(products_of(None, nn.Linear(2, 1), ["weight"])).__name__
-        'nullcontext'
-    """
-    return nullcontext() if precision is None else MixedPrecision(modules, learned)
 
 
 def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:

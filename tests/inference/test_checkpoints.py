@@ -418,21 +418,6 @@ class Edited(nn.Module):
         fit(named(source.replace("self.network(x)", "2 * self.network(x)")), (X, Y), **settings)
 
 
-def hidden_state(parameters):
-    """Adam whose rate falls by a number that is not in its state."""
-
-    class Falling(torch.optim.SGD):
-        steps = 0
-
-        def step(self, closure=None):
-            self.steps += 1
-            for group in self.param_groups:
-                group["lr"] = 0.1 / self.steps
-            return super().step(closure)
-
-    return Falling(parameters, lr=0.1)
-
-
 def unwritable_state(parameters):
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     optimizer.param_groups[0]["rule"] = print
@@ -450,13 +435,9 @@ class Odd(Sampler):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"optimizer": hidden_state}, "Falling goes another way once its state_dict"),
-        ({"optimizer": unwritable_state}, "the state of SGD holds what a checkpoint cannot"),
-        ({"train": loader(sampler=Odd())}, "the loader has a Odd: give DataLoader"),
-        (
-            {"train": loader(num_workers=1, persistent_workers=True)},
-            "the loader has persistent workers",
-        ),
+        ({"optimizer": unwritable_state}, "optimizer or scheduler holds what a checkpoint cannot"),
+        ({"train": loader(sampler=Odd())}, "the loader has samplers of its own"),
+        ({"train": loader(num_workers=1, persistent_workers=True)}, "persistent workers"),
     ],
 )
 def test_what_cannot_be_put_back_is_refused_before_any_step(settings, told, tmp_path):

@@ -356,7 +356,7 @@ def test_without_a_compiler_the_graph_is_run_as_it_was_traced(monkeypatch):
     def missing(graph, inputs):
         raise RuntimeError("No working C++ compiler found")
 
-    monkeypatch.setattr(compiled_terms, "_compiled", missing)
+    monkeypatch.setattr(compiled_terms, "_machine_code", missing)
     with pytest.warns(RuntimeWarning, match="No working C\\+\\+ compiler found; the graph is run"):
         result = fit(small_lex(), (X, Y), compile=True, **FIT)
     assert same_bits(result, fit(small_lex(), (X, Y), **FIT))
@@ -388,7 +388,7 @@ def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
     given = []
     monkeypatch.setattr(_inductor, "compile", lambda graph, inputs, options: given.append(options))
     with _inductor.config.patch({"triton.cudagraphs": True}):
-        compiled_terms._compiled(None, [])
+        compiled_terms._machine_code(None, [])
     (options,) = given
     assert options["triton.cudagraphs"] is False
     assert set(options) <= set(_inductor.list_options())

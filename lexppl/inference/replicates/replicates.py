@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.replicates.replicate_draws import ReplicateDraws
+from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
     differing_tensors,
     refuse_other_stages,
@@ -44,7 +45,8 @@ class Replicates:
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
-        self.draws = ReplicateDraws()
+        self.draws_in_place = False
+        """Whether a program was seen to draw in place, which `vmap` refuses."""
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
@@ -144,8 +146,26 @@ class Replicates:
         given: tuple[Any, ...] = (state, batch)
         if weights is not None:
             over, given = (*over, 0), (*given, weights)
-        with self._told_of_numbers():
-            return self.draws.run((id(term), self.template.training), one, over, given)
+        with self._naming_numbers():
+            return self._vectorised(one, over, given)
+
+    def _vectorised(
+        self, one: Callable[..., Tensor], over: tuple[int | None, ...], given: tuple[Any, ...]
+    ) -> Tensor:
+        run = vmap(one, in_dims=over, randomness="different")
+        losses: Tensor
+        if not self.draws_in_place:
+            try:
+                losses = run(*given)
+                return losses
+            except RuntimeError as error:
+                if "inplace randomness" not in str(error):
+                    raise
+            # From here on every call of torch is looked at, a tenth of a small fit.
+            self.draws_in_place = True
+        with OutOfPlaceDraws():
+            losses = run(*given)
+        return losses
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:
@@ -181,7 +201,7 @@ class Replicates:
             self.parameters, self.buffers = own
 
     @contextmanager
-    def _told_of_numbers(self) -> Iterator[None]:
+    def _naming_numbers(self) -> Iterator[None]:
         """Name the numbers that differ where a program decides by one of them."""
         try:
             yield

@@ -159,6 +159,7 @@ class SavedState:
 
         Raises:
             OSError: the first state cannot be written.
+            TypeError: it holds what a file cannot.
 
         Warns:
             CheckpointWarning: any other that cannot, once.
@@ -167,6 +168,8 @@ class SavedState:
             return
         content = io.BytesIO()
         torch.save({"fit": self._identity, "versions": versions(), **state}, content)
+        if first:
+            _refuse_unreadable(content.getvalue())
         aside = self.folder / f"{STATE}.partial"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -192,3 +195,13 @@ class SavedState:
     def warn(self, message: str) -> None:
         """Warn of this state."""
         warnings.warn(message, CheckpointWarning, stacklevel=3)
+
+
+def _refuse_unreadable(content: bytes) -> None:
+    try:
+        torch.load(io.BytesIO(content), weights_only=True)
+    except Exception as error:
+        raise TypeError(
+            "the state of the fit's optimizer or scheduler holds what a checkpoint cannot, which "
+            f"holds numbers, words, tensors, and lists and mappings of them: {error}"
+        ) from error

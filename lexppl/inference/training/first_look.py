@@ -65,7 +65,7 @@ class FirstLook:
             # The first one's share in each process: all see the same, and it is never empty.
             batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
         template = runner.template
-        buffers = {n: (b, b.clone()) for n, b in template.named_buffers()}
+        buffers = {n: b.clone() for n, b in template.named_buffers()}
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         plates: dict[int, str | None] = {}
         spared: set[str] = set()
@@ -90,11 +90,7 @@ class FirstLook:
                     plain = [program for program in plain if runs_alike_plainly(program, own)]
         with torch.no_grad():
             for name, buffer in runner.template.named_buffers():
-                before, values = buffers[name]
-                # What stays as it was is in no checkpoint. Its version would not show it: batch
-                # norm moves its statistics and leaves that as it is.
-                if buffer is not before or not torch.equal(buffer, values):
-                    buffer.copy_(values)
+                buffer.copy_(buffers[name])
         return cls(plates, PlainCalls(plain), frozenset(spared))
 
 

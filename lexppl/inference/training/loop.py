@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.inference.contexts import MiniBatch, seeded
-from lexppl.inference.mixed_precision import products_of
+from lexppl.inference.mixed_precision import MixedPrecision
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
@@ -84,7 +85,7 @@ class TrainingLoop:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
         self._state = state = None if self.saved is None else LoopState(self, self.saved)
-        begin = 0 if state is None else self._each(lambda: state.begin(plan))
+        begin = 0 if state is None else self._each(lambda: state.begin(len(plan)))
         cut_short = False
         leads = self.processes is None or self.processes.leads
         shown = self.settings.progress if leads else False
@@ -205,7 +206,9 @@ class TrainingLoop:
             part_decay=part_decay,
             compiled=self.compiled,
             shared=shared,
-            products=products_of(settings.precision, runner.template, list(moved)),
+            products=nullcontext()
+            if settings.precision is None
+            else MixedPrecision(runner.template, list(moved)),
         )
 
     def _each(self, work: Callable[[], T]) -> T:

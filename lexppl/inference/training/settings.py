@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.mixed_precision import Precision, check_precision
+from lexppl.inference.mixed_precision import MIXED, Precision
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.watch import Callback, Progress
@@ -106,7 +106,11 @@ class FitSettings:
                 object.__setattr__(self, name, int_at_least(name, getattr(self, name)))
         if self.clip_norm is not None and not self.clip_norm > 0.0:
             raise ValueError(f"clip_norm must be positive; it is {self.clip_norm}")
-        check_precision(self.precision)
+        if self.precision not in (None, MIXED):
+            raise ValueError(
+                f"precision must be None or {MIXED!r}; it is {self.precision!r}. None is the "
+                "model's own: model.double() and rows of float64 make that float64"
+            )
         if not isinstance(self.compile, bool) and self.compile not in BACKENDS:
             raise ValueError(
                 f"compile must be True, False or one of {list(BACKENDS)}; it is {self.compile!r}"

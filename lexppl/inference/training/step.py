@@ -175,9 +175,8 @@ class StepGuard:
 
     Of these no parameter moves, and none of an optimizer's moments; the others' step stands. On a
     CPU one pass over the gradients finds whether any is not finite, and only then more is done.
-    Elsewhere nothing waits for a number: a fused optimizer of one replicate is given the flag, as
-    automatic mixed precision does it; of several, and for other optimizers, what was there before
-    the step is put back by it; flags are looked at after the epoch.
+    Elsewhere nothing waits for a number: what was there before the step is put back by a flag, and
+    flags are looked at after the epoch.
 
     Args:
         replicates: R; of several, parameters are `(R, …)`.
@@ -207,17 +206,10 @@ class StepGuard:
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         place, self._steps = self._steps, self._steps + 1
         device = losses[0].device.type
-        takes_flag = [getattr(o, "_step_supports_amp_scaling", False) for o in self._optimizers]
-        if device == "cpu" or (self._replicates == 1 and device == "cuda" and all(takes_flag)):
-            found = _not_finite([*gradients, torch.cat(list(losses))])
-            if device == "cpu" and not bool(found):
-                for optimizer in self._optimizers:
-                    optimizer.step()
-                return
-            if device == "cuda":
-                self._flags.append((place, (found == 0).unsqueeze(0)))
-                self._step_by_flag(found)
-                return
+        if device == "cpu" and not bool(_not_finite([*gradients, torch.cat(list(losses))])):
+            for optimizer in self._optimizers:
+                optimizer.step()
+            return
         rows = [t.reshape(self._replicates, -1) for t in (*gradients, *losses)]
         good = torch.cat(rows, 1).isfinite().all(1)
         self._flags.append((place, good))
@@ -237,12 +229,6 @@ class StepGuard:
             made[list(places)] = torch.stack(flags).cpu().numpy()
         self._flags, self._steps = [], 0
         return made[:steps]
-
-    def _step_by_flag(self, found: Tensor) -> None:
-        for optimizer in self._optimizers:
-            optimizer.grad_scale, optimizer.found_inf = None, found  # type: ignore[attr-defined]
-            optimizer.step()
-            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _step_of(self, gradients: Sequence[Tensor], good: Tensor) -> None:

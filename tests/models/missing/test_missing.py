@@ -10,7 +10,7 @@ import torch
 from lexppl.distributions import KSubset
 from lexppl.inference import LeaveOneOut, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.estimators import Enumerate
+from lexppl.inference import Enumerate
 from lexppl.models import (
     LEX,
     MLP,
