@@ -25,7 +25,7 @@ from lexppl.inference.pyro_parameters import (
     is_program,
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.system import System
+from lexppl.inference.stages import System
 from lexppl.inference.training.result import FitResult, History, check_alike
 from lexppl.inference.training.rows.rows import are_unit_pixels, holds_labels, refuse_responses
 from lexppl.summary import counted

@@ -19,11 +19,11 @@ from pyro.infer.autoguide import (
     AutoNormal,
 )
 
+from lexppl import inference as estimate
 from lexppl import models
 from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
-from lexppl.inference import estimators as estimate
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.predictor import table_predictor
 from lexppl.saving import known_parts

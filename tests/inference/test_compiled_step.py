@@ -28,8 +28,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.contexts import seeded
-from lexppl.inference.random_state import random_state, set_random_state
+from lexppl.inference.contexts import random_state, seeded, set_random_state
 from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.compiled import compiled as compiled_terms
 from lexppl.inference.training.compiled.compiled import disagreement

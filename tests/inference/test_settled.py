@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from lexppl.inference import (
@@ -10,10 +9,8 @@ from lexppl.inference import (
     History,
     NotSettledWarning,
     Settled,
-    fit,
     settled,
 )
-from lexppl.systems import lex
 
 
 def result_of(losses, rows=100, stage=None):

@@ -25,11 +25,13 @@ from lexppl.effects import (
     MASK_PLATE,
     PENALTY,
 )
-from lexppl.inference.objective.closed_divergences import CLOSED_KL
 from lexppl.inference.objective.site import PlateKey, Site
 
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""
+
+CLOSED_KL = "closed_kl"
+"""The key of a guide site's `infer` that asks for its divergence in closed form."""
 
 READ_BY_OBJECTIVE = frozenset(
     {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}

@@ -26,13 +26,11 @@ from lexppl.inference.replicates.replicate_rows import (
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
-from lexppl.inference.system import System
-from lexppl.inference.training.checkpoint import Checkpoints, SavedState
+from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules
+from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.collapse import collapses, report_collapse
 from lexppl.inference.training.distributed.processes import processes_of, refuse_processes
 from lexppl.inference.training.distributed.shared_step import refuse_loaded
-from lexppl.inference.training.identity import identity_of
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,

@@ -12,9 +12,9 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
@@ -33,8 +33,7 @@ from lexppl.inference.replicates.replicate_rows import (
     training_rows,
 )
 from lexppl.inference.replicates.replicates import redraw, reinitialised
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules
-from lexppl.inference.system import System
+from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules
 from lexppl.inference.training.rows.cross_fitting import (
     PREDICTOR,
     CrossFitted,

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+
 from lexppl.argument_checks import fraction
 from lexppl.inference.training.result import FitResult
 

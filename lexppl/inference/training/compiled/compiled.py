@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.objective.objective import Moving, Objective
-from lexppl.inference.random_state import random_state, set_random_state
 from lexppl.inference.training.compiled.traced import TracedTerm, graph_inputs, traced_term
 from lexppl.inference.training.rows.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps

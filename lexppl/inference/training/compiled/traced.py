@@ -50,7 +50,7 @@ class RepeatedDraws(Messenger):
             on a tensor's values.
 
     Example:
-        >>> from lexppl.inference.random_state import random_state, set_random_state
+        >>> from lexppl.inference.contexts import random_state, set_random_state
         >>> with RepeatedDraws():
         ...     place = random_state(torch.zeros(1))
         ...     first, other = torch.rand(2), torch.rand(2)
