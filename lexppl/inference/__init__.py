@@ -12,11 +12,7 @@ from lexppl.inference.estimators.sample_path import (
     StraightThrough,
     Unscored,
 )
-from lexppl.inference.estimators.score_function import (
-    LearnedConstant,
-    ScoreFunction,
-    SelfNormalized,
-)
+from lexppl.inference.estimators.score_function import ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.convergence import SamplerWarning
@@ -61,7 +57,6 @@ __all__ = [
     "GradientEstimator",
     "History",
     "Laplace",
-    "LearnedConstant",
     "LeaveOneOut",
     "Linear",
     "LossTerm",

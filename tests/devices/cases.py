@@ -358,7 +358,6 @@ def fits() -> Iterator[tuple[str, Case]]:
         "row weights": {"row_weights": weights},
         "sample weights": {"sample_weight": weights, "row_weights": "dirichlet"},
         "clipped": {"clip_norm": 1.0},
-        "decay by part": {"weight_decay": {"selector": 1e-3, "predictor": 0.0}},
         "SGD": {"optimizer": partial(torch.optim.SGD, lr=0.1)},
         "mini-batches": {"batch_size": 10},
         "products in bf16": {"precision": "bf16-mixed"},

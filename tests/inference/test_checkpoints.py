@@ -203,12 +203,11 @@ CASES = {
         "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
         "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.3),
     },
-    "weights by row and decay by part": lambda: {
+    "weights by row": lambda: {
         "model": small(),
         "replicates": 2,
         "row_weights": "dirichlet",
         "sample_weight": torch.arange(90.0),
-        "weight_decay": {"selector": (1e-3, 1e-1)},
     },
     "graphs": lambda: {"model": program(), "compile": "graph"},
     "patience": lambda: {"model": small(), "patience": 1, "epochs": 15, "learning_rate": 0.3},

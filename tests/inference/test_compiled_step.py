@@ -17,7 +17,6 @@ from lexppl import load, save
 from lexppl.effects import fit_progress, mask_particles
 from lexppl.inference import (
     REBAR,
-    LearnedConstant,
     LeaveOneOut,
     Linear,
     LossTerm,
@@ -148,7 +147,7 @@ ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, be
     [
         NestedIWAE(1, samples=2, estimator=REBAR(0.5)),
         NestedIWAE(1, samples=2, estimator=REBAR(control=TunedControl())),
-        NestedIWAE(3, estimator=ScoreFunction(LearnedConstant())),
+        NestedIWAE(3, estimator=ScoreFunction(0.5)),
         NestedIWAE(3, 2, random_masks=0.4, **ANNEALED),
         NestedIWAE(3, estimator=LeaveOneOut(labels="averaged", labels_from=0.4)),
     ],

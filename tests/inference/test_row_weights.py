@@ -38,7 +38,6 @@ from lexppl.inference.contexts import (
     program_settings,
     seeded,
 )
-from lexppl.inference.estimators.score_function import LearnedConstant
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.training.rows.row_weights import RowWeighting
 from lexppl.inference.training.rows.rows import WeightedRows, folded
@@ -164,10 +163,6 @@ ESTIMATORS = {
     "LeaveOneOut, samples": (LeaveOneOut(), {"masks": 1, "samples": 4}),
     "LeaveOneOut, imputations": (LeaveOneOut(), {"imputations": 2, "samples": 2}),
     "ScoreFunction": (ScoreFunction(-0.4), {}),
-    "ScoreFunction, learned": (
-        ScoreFunction(LearnedConstant().double(), learn_baseline=True),
-        {"samples": 2},
-    ),
     "REBAR": (REBAR(), {"samples": 2}),
     "REBAR, tuned": (REBAR(control=TunedControl().double()), {"masks": 1}),
     "SelfNormalized": (SelfNormalized(), {}),

@@ -1,8 +1,9 @@
 """Fit a program: check the arguments, train replicates of it, and return the best states."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,6 @@ from lexppl.inference.training.rows.rows import (
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.watch import Callback, Progress, check_progress
-from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -82,7 +82,7 @@ def fit(
     row_weights: Any = None,
     sample_weight: Any = None,
     learning_rate: float | Schedule | None = None,
-    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
+    weight_decay: float = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -169,13 +169,10 @@ def fit(
         learning_rate: of Adam, a number or a schedule over each stage; None for a stage's own, and
             where it has none for 1e-3, or 1e-2 where guides alone learn, which falls to a twentieth
             over the second half.
-        weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
-            (among which the held-out bound then chooses), or either by part, as in
-            `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
-            has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
-            constrained ones, of those of `pyro.param` or with a prior, whoever made the optimizer:
-            the bound itself holds them, and a decay would make a posterior narrower. A warning says
-            so where a decay was given.
+        weight_decay: of Adam, as an L2 term of the gradient, at least 0. Never of a guide's
+            parameters, of constrained ones, of those of `pyro.param` or with a prior, whoever made
+            the optimizer: the bound itself holds them, and a decay would make a posterior narrower.
+            A warning says so where a decay was given.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -239,10 +236,11 @@ def fit(
         >>> len(result.history)
         3
     """
+    arguments = dict(locals())
     check_progress(progress)
     refuse_instances(optimizer, device)
     if inference is not None:
-        refuse_training_arguments(fit, locals())
+        refuse_training_arguments(fit, arguments)
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     if checkpoint is None or isinstance(checkpoint, Checkpoints):
@@ -253,22 +251,7 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
     guide = None if kind is not None else guide
-    settings = FitSettings(
-        epochs=epochs,
-        batch_size=batch_size,
-        folds=folds,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        optimizer=optimizer,
-        scheduler=scheduler,
-        clip_norm=clip_norm,
-        patience=patience,
-        seed=seed,
-        compile=compile,
-        precision=precision,
-        callbacks=tuple(callbacks),
-        progress=progress,
-    )
+    settings = FitSettings(**{one.name: arguments[one.name] for one in fields(FitSettings)})
     count = len(models) if several else None
     replicates = replicates_of(replicates, count, train, valid, row_weights)
     builders = [
@@ -286,9 +269,6 @@ def fit(
         dtype = type_learned(copies[0])
         if precision is not None:
             refuse_unmixed(copies[0], dtype)
-        decays = None
-        if settings.decays_by_part:
-            decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
         rows = training_rows(train, dtype, "train", one_class=is_posterior)
         weighting = None
@@ -316,7 +296,7 @@ def fit(
         if not isinstance(rows, LoadedRows):
             check_alike(rows.columns[0], next(iter(runner.parameters.values())))
         with seeded(seed + 1, rows.device):
-            loop = TrainingLoop(runner, learned_rows, held_out, settings, decays, saved, processes)
+            loop = TrainingLoop(runner, learned_rows, held_out, settings, saved, processes)
             loop.run(
                 [
                     (one, settings.epochs_of(one, len(learned_rows)), settings.optimizer_of(one))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +38,7 @@ from lexppl.inference.training.watch import (
     SkippedSteps,
     epochs_shown,
 )
-from lexppl.inference.training.weight_decay import PartDecay, spare_from_decay
+from lexppl.inference.training.weight_decay import spare_from_decay
 
 T = TypeVar("T")
 
@@ -55,7 +55,6 @@ class TrainingLoop:
         rows: to learn from.
         held_out: validation rows, or None.
         settings: of the fit.
-        decays: the weight decay by parameter and replicate, where it is not the optimizer's.
         saved: the file with the fit's state; None for none.
         processes: those that share the rows of each batch; None for one by itself.
         interrupted: whether Ctrl-C or a callback has ended it.
@@ -66,7 +65,6 @@ class TrainingLoop:
     rows: TrainingRows
     held_out: Rows | WeightedRows | None
     settings: FitSettings
-    decays: Mapping[str, tuple[float, ...]] | None = None
     saved: SavedState | None = None
     processes: Processes | None = None
     interrupted: bool = False
@@ -179,9 +177,6 @@ class TrainingLoop:
         optimizer = make_optimizer(list(moved.values()))
         spared = {name: value for name, value in moved.items() if name in look.spared}
         spare_from_decay(optimizer, spared, warns=settings.states_decay(stage))
-        part_decay = None
-        if self.decays is not None and stage.optimizer is None:
-            part_decay = PartDecay(moved, self.decays, look.spared)
         controls = [runner.template.controls_of(term) for term in stage.terms]
         tuned = [runner.parameters[name] for name in sorted(set().union(*controls))]
         shared = None
@@ -203,7 +198,6 @@ class TrainingLoop:
             plain_calls=look.plain_calls,
             rate=settings.rate_of(stage),
             clip_norm=settings.clip_norm,
-            part_decay=part_decay,
             compiled=self.compiled,
             shared=shared,
             products=nullcontext()

@@ -21,7 +21,6 @@ from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.distributed.shared_step import SharedStep
 from lexppl.inference.training.rows.rows import StepRows
-from lexppl.inference.training.weight_decay import PartDecay
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,6 @@ class TrainingStep:
         plain_calls: the modules that run as well without Pyro's attribute look-ups.
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
-        part_decay: the weight decay by part, where it is not the optimizer's.
         compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
             for the program itself.
         shared: adds up the processes' shares of a batch; None for one process.
@@ -88,7 +86,6 @@ class TrainingStep:
     plain_calls: PlainCalls
     rate: float | Schedule | None = None
     clip_norm: float | None = None
-    part_decay: PartDecay | None = None
     compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
     shared: SharedStep | None = None
     products: AbstractContextManager[Any] = field(default_factory=nullcontext)
@@ -120,8 +117,6 @@ class TrainingStep:
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
-        if self.part_decay is not None:
-            self.part_decay.add()
         self.guard.step(losses)
         return losses
 
