@@ -15,7 +15,7 @@ from lexppl.inference.replicates.replicate_rows import of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
-from lexppl.inference.training.distributed.processes import Processes
+from lexppl.inference.training.distributed.processes import OneProcess
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
 from lexppl.inference.training.rows.row_weights import refuse_unweighted
 from lexppl.inference.training.rows.rows import TrainingRows, batches_with_weights
@@ -45,7 +45,7 @@ class FirstLook:
         runner: Replicates,
         rows: TrainingRows,
         settings: FitSettings,
-        processes: Processes | None,
+        processes: OneProcess,
     ) -> "FirstLook":
         """Run each term once; nothing else of the run stays.
 
@@ -54,16 +54,15 @@ class FirstLook:
             runner: the replicates.
             rows: to learn from.
             settings: of the fit.
-            processes: those that share the fit; None for one by itself.
+            processes: those that share the fit.
 
         Raises:
             ValueError: a program that cannot be fitted.
             FloatingPointError: a loss that is not finite.
         """
         batch, weights = next(batches_with_weights(rows, settings.batch_size, shuffle=False))
-        if processes is not None:
-            # The first one's share in each process: all see the same, and it is never empty.
-            batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
+        # The first one's share in each process: all see the same, and it is never empty.
+        batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
         template = runner.template
         buffers = {n: b.clone() for n, b in template.named_buffers()}
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
@@ -82,7 +81,7 @@ class FirstLook:
                         program_settings(validate=True),
                     ):
                         of_rows = None if weights is None else weights[replicate]
-                        shared = processes is not None
+                        shared = processes.count > 1
                         plate, held = _run(template, term, own, of_rows, len(rows), shared)
                     plates[id(term)] = plate
                     spared |= {names[id(one)] for one in held if id(one) in names}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
@@ -30,7 +29,11 @@ from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules
 from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.collapse import collapses, report_collapse
-from lexppl.inference.training.distributed.processes import processes_of, refuse_processes
+from lexppl.inference.training.distributed.processes import (
+    Processes,
+    processes_of,
+    refuse_processes,
+)
 from lexppl.inference.training.distributed.shared_step import refuse_loaded
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
@@ -259,9 +262,8 @@ def fit(
     ]
     folds = folds_of_systems(models, builders) if folds is None else folds
     processes = processes_of(distributed)
-    joined = nullcontext() if processes is None else processes.joined()
     store = pyro.get_param_store().scope()
-    with seeded(seed), program_settings(validate=False), store, joined:
+    with seeded(seed), program_settings(validate=False), store, processes.joined():
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         first = cache(partial(first_batch, train, batch_size))
@@ -280,17 +282,15 @@ def fit(
             rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
-        if processes is not None:
+        if isinstance(processes, Processes):
             for name, one in (("train", learned_rows), ("valid", held_out)):
                 refuse_loaded(one, name)
             processes.device = rows.device
         fit_to_rows(copies, learned_rows, seed)
         saved = None
-        if where is not None or processes is not None:
+        if where is not None or processes.count > 1:
             identity = identity_of(settings.identity, copies, learned_rows, held_out)
-        if where is not None:
-            saved = SavedState(where, identity, processes is None or processes.leads)
-        if processes is not None:
+            saved = where and SavedState(where, identity, processes.leads)
             processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
         if not isinstance(rows, LoadedRows):
@@ -307,7 +307,7 @@ def fit(
     result.row_weights = None if weighting is None else weighting.kind
     for kind_of_names in ("entry_names", "feature_names", "class_names"):
         setattr(result, kind_of_names, _names(train, kind_of_names))
-    if processes is None or processes.leads:
+    if processes.leads:
         report_collapse(result.collapse)
         loop.skipped.report()
         if is_posterior:

@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
 from lexppl.inference.training.checkpoint import SavedState
 from lexppl.inference.training.compiled.compiled import CompiledTerms
-from lexppl.inference.training.distributed.processes import Processes
+from lexppl.inference.training.distributed.processes import OneProcess, Processes
 from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.loop_state import Course, LoopState
@@ -40,8 +39,6 @@ from lexppl.inference.training.watch import (
 )
 from lexppl.inference.training.weight_decay import spare_from_decay
 
-T = TypeVar("T")
-
 CONTROL_RATE = 1e-2
 """Adam's rate for what is tuned on the gradient's variance."""
 
@@ -56,7 +53,7 @@ class TrainingLoop:
         held_out: validation rows, or None.
         settings: of the fit.
         saved: the file with the fit's state; None for none.
-        processes: those that share the rows of each batch; None for one by itself.
+        processes: those that share the rows of each batch.
         interrupted: whether Ctrl-C or a callback has ended it.
         records: of each epoch the losses, `(R,)` of training and validation, stage and seconds.
     """
@@ -66,7 +63,7 @@ class TrainingLoop:
     held_out: Rows | WeightedRows | None
     settings: FitSettings
     saved: SavedState | None = None
-    processes: Processes | None = None
+    processes: OneProcess = field(default_factory=OneProcess)
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -83,10 +80,9 @@ class TrainingLoop:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
         self._state = state = None if self.saved is None else LoopState(self, self.saved)
-        begin = 0 if state is None else self._each(lambda: state.begin(len(plan)))
+        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(plan)))
         cut_short = False
-        leads = self.processes is None or self.processes.leads
-        shown = self.settings.progress if leads else False
+        shown = self.settings.progress if self.processes.leads else False
         with epochs_shown(shown, total, len(self.records)) as bar:
             for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
                 cut_short = self._stage(number, stage, epochs, optimizer, bar)
@@ -108,7 +104,7 @@ class TrainingLoop:
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         course = Course(number, step, scheduler, best)
         if (state := self._state) is not None:
-            self._each(lambda: state.enter(course))
+            self.processes.each(lambda: state.enter(course))
         first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
         cut_short = False
@@ -123,7 +119,7 @@ class TrainingLoop:
                 bar.update()
                 self._end_epoch(course, stage, train, valid, (epoch + 1) / epochs, start)
                 if state is not None:
-                    self._each(partial(state.epoch_over, course))
+                    self.processes.each(partial(state.epoch_over, course))
                 if course.ended:
                     break
         except KeyboardInterrupt:
@@ -171,7 +167,7 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         moved = {name: runner.parameters[name] for name in sorted(set().union(*learned))}
-        self._look = look = self._each(
+        self._look = look = self.processes.each(
             lambda: FirstLook.at(stage, runner, self.rows, settings, self.processes)
         )
         optimizer = make_optimizer(list(moved.values()))
@@ -180,7 +176,7 @@ class TrainingLoop:
         controls = [runner.template.controls_of(term) for term in stage.terms]
         tuned = [runner.parameters[name] for name in sorted(set().union(*controls))]
         shared = None
-        if self.processes is not None:
+        if isinstance(self.processes, Processes):
             every, terms = [*moved.values(), *tuned], len(stage.terms)
             shared = SharedStep(self.processes, runner, self.rows, every, terms, settings.seed)
         rows = len(self.rows)
@@ -205,17 +201,13 @@ class TrainingLoop:
             else MixedPrecision(runner.template, list(moved)),
         )
 
-    def _each(self, work: Callable[[], T]) -> T:
-        """What is done here; where processes share the fit, once all have done it."""
-        return work() if self.processes is None else self.processes.each(work)
-
     def _is_to_end(self, seen: Epoch) -> bool:
         """Whether a callback ends the fit, in any process."""
 
         def call() -> bool:
             return any([callback(seen) is True for callback in self.settings.callbacks])
 
-        return call() if self.processes is None else self.processes.any(call)
+        return self.processes.any(call)
 
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
         """The mean loss of an epoch's steps so far by replicate; those that were skipped are
@@ -254,39 +246,27 @@ class TrainingLoop:
         weight where they have weights."""
         if (held_out := self.held_out) is None:
             return np.full(self.runner.count, np.nan)
-        seed, processes = self.settings.seed, self.processes
         none = next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)
-        if processes is None:
-            return self._held_out_loss(term, held_out, None, seed, none).cpu().numpy()
-        dealt = Dealt(held_out, processes.rank, processes.count)
-        seed = own_seed(seed, -1, processes.rank)
-        total = processes.sum_of(
-            lambda: self._held_out_loss(term, held_out, dealt, seed, none), none
-        )
+        total = self.processes.sum_of(lambda: none + self._held_out_loss(term, held_out), none)
         return total.cpu().numpy()
 
-    def _held_out_loss(
-        self,
-        term: LossTerm,
-        held_out: Rows | WeightedRows,
-        dealt: Dealt | None,
-        seed: int,
-        none: Tensor,
-    ) -> Tensor:
+    def _held_out_loss(self, term: LossTerm, held_out: Rows | WeightedRows) -> Tensor | float:
         """The validation loss, or this process's part in it, `(R,)`."""
-        runner, look = self.runner, self._look
+        runner, look, processes = self.runner, self._look, self.processes
+        dealt = Dealt(held_out, processes.rank, processes.count)
+        seed = self.settings.seed
+        if processes.count > 1:
+            seed = own_seed(seed, -1, processes.rank)
         objective = term.objective.at(1.0)
         runner.template.eval()
-        total = none
+        total: Tensor | float = 0.0
         rows, own = len(held_out), held_out.by_replicate
         weight = held_out.total if isinstance(held_out, WeightedRows) else None
         plate = look.plates[id(term)]
         at_once = max(self.settings.batch_size, 1000)
         with seeded(seed, held_out.device):
             for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
-                if dealt is not None:
-                    batch, weights, _ = dealt.of(batch, weights)
-                size = batch_rows(held_out, batch)
+                batch, weights, size = dealt.of(batch, weights)
                 if not size:
                     continue
                 with look.plain_calls, MiniBatch(rows, size, plate):

@@ -13,6 +13,7 @@ from lexppl.effects import MASK_PLATE
 from lexppl.inference.pyro_parameters import PyroParams
 from lexppl.inference.stages import LossTerm
 
+
 def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
     """The parameters of a term that the bound itself holds in place.
 
