@@ -82,10 +82,10 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)
-    if not isinstance(rows, TensorRows):
-        kind = "a loader, which gives them in batches"
-        if not isinstance(rows, LoadedRows):
-            kind = "a data set for each replicate"
+    if not isinstance(rows, TensorRows) or rows.by_replicate:
+        kind = "a data set for each replicate"
+        if isinstance(rows, LoadedRows):
+            kind = "a loader, which gives them in batches"
         raise TypeError(
             f"inference= is given all rows at once, and train is {kind}: give tensors, "
             "arrays or a data set"

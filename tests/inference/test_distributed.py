@@ -39,7 +39,6 @@ from lexppl.inference import (
 )
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.replicates.replicate_rows import StackedRows
 from lexppl.inference.sample_nodes import SampleNodes
 from lexppl.inference.training.distributed.processes import name_of_round, processes_of
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
@@ -609,7 +608,7 @@ def test_each_row_is_dealt_out_once_and_in_its_fold(folds, rows, count):
 
 
 def test_rows_of_replicates_are_dealt_out_by_row():
-    rows = StackedRows((torch.arange(14).reshape(2, 7),))
+    rows = TensorRows((torch.arange(14).reshape(2, 7),), by_replicate=True)
     shares = [Dealt(rows, r, 2).of(rows.columns, None) for r in range(2)]
     assert [size for _, _, size in shares] == [4, 3]
     assert torch.equal(torch.cat([share[0] for share, _, _ in shares], 1), rows.columns[0])

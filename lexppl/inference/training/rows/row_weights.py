@@ -13,7 +13,6 @@ from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
-    StackedRows,
     training_rows,
 )
 from lexppl.inference.stages import LossTerm
@@ -96,14 +95,14 @@ class RowWeighting:
             None if valid is None else valid.to(like.device, dtype),
         )
 
-    def added(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
+    def added(self, rows: TensorRows) -> TensorRows:
         """The rows with two more columns, their weights and how often they stand in the sample."""
         samples = torch.ones_like(self.weights) if self.samples is None else self.samples
         pair = self.weights, samples.expand_as(self.weights)
         columns = pair if rows.by_replicate else tuple(column.mT for column in pair)
         return replace(rows, columns=(*rows.columns, *columns))
 
-    def settled(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
+    def settled(self, rows: TensorRows) -> TensorRows:
         """Rows of :meth:`added` that are trained on, with the weights that they have there as a
         last column: drawn ones have the sum of the sample's in each replicate, that is N.
 

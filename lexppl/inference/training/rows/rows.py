@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference.batches import LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import Rows, StackedRows, of_replicate
+from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import Stage
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
@@ -50,7 +50,7 @@ class FoldedRows:
         blocks: the rows of each fold.
     """
 
-    blocks: tuple[TensorRows | StackedRows, ...]
+    blocks: tuple[TensorRows, ...]
 
     @property
     def by_replicate(self) -> bool:
@@ -99,16 +99,10 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
         raise ValueError(f"{folds} folds need {2 * folds} rows or more; there are {len(rows)}")
     stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
     order = _dealt(stacked, len(rows))
-    replicate = torch.arange(len(order), device=order.device).unsqueeze(1)
+    order = order if rows.by_replicate else order[0]
     # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
     # tensor_split of any number of rows has.
-    blocks = [
-        tuple(column[replicate, order[:, fold::folds]] for column in stacked)
-        for fold in range(folds)
-    ]
-    if rows.by_replicate:
-        return FoldedRows(tuple(StackedRows(block) for block in blocks))
-    return FoldedRows(tuple(TensorRows(tuple(c[0] for c in block)) for block in blocks))
+    return FoldedRows(tuple(rows.at(order[..., fold::folds]) for fold in range(folds)))
 
 
 def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -130,7 +124,7 @@ class WeightedRows:
             of its own.
     """
 
-    rows: TensorRows | StackedRows | FoldedRows
+    rows: TensorRows | FoldedRows
 
     @property
     def by_replicate(self) -> bool:
