@@ -20,10 +20,9 @@ from torch import Tensor
 from lexppl.distributions import uniform_masks
 from lexppl.effects import LABEL_PLATE, MASK_DIM
 from lexppl.inference.objective.listed_latents import (
+    ListedLatents,
     draw_log_prob,
     is_point,
-    joint_values,
-    listed_value,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
@@ -236,7 +235,7 @@ def _groups_of_rows(
     return found
 
 
-class MaskList:
+class MaskList(ListedLatents):
     """Every joint value of the discrete latents of a program, those of the last plate next to each
     other.
 
@@ -269,26 +268,15 @@ class MaskList:
         if not sites:
             raise ValueError(f"the masks {list(tree.levels)} are not random")
         # Without a tree every entry has a mask beside those of the others.
-        apart = {-1} if tree.above else ()
-        values = joint_values(sites, most, apart=apart, instead="draw them")
-        self.values = {
-            site.name: values[site.name].transpose(0, -2 - len(site.distribution.event_shape))[0]
-            for site in sites
-        }
+        super().__init__(
+            run, sites, most=most, instead="draw them", apart={-1} if tree.above else ()
+        )
         by_level = [1] * len(tree.plates)
         for site in sites:
             shape = site.distribution.batch_shape
             entries = math.prod(shape[:-1] if tree.above else shape)
             by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
-        self.names = list(values)
-
-    def __len__(self) -> int:
-        return math.prod(self.counts)
-
-    def give(self, site: Site) -> Tensor | None:
-        """The value of a site in a run of all masks; None of what is not listed."""
-        return listed_value(self.values, site)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""

@@ -151,8 +151,9 @@ def refuse_coupled_rows(sites: Sequence[Site]) -> None:
         if getattr(site.distribution, "couples_rows", False):
             raise ValueError(
                 f"site {site.name!r} is a partial likelihood, of rows against others of their "
-                "batch, and no row has one of its own: give the model its baseline hazard, "
-                "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
+                "batch, and no row has one of its own: use LeaveOneOut() in a fit, and after it "
+                "give the model its baseline hazard, result = lexppl.evaluation.with_baseline"
+                "(result, x, y) of the training rows"
             )
 
 

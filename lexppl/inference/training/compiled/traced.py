@@ -18,7 +18,7 @@ from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingSte
 
 BY_SHAPE = frozenset(
     f"aten::{name}"
-    for name in (
+    for name in [
         "rand",
         "randn",
         "rand_like",
@@ -29,7 +29,7 @@ BY_SHAPE = frozenset(
         "uniform_",
         "exponential_",
         "cauchy_",
-    )
+    ]
 )
 """Draws that depend on no tensor's values, and so are the same when they are made again."""
 
@@ -126,12 +126,8 @@ def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class ProgressReads(Messenger):
-    """What a program reads of the fit's progress.
-
-    Attributes:
-        number: whether it read the number itself.
-        shares: those whose being reached it read.
-    """
+    """Notes whether a program reads the fit's progress as a number, and the shares of the fit whose
+    being reached it reads."""
 
     def __init__(self) -> None:
         super().__init__()
