@@ -128,11 +128,6 @@ def rows_of(
         one_class: whether all labels may be one: a posterior given them has its prior, a predictor
             that is fitted to them has nothing to learn.
 
-    Raises:
-        TypeError: not one of these.
-        ValueError: no rows, columns of different lengths, values that are not finite, a label
-            column with one class only where that may not be.
-
     Example:
         >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))
         3

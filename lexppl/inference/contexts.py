@@ -154,9 +154,6 @@ class MiniBatch(Messenger):
         batch: B, the rows of the mini-batch.
         plate: name of the plate over rows, as :func:`rows_plate` finds it; None where none has B
             entries.
-
-    Raises:
-        ValueError: at a site of the whole batch, where there are more rows than the batch's.
     """
 
     def __init__(self, rows: int, batch: int, plate: str | None = "data") -> None:
@@ -190,10 +187,6 @@ class RowWeights(Messenger):
     Args:
         weights: `(B,)`, at least 0.
         plate: name of the plate over rows, as :func:`rows_plate` finds it.
-
-    Raises:
-        ValueError: at a site of the whole batch, which has no weight of its own, or of some of its
-            rows, where the program draws them.
 
     Example:
         >>> import pyro.distributions as dist
@@ -244,15 +237,7 @@ def _observes_whole_batch(msg: Any) -> bool:
 
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
     """The name of the plate over the batch's rows: of those at dimension −1 with B entries the one
-    called "data", or the only one.
-
-    Args:
-        nodes: the sample statements of model and guide, as in a trace.
-        batch: B.
-
-    Raises:
-        ValueError: several plates with as many entries as the batch has rows, none called "data".
-    """
+    called "data", or the only one."""
     found = {
         plate.name
         for node in nodes
@@ -274,9 +259,6 @@ def random_state(like: Tensor) -> Any:
     Where a step is traced (`training.compiled`) it is a place among the draws made so far, as a
     graph has no generator to ask.
 
-    Args:
-        like: on whose device.
-
     Example:
         >>> with torch.random.fork_rng(devices=[]):
         ...     state = random_state(torch.zeros(1))
@@ -292,12 +274,7 @@ def random_state(like: Tensor) -> Any:
 
 @effectful(type="set_random_state")
 def set_random_state(like: Tensor, state: Any) -> None:
-    """Go back to where :func:`random_state` found it.
-
-    Args:
-        like: on whose device.
-        state: what it returned.
-    """
+    """Go back to where :func:`random_state` found it."""
     if like.is_cuda:
         torch.cuda.set_rng_state(state, like.device)
     else:

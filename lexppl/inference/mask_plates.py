@@ -80,16 +80,7 @@ class MaskTree:
 
     @classmethod
     def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str] = ()) -> "MaskTree":
-        """The tree of a program's random latents in the mask plate.
-
-        Args:
-            run: of all rows, given y.
-            again: runs it again.
-            masks: other sites that have a level.
-
-        Raises:
-            ValueError: rows that depend on the masks of several groups.
-        """
+        """The tree of a program's random latents in the mask plate."""
         others = [site.name for site in run.mask_sites if is_random(site)]
         masks = list(dict.fromkeys([*masks, *others]))
         own = {plate_of(run.sites[name]) for name in masks}
@@ -134,14 +125,7 @@ class MaskTree:
         priors: Collection[str] = (),
     ) -> list[Tensor]:
         """By plate, the log-weights of its masks given those above, what is below summed out:
-        `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation.
-
-        Args:
-            run: of Π C masks, those of the last plate next to each other.
-            counts: masks of each plate.
-            imputations: K.
-            priors: mask sites whose log p(z) is part of the weights.
-        """
+        `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation."""
         last = len(self.plates) - 1
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
@@ -244,9 +228,6 @@ class MaskList(ListedLatents):
         tree: of its plates.
         most: masks that are listed at most.
         exact: refuse imputations that are random, which K draws would approximate.
-
-    Raises:
-        ValueError: random sites whose values cannot be listed, or too many masks.
     """
 
     def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = True) -> None:

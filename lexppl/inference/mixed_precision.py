@@ -103,13 +103,6 @@ def _rounded(tensor: Tensor) -> Tensor:
 def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
     """Refuse a fit that has nothing to gain from rounded products, or too much to lose.
 
-    Args:
-        modules: the programs, before the first step.
-        dtype: of what is learned.
-
-    Raises:
-        ValueError: parameters that are not float32; no linear layer or convolution that is learned.
-
     Example:
         >>> refuse_unmixed(nn.Linear(2, 1), torch.float32)
     """
@@ -136,9 +129,6 @@ def refuse_rounded_away(x: Tensor, modules: nn.Module) -> None:
     Args:
         x: a batch `(B, D)`; rows of other shapes are not looked at.
         modules: the programs.
-
-    Raises:
-        ValueError: naming the columns.
 
     Example:
         >>> refuse_rounded_away(torch.randn(100, 3), nn.Linear(3, 1))

@@ -39,15 +39,7 @@ class DefaultShare(float):
 
 
 def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuse arguments of training beside an inference, which has settings of its own.
-
-    Args:
-        fit: the function, whose defaults are no choice of the user's.
-        given: what it was called with, by name.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Refuse arguments of training beside an inference, which has settings of its own."""
     defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
     chosen = [name for name, value in given.items() if not _same(value, defaults[name])]
     meaningless = [name for name in chosen if name not in READ]
@@ -66,19 +58,7 @@ def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any])
 
 
 def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress: bool) -> FitResult:
-    """Draws of a program's global latents given all rows, as a result of one "replicate" a chain.
-
-    Args:
-        model: a program, a function that builds one, or a :class:`System`, whose explaining program
-            is sampled; it is copied.
-        train: all rows, with y.
-        inference: as :func:`as_inference` takes it.
-        seed: of all that is drawn.
-        progress: show a progress bar.
-
-    Raises:
-        ValueError, TypeError: what cannot be sampled, before any draw.
-    """
+    """Draws of a program's global latents given all rows, as a result of one "replicate" a chain."""
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)

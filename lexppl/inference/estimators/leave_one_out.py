@@ -28,16 +28,7 @@ def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage
         Σ_y p̄(y|x) · (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}),
 
     with p̄ the predictor's distribution at x with nothing hidden. It takes one more run of the
-    program, with masks of ones, as it stands in evaluation mode; no gradient goes through it.
-
-    Args:
-        program: to be run again.
-        terms: of the run whose masks are judged.
-
-    Raises:
-        ValueError: a program whose weights are not those of one label that can be listed, given
-            masks of zeros and ones; the message names the site.
-    """
+    program, with masks of ones, as it stands in evaluation mode; no gradient goes through it."""
     run = terms.run
     y = _labels(run)
     for site in run.mask_sites:

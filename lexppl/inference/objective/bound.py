@@ -161,12 +161,7 @@ class BoundTerms:
     @cached_property
     def log_weights(self) -> list[LogWeight]:
         """`log w`, one for each set of plates outside the log; where nothing is averaged inside it,
-        one for each site.
-
-        Raises:
-            ValueError: nothing observed in the particle plates; where there is a log, sites that
-                have none in common, or that do not share the scale outside it.
-        """
+        one for each site."""
         weighted = self.run.weighted
         if not weighted:
             raise ValueError(
@@ -377,17 +372,8 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
     It takes the place of `log q − log p` at a draw: the same expectation, and less noise while the
     guide is far from the posterior (at the posterior itself the draw's own terms have none).
 
-    Args:
-        sites: of the model's run, by name.
-        guided: of the guide's.
-
     Returns:
         by site, scaled and summed, in nats.
-
-    Raises:
-        ValueError: a latent within the particle plates, no registered closed form, scales or masks
-            that differ, or a guide whose global latents are in another order than the model's (p
-            must depend on none that q draws later).
     """
     closed = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
     if not closed:

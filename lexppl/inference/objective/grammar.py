@@ -185,16 +185,7 @@ GRAMMAR = (
 
 
 def matched(kind: str, place: str, of: str, detail: str = "") -> None:
-    """Find what a statement means.
-
-    Args:
-        kind, place: of :data:`GRAMMAR`.
-        of: the statement, as the refusal names it.
-        detail: more of the place.
-
-    Raises:
-        ValueError: it means nothing, or no row says what.
-    """
+    """Find what a statement means."""
     rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
     if rule is None or rule.meaning is None:
         mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend
@@ -202,16 +193,7 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
 
 
 def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
-    """Match the sites of a run, each by itself and beside the guide's of its name.
-
-    Args:
-        sites: of the model.
-        guide_sites: of the guide.
-
-    Raises:
-        ValueError: a site that means nothing where it is; batch shapes that no plate declares, a
-            plate of two sizes, values that differ in a dimension that they should not.
-    """
+    """Match the sites of a run, each by itself and beside the guide's of its name."""
     sizes: dict[str, int] = {}
     every = (*guide_sites.values(), *sites.values())
     imputed = any(site.in_imputations for site in every)
@@ -241,18 +223,7 @@ def match_logs(
     guided: Mapping[str, Site],
     imputations: int,
 ) -> None:
-    """Match what stands inside a log with what it is weighed by.
-
-    Args:
-        logs: the weighted sites of each log.
-        drawn: the latents within the particle plates.
-        guided: the guide's sites.
-        imputations: K.
-
-    Raises:
-        ValueError: a site of another log's plates; a latent that several logs share; K > 1 where
-            nothing is imputed.
-    """
+    """Match what stands inside a log with what it is weighed by."""
     firsts = [sites[0] for sites in logs]
     if len({tuple(_named(site.log_plates)) for site in firsts}) > 1:
         refuse_separate_logs(firsts)
@@ -273,17 +244,7 @@ def match_order(
     sites: Mapping[str, Site],
     guided: Mapping[str, Site],
 ) -> None:
-    """Match each latent with those that its program draws before it.
-
-    Args:
-        drawn: the latents within the particle plates.
-        terms: what is weighed or averaged there.
-        sites, guided: of the model and of the guide, in their order.
-
-    Raises:
-        ValueError: a latent that entries of a plate share, drawn after latents of each entry and
-            before terms of each.
-    """
+    """Match each latent with those that its program draws before it."""
     of_terms = {id(term) for term in terms}
     for site in drawn:
         kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
@@ -347,25 +308,14 @@ def _subsampled(site: Site) -> set[str]:
 
 
 def refuse_uncovered_latents(names: Sequence[str]) -> None:
-    """Refuse latents of all rows that would be drawn from their prior at each step.
-
-    Args:
-        names: of the latents outside the particle plates that no guide covers.
-
-    Raises:
-        ValueError: naming the first, and what to give.
-    """
+    """Refuse latents of all rows that would be drawn from their prior at each step."""
     if names:
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         matched(LATENT, OUTSIDE, f"site {names[0]!r}{others}")
 
 
 def refuse_unread_options(site: Site) -> None:
-    """Refuse `infer` options that the bound would ignore.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Refuse `infer` options that the bound would ignore."""
     unknown = [key for key in site.infer if key not in READ_BY_OBJECTIVE and key[0] != "_"]
     if unknown:
         raise ValueError(
@@ -380,11 +330,7 @@ def refuse_unread_options(site: Site) -> None:
 
 
 def refuse_separate_logs(sites: Sequence[Site]) -> None:
-    """Refuse sites that are not in the same plates outside the log.
-
-    Raises:
-        ValueError: naming two such sites and their plates.
-    """
+    """Refuse sites that are not in the same plates outside the log."""
     first = sites[0]
     for site in sites[1:]:
         if site.log_plates != first.log_plates:
@@ -452,16 +398,7 @@ def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
 
 
 def refuse_other_shape(site: Site, value: Tensor) -> None:
-    """Refuse a value that is not one of the model's distribution.
-
-    Args:
-        site: of the model, as its plates expand it.
-        value: the guide's, of the same shape; or observed, broadcast along plates and the same for
-            all particles.
-
-    Raises:
-        ValueError: naming both shapes.
-    """
+    """Refuse a value that is not one of the model's distribution."""
     distribution, observed = site.distribution, site.observed
     if isinstance(distribution, Unit) or site.is_deterministic:
         return
@@ -487,14 +424,7 @@ def refuse_other_shape(site: Site, value: Tensor) -> None:
 
 def common_scale(sites: Sequence[Site]) -> float | Tensor:
     """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
-    probability.
-
-    Args:
-        sites: of one log.
-
-    Raises:
-        ValueError: scales that differ between the sites, between particles or within the log.
-    """
+    probability."""
     for site in sites:
         _refuse_scale_within(site)
     labelled = [site for site in sites if LABEL_PLATE in site.plate_names]
@@ -519,15 +449,7 @@ def common_scale(sites: Sequence[Site]) -> float | Tensor:
 
 
 def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
-    """Refuse the scale of a latent that is proposed from the model, and so has no term for it.
-
-    Args:
-        drawn: the latents within the particle plates.
-        terms: what is weighed there, the latents that a guide draws among it.
-
-    Raises:
-        ValueError: a scale that is not that of a term either.
-    """
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it."""
     read: list[float | Tensor] = [1.0]
     for term in terms:
         scale = torch.as_tensor(term.scale)

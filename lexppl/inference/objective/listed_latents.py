@@ -56,9 +56,6 @@ class ListedLatents:
         apart: the dimensions whose entries are listed side by side; those of plates that all share
             if None.
 
-    Raises:
-        ValueError: a latent whose values cannot be listed; too many joint values.
-
     Example:
         >>> import pyro
         >>> from lexppl.effects import mask_particles
@@ -134,11 +131,7 @@ class ListedLatents:
 
 
 def draw_log_prob(site: Site) -> Tensor:
-    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn.
-
-    Raises:
-        ValueError: a listed value that its distribution cannot draw, given other latents' values.
-    """
+    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn."""
     distribution = site.distribution
     while isinstance(distribution, dist.MaskedDistribution):
         distribution = distribution.base_dist
@@ -157,17 +150,7 @@ def joint_values(
     instead: str = FEWER,
 ) -> dict[str, Tensor]:
     """Every joint value of some latents, `(M, *batch, *event)` by name; the last one's values
-    change fastest.
-
-    Args:
-        sites: the latents.
-        most: M at most.
-        apart: dimensions of the batch whose entries are listed side by side, which are then 1.
-        instead: what to do where there are more.
-
-    Raises:
-        ValueError: values that cannot be listed; too many.
-    """
+    change fastest."""
     supports = [support_of(site, most, instead) for site in sites]
     shapes = [
         [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
@@ -195,11 +178,7 @@ def joint_values(
 
 
 def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
-    """The values of one entry of a site's batch, `(M, *event)`.
-
-    Raises:
-        ValueError: they cannot be listed, or there are too many.
-    """
+    """The values of one entry of a site's batch, `(M, *event)`."""
     distribution = site.distribution
     try:
         if len(distribution.event_shape) == 1:
@@ -217,15 +196,7 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
     """Refuse a list that lacks values, whose probabilities do not add up to one.
 
-    Nothing is looked at within a `vmap`.
-
-    Args:
-        log_prior: of all values, at the mask dimension.
-        names: of the latents.
-
-    Raises:
-        ValueError: naming them.
-    """
+    Nothing is looked at within a `vmap`."""
     total = torch.logsumexp(log_prior.detach().float(), MASK_DIM)
     try:
         complete = bool((total.abs() < 1e-2).all())

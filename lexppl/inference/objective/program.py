@@ -127,12 +127,7 @@ class ParticleTrace:
     @property
     def log_weight(self) -> Tensor | None:
         """`(…, K, M, B)`: `log w` of each particle, unscaled; None where nothing is observed within
-        the particle plates.
-
-        Raises:
-            ValueError: sites of `log w` in different plates, which have no weight in common; a
-                site whose rows have no density of their own.
-        """
+        the particle plates."""
         weighted = self.weighted
         if not weighted:
             return None
@@ -142,11 +137,7 @@ class ParticleTrace:
 
 
 def refuse_coupled_rows(sites: Sequence[Site]) -> None:
-    """Refuse a site whose rows have no density of their own.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuse a site whose rows have no density of their own."""
     for site in sites:
         if getattr(site.distribution, "couples_rows", False):
             raise ValueError(
@@ -194,20 +185,7 @@ class ParticleProgram:
         unweighted: Collection[str] = (),
         subsamples: Mapping[str, Tensor] | None = None,
     ) -> ParticleTrace:
-        """Run guide and model once with `masks × imputations` particles a row.
-
-        Args:
-            masks: size of the mask plate.
-            imputations: size of the imputation plate.
-            draw: gives the value of a latent site, or None to draw it from its distribution.
-            random_masks: draw masks from the uniform member of their distribution's family instead.
-            unweighted: guided sites whose `log p − log q` is left out of the weights.
-            subsamples: rows for the plates that draw theirs, as another run drew them.
-
-        Raises:
-            ValueError: the program is not one that the objective can read; the message names the
-                site.
-        """
+        """Run guide and model once with `masks × imputations` particles a row."""
         counts = ParticleCounts(masks, imputations)
         guided: dict[str, Site] = {}
         drawn_rows = dict(subsamples or {})
@@ -229,11 +207,7 @@ class ParticleProgram:
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
 
     def match(self) -> None:
-        """Match a run of two masks with the grammar, whether or not Pyro validates.
-
-        Raises:
-            ValueError: as :meth:`run` where it does.
-        """
+        """Match a run of two masks with the grammar, whether or not Pyro validates."""
         device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
         with seeded(0, device):
             run = self.run(2)
@@ -278,11 +252,7 @@ def beneath_handlers(program: Any) -> Any:
 
 def row_marginals(site: Site) -> Tensor:
     """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`: the same for every
-    particle.
-
-    Raises:
-        ValueError: the distribution states no mean.
-    """
+    particle."""
     try:
         mean: Tensor = site.distribution.mean
     except NotImplementedError as error:

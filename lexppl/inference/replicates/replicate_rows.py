@@ -65,16 +65,7 @@ class HasReplicates(Protocol):
 def training_rows(
     data: Data | ReplicateData, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> Rows:
-    """Check the data of one or of several replicates and put it into tensors.
-
-    Args:
-        data: of one, or of each.
-        dtype, name, one_class: as :func:`rows_of` takes them.
-
-    Raises:
-        ValueError, TypeError: as :func:`rows_of`, by data set; data sets of other sizes or types,
-            a loader among them.
-    """
+    """Check the data of one or of several replicates and put it into tensors."""
     if not isinstance(data, ReplicateData):
         return rows_of(data, dtype, name, one_class)
     every = [

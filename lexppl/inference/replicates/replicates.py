@@ -37,9 +37,6 @@ class Replicates:
         copies: R copies of the terms, each with its own initial weights.
         differ: whether numbers and given tensors may differ too, such as λ, k or an imputer's
             constant: they then become one more dimension R.
-
-    Raises:
-        ValueError: copies that differ in more than that.
     """
 
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
@@ -170,11 +167,7 @@ class Replicates:
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:
         """Let no other parameter have a gradient for a while: what only they need, such as the
-        score of masks that a term does not learn, is then not computed.
-
-        Args:
-            names: of parameters.
-        """
+        score of masks that a term does not learn, is then not computed."""
         others = [value for name, value in self.parameters.items() if name not in names]
         for value in others:
             value.requires_grad_(False)
@@ -186,11 +179,7 @@ class Replicates:
 
     @contextmanager
     def standing_in(self, state: Mapping[str, Tensor]) -> Iterator[None]:
-        """Let other tensors be the parameters and running statistics for a while.
-
-        Args:
-            state: by the names of :attr:`parameters` and :attr:`buffers`, of the same shapes.
-        """
+        """Let other tensors be the parameters and running statistics for a while."""
         own = self.parameters, self.buffers
         self.parameters = {name: state[name] for name in self.parameters}
         self.buffers = {name: state[name] for name in self.buffers}
@@ -321,15 +310,7 @@ def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
     """Draw what is learned anew, by each module's `reset_parameters`.
 
     What a guide has that cannot be drawn stays: where a variational distribution starts is not what
-    replicates compare, where its networks start is.
-
-    Args:
-        terms: whose parameters are drawn.
-        guides_alone: whether those of programs stay as they are.
-
-    Raises:
-        ValueError: a module of a program with learned parameters and no `reset_parameters`.
-    """
+    replicates compare, where its networks start is."""
     guiding = {
         id(part)
         for stage in terms.stages

@@ -106,12 +106,6 @@ class SavedState:
 
     Attributes:
         found: the state that was there; None where there was none.
-
-    Raises:
-        ValueError: a state of another fit, or one that is damaged.
-
-    Warns:
-        CheckpointWarning: one that was written by other versions, or on another processor.
     """
 
     def __init__(self, where: Checkpoints, identity: Identity, leads: bool = True) -> None:
@@ -157,17 +151,6 @@ class SavedState:
         """Write a state aside, and let it take the place of the one before.
 
         Where it cannot be written, on a full disk say, the one before stays, and the fit goes on.
-
-        Args:
-            state: mappings, lists, numbers, words and tensors, with `epochs`, all that are over.
-            first: whether nothing has been done yet that could be lost.
-
-        Raises:
-            OSError: the first state cannot be written.
-            TypeError: it holds what a file cannot.
-
-        Warns:
-            CheckpointWarning: any other that cannot, once.
         """
         if not self._leads:
             return
@@ -222,17 +205,7 @@ def identity_of(
     learned: TrainingRows | None,
     held_out: TrainingRows | None,
 ) -> Identity:
-    """The identity of a fit: the same for the same fit in any process, another for another.
-
-    Args:
-        settings: of the fit, by name.
-        copies: the replicates' modules, as they are before the first step.
-        learned: the rows to learn from, with their weights and in their folds.
-        held_out: the validation rows.
-
-    Raises:
-        TypeError: a program that carries a random state of its own.
-    """
+    """The identity of a fit: the same for the same fit in any process, another for another."""
     found: Identity = {}
     rows = {"train": _rows(learned), "valid": _rows(held_out)}
     model = {f"stage {number}": stage for number, stage in enumerate(copies[0].stages)}

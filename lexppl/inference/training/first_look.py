@@ -47,19 +47,7 @@ class FirstLook:
         settings: FitSettings,
         processes: OneProcess,
     ) -> "FirstLook":
-        """Run each term once; nothing else of the run stays.
-
-        Args:
-            stage: whose terms are run.
-            runner: the replicates.
-            rows: to learn from.
-            settings: of the fit.
-            processes: those that share the fit.
-
-        Raises:
-            ValueError: a program that cannot be fitted.
-            FloatingPointError: a loss that is not finite.
-        """
+        """Run each term once; nothing else of the run stays."""
         batch, weights = next(batches_with_weights(rows, settings.batch_size, shuffle=False))
         # The first one's share in each process: all see the same, and it is never empty.
         batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)

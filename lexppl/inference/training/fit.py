@@ -290,7 +290,7 @@ def fit(
         saved = None
         if where is not None or processes.count > 1:
             identity = identity_of(settings.identity, copies, learned_rows, held_out)
-            saved = where and SavedState(where, identity, processes.leads)
+            saved = None if where is None else SavedState(where, identity, processes.leads)
             processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
         if not isinstance(rows, LoadedRows):
@@ -322,13 +322,7 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
 
 
 def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> FitResult:
-    """The result of a loop that has come to its end.
-
-    Args:
-        finished: the replicates' modules.
-        loop: with its history.
-        rows: to learn from, as the program is given them.
-    """
+    """The result of a loop that has come to its end."""
     watched: TrainingRows = loop.held_out if loop.held_out is not None else rows
     several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
     batches = [

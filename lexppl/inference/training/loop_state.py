@@ -60,9 +60,6 @@ class LoopState:
     Args:
         loop: as it is before its first step.
         saved: the file.
-
-    Raises:
-        TypeError: a loader whose batches cannot be drawn again.
     """
 
     def __init__(self, loop: TrainingLoop, saved: SavedState) -> None:

@@ -31,11 +31,7 @@ were kept with a probability from .1 to .9 after 96 steps, and none was settled 
 
 
 def at_penalty(model: Any, penalty: float) -> Any:
-    """A copy of a program whose selectors for a range of λ have one of them.
-
-    Raises:
-        ValueError: a program without such a selector; a λ outside its range.
-    """
+    """A copy of a program whose selectors for a range of λ have one of them."""
     copied = copy.deepcopy(model)
     for selector in _conditioned(copied):
         selector.penalty = selector.checked(penalty)
@@ -44,11 +40,7 @@ def at_penalty(model: Any, penalty: float) -> Any:
 
 @contextmanager
 def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
-    """Programs whose selectors for a range of λ have one of them inside; no copies.
-
-    Raises:
-        ValueError: as :func:`at_penalty`.
-    """
+    """Programs whose selectors for a range of λ have one of them inside; no copies."""
     selectors = [selector for model in models for selector in _conditioned(model)]
     before = [(selector, selector.penalty) for selector in selectors]
     checked = [selector.checked(penalty) for selector in selectors]
@@ -74,15 +66,7 @@ def _conditioned(model: Any) -> list[Any]:
 
 
 def check_alike(x: Tensor, parameter: Tensor) -> None:
-    """Refuse rows on another device, or of another type, than the model.
-
-    Args:
-        x: the rows.
-        parameter: one of the model.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse rows on another device, or of another type, than the model."""
     if parameter.device != x.device:
         raise ValueError(
             f"x is on {x.device} and the model on {parameter.device}; move one to the other"

@@ -33,14 +33,7 @@ after 300 of them leaves some posteriors half as wide as they are, at rest."""
 
 
 def refuse_instances(optimizer: Any, device: Any) -> None:
-    """Refuse an optimizer of other parameters than the fit's, and a device.
-
-    Args:
-        optimizer, device: as they are given to `fit`.
-
-    Raises:
-        TypeError: saying what to give.
-    """
+    """Refuse an optimizer of other parameters than the fit's, and a device."""
     if isinstance(optimizer, Optimizer | PyroOptim) or not callable(optimizer or id):
         raise TypeError(
             "optimizer must be a function from parameters to a torch optimizer, as "
@@ -78,11 +71,7 @@ class EagerAdam(torch.optim.Adam):
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a fit is run, as :func:`lexppl.inference.fit` takes it.
-
-    Raises:
-        ValueError, TypeError: a setting that is none.
-    """
+    """How a fit is run, as :func:`lexppl.inference.fit` takes it."""
 
     epochs: int | None = None
     batch_size: int = 500
@@ -164,10 +153,6 @@ class FitSettings:
     def epochs_of(self, stage: Stage, rows: int) -> int:
         """The epochs of a stage; by default 300, and where guides alone learn as many more as make
         1,000 steps.
-
-        Args:
-            stage: of the fit.
-            rows: learned from.
 
         Example:
             >>> from lexppl.inference import LossTerm, NestedIWAE

@@ -110,14 +110,7 @@ def settled(result: FitResult, *, last: float = LAST) -> Settled:
 
 def warn_if_moving(result: FitResult) -> None:
     """Warn of a fit that was too short to be judged or still moves; where that is not known, as
-    of a noisy loss, :func:`settled` says so to who asks.
-
-    Args:
-        result: of :func:`fit`.
-
-    Warns:
-        NotSettledWarning: as it says.
-    """
+    of a noisy loss, :func:`settled` says so to who asks."""
     if not len(result.history) or result.interrupted:
         return
     found = _judged(result, LAST)

@@ -98,9 +98,6 @@ class TrainingStep:
         """Move the parameters once, but for those of replicates whose loss or gradient is not
         finite (:class:`StepGuard`).
 
-        Args:
-            rows: of the batch.
-
         Returns:
             The loss of each term, `(R,)`, an estimate of the whole data set's.
         """
@@ -136,13 +133,7 @@ class TrainingStep:
         return losses
 
     def evaluate(self, moved: MovedTerm, rows: StepRows, objective: Objective) -> TermGradients:
-        """A term's loss and gradients by running its program.
-
-        Args:
-            moved: the term.
-            rows: of the step.
-            objective: the term's, as it stands.
-        """
+        """A term's loss and gradients by running its program."""
         term, runner = moved.term, self.runner
         with (
             runner.moving_only({*moved.learned, *moved.controls}),
@@ -212,11 +203,7 @@ class StepGuard:
             self._step_of(gradients, good)
 
     def epoch_over(self, steps: int) -> NDArray[np.bool_]:
-        """Which of an epoch's steps were made, `(T, R)`; the next epoch begins.
-
-        Args:
-            steps: T.
-        """
+        """Which of an epoch's steps were made, `(T, R)`; the next epoch begins."""
         # Ctrl-C may come between a step and its loss.
         made = np.ones((max(steps, self._steps), self._replicates), dtype=bool)
         if self._flags:
@@ -266,11 +253,7 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
 
 
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """A context with the predictors that a term runs with on training rows.
-
-    Args:
-        term: of a stage.
-    """
+    """A context with the predictors that a term runs with on training rows."""
     return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
 
@@ -309,14 +292,7 @@ def _gradients(
 def gradient_of_square(
     gradients: Sequence[Tensor | None], controls: list[Tensor], share: float = 1.0
 ) -> tuple[Tensor | None, ...]:
-    """Gradient of the squared gradient in what does not move its mean: that of its variance.
-
-    Args:
-        gradients: of the loss.
-        controls: what does not move its mean.
-        share: of the batch whose gradients these are. Processes draw independently, so that the
-            variance of the whole is the sum of theirs, each by its share squared.
-    """
+    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
     squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
     if not squares:
         return (None,) * len(controls)

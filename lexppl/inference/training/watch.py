@@ -190,15 +190,7 @@ class SkippedSteps:
         self.cause = _cause(losses()[~made])
 
     def end_where_stuck(self, epoch: int) -> None:
-        """End the fit where no replicate has moved in so many steps.
-
-        Args:
-            epoch: which is over, from 0.
-
-        Raises:
-            FloatingPointError: no step has been made since the beginning, so that there is no good
-                state.
-        """
+        """End the fit where no replicate has moved in so many steps."""
         if not self.has_moved:
             raise FloatingPointError(
                 f"no step of the first epoch had a finite loss and gradient: {self.cause}"
@@ -288,13 +280,7 @@ class EpochLines(AbstractContextManager[Any]):
 
 
 def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
-    """A context that shows the epochs of a fit, with `set_postfix` and `update`.
-
-    Args:
-        progress: how.
-        total: epochs.
-        initial: those that were over before.
-    """
+    """A context that shows the epochs of a fit, with `set_postfix` and `update`."""
     if progress == LINES:
         return EpochLines(total, initial)
     # None: silent where standard error is no terminal; a notebook has a bar of its own.
@@ -303,11 +289,7 @@ def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
 
 
 def check_progress(progress: object) -> None:
-    """Refuse what `progress` cannot be.
-
-    Raises:
-        ValueError: neither True, False nor "lines".
-    """
+    """Refuse what `progress` cannot be."""
     if progress not in (True, False, LINES):
         raise ValueError(
             f'progress must be True, False or "lines", a line for each epoch; it is {progress!r}'

@@ -21,12 +21,7 @@ def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Te
       posterior); what the guide shares with the model is the model's;
     - constrained ones, `PyroParam(…, constraint=…)`, whose unconstrained value 0 means nothing;
     - those of `pyro.param`, which the program states as it means them;
-    - those observed under a prior, `pyro.sample("w", prior, obs=self.w)`.
-
-    Args:
-        term: the program, its guide and its objective.
-        nodes: the sample nodes of the model, by name.
-    """
+    - those observed under a prior, `pyro.sample("w", prior, obs=self.w)`."""
     model, guide = term.model, term.guide
     own = list(model.parameters()) if isinstance(model, nn.Module) else []
     known = {id(p) for p in own}
@@ -65,13 +60,7 @@ def _under_a_prior(nodes: Mapping[str, Any]) -> list[Tensor]:
 
 
 def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: bool) -> None:
-    """Take parameters out of an optimizer's weight decay, into groups of their own.
-
-    Args:
-        optimizer: as it was made; one without weight decay is left as it is.
-        spared: the parameters by name.
-        warns: whether to say so, since the decay was given.
-    """
+    """Take parameters out of an optimizer's weight decay, into groups of their own."""
     ids = {id(parameter) for parameter in spared.values()}
     moved = False
     for group in list(optimizer.param_groups):

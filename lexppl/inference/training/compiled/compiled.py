@@ -251,12 +251,6 @@ def disagreement(
     sums in another order differ by multiples of ε; a gradient that is zero but for rounding, such
     as that of a bias before batch norm, is judged by the size of the others.
 
-    Args:
-        eager: by the program.
-        graph: by its graph, with the same draws.
-        others: more pairs, such as running statistics; each is judged by itself.
-        rounded: the type that products give gradients back in; None for that of the gradients.
-
     Example:
         >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
         >>> two = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.01]), None])

@@ -45,10 +45,6 @@ class RepeatedDraws(Messenger):
     draws made so far; after :func:`set_random_state` the draws from that place on are handed out
     again, which are the ones that the generator would make.
 
-    Raises:
-        NotTraceableError: what is drawn after going back is of another kind or shape, or depends
-            on a tensor's values.
-
     Example:
         >>> from lexppl.inference.contexts import random_state, set_random_state
         >>> with RepeatedDraws():
@@ -158,12 +154,7 @@ class TracedTerm:
     shares: frozenset[float]
 
     def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
-        """The loss and gradients by the graph.
-
-        Args:
-            run: the graph, or what was compiled of it.
-            inputs: of this step.
-        """
+        """The loss and gradients by the graph."""
         with torch.no_grad():
             loss, *found = run(*inputs)
         values = iter(found)
@@ -173,13 +164,7 @@ class TracedTerm:
 
 def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
     """All that a step's graph reads and that changes from step to step: parameters, running
-    statistics, rows, their weights and the objective's numbers.
-
-    Args:
-        step: whose.
-        rows: of the step.
-        numbers: of the objective, by name.
-    """
+    statistics, rows, their weights and the objective's numbers."""
     runner = step.runner
     own = [*runner.parameters.values(), *runner.buffers.values()]
     like = own[0]
@@ -198,20 +183,7 @@ def traced_term(
     numbers: Mapping[str, float],
 ) -> TracedTerm:
     """The graph of a term for rows of this shape: forward and backward together, as a graph of the
-    forward alone loses the gradients of an `autograd.Function`.
-
-    Args:
-        step: whose.
-        moved: the term.
-        rows: of a step.
-        objective: the term's, as it stands.
-        numbers: of it that are inputs, by name.
-
-    Raises:
-        NotTraceableError: the program reads the fit's progress as a number, or goes back to a
-            random state in a way that cannot be repeated.
-        Exception: whatever the program, or torch, raises where its tensors have no values.
-    """
+    forward alone loses the gradients of an `autograd.Function`."""
     runner = step.runner
     names = [*runner.parameters, *runner.buffers]
     learned = set(runner.parameters)

@@ -102,11 +102,6 @@ class Processes(OneProcess):
         Args:
             compute: values `(n,)`.
             empty: zeros like them, where it fails.
-
-        Raises:
-            Exception: this process's own.
-            ProcessError: another process has failed or ended.
-            KeyboardInterrupt: one was interrupted.
         """
         error: Exception | None = None
         values = empty
@@ -150,12 +145,7 @@ class Processes(OneProcess):
         return done[0]
 
     def agree(self, identity: Mapping[str, str]) -> None:
-        """Refuse to begin where processes were given different things.
-
-        Raises:
-            ValueError: something differs, in every process.
-            ProcessError: another process has failed before.
-        """
+        """Refuse to begin where processes were given different things."""
         everyone = self._gather((None, dict(identity)))
         self._have_agreed = True
         for rank, (error, _) in enumerate(everyone):
@@ -228,14 +218,6 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
 def processes_of(given: Any) -> OneProcess:
     """The processes that a fit shares its rows with, or the one of a fit by itself.
 
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        TypeError: no such argument.
-        ValueError: True where there is one process and no way to others; None where there are
-            several, of which each would fit the same by itself.
-
     Example:
         >>> processes_of(None).count, processes_of(False).count
         (1, 1)
@@ -285,11 +267,6 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
     first one proposes the words that it reads, each confirms a proposal that has its word, and it
     is taken once all have: no process that has ended can confirm.
 
-    Args:
-        store: of torch, with what earlier processes have left.
-        rank: of this process.
-        count: of all.
-
     Example:
         >>> first = name_of_round(dist.HashStore(), 0, 1)
         >>> first == name_of_round(dist.HashStore(), 0, 1)
@@ -314,14 +291,7 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
 
 
 def refuse_processes(given: Any) -> None:
-    """Refuse to sample in several processes, each of which would sample the same.
-
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        ValueError: there are several.
-    """
+    """Refuse to sample in several processes, each of which would sample the same."""
     if processes_of(given).count > 1:
         raise ValueError(
             "inference= samples in one process, and several were to share this fit, each of which "

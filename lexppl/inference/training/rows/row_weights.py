@@ -55,11 +55,6 @@ class RowWeighting:
             sample_weight: `(N,)`, which multiply the others; or a pair, of these rows and of the
                 validation rows.
 
-        Raises:
-            ValueError: another word; weights of another shape, below 0, not finite, or all zero; a
-                loader, whose rows have no places.
-            TypeError: no numbers.
-
         Example:
             >>> rows = TensorRows((torch.zeros(3, 2),))
             >>> RowWeighting.of([1, 0, 2], rows, 2, seed=0).weights
@@ -104,11 +99,7 @@ class RowWeighting:
 
     def settled(self, rows: TensorRows) -> TensorRows:
         """Rows of :meth:`added` that are trained on, with the weights that they have there as a
-        last column: drawn ones have the sum of the sample's in each replicate, that is N.
-
-        Raises:
-            ValueError: no weight above 0 among these rows.
-        """
+        last column: drawn ones have the sum of the sample's in each replicate, that is N."""
         dim = 1 if rows.by_replicate else 0
         *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
@@ -122,15 +113,7 @@ class RowWeighting:
         return replace(rows, columns=(*columns, weights))
 
     def held_out(self, rows: Rows | None, apart: bool) -> Rows | WeightedRows | None:
-        """Validation rows, with how often each stands in the sample.
-
-        Args:
-            rows: of :meth:`added` if they were set apart, else as they were given.
-            apart: whether they were set apart from the rows to train on.
-
-        Raises:
-            ValueError: rows of their own whose weights are not given; a sum of 0.
-        """
+        """Validation rows, with how often each stands in the sample."""
         if rows is None or isinstance(rows, LoadedRows):
             if self.valid is not None:
                 raise ValueError(
@@ -167,18 +150,7 @@ def divided_rows(
     folds: int,
 ) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
     """The training rows, the validation rows, and the former as they are learned from: with their
-    weights, and in their folds.
-
-    Args:
-        valid: as given to `fit`: rows, a share of the training rows, or None.
-        rows: all training rows.
-        dtype: the floating type of what is learned.
-        weighting: how often each row counts; None for once.
-        folds: F; 1 for none.
-
-    Raises:
-        ValueError: a share of a loader or of one row, or one outside (0, 1).
-    """
+    weights, and in their folds."""
     if weighting is None or isinstance(rows, LoadedRows):
         rows, held_out = _validation(valid, rows, dtype)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
@@ -206,17 +178,7 @@ def _validation(
 
 
 def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:
-    """Refuse a term whose rows cannot be scaled one by one.
-
-    Args:
-        term: of a fit with row weights, or by several processes.
-        plate: its plate over rows, or None.
-        why: what scales them.
-        instead: what to do in place of it.
-
-    Raises:
-        ValueError: no such plate, or an objective that does not read a site's scale.
-    """
+    """Refuse a term whose rows cannot be scaled one by one."""
     name, objective = type(term.model).__name__, type(term.objective).__name__
     if not term.objective.reads_scales:
         raise ValueError(

@@ -82,15 +82,7 @@ class FoldedRows:
 
 
 def folded(rows: Rows, folds: int) -> FoldedRows:
-    """Divide rows into F folds at random, labels in proportion.
-
-    Args:
-        rows: N of them.
-        folds: F.
-
-    Raises:
-        ValueError: a loader, which cannot be divided; fewer than two rows a fold.
-    """
+    """Divide rows into F folds at random, labels in proportion."""
     if isinstance(rows, LoadedRows):
         raise ValueError(
             "a loader cannot be divided into folds: give tensors, arrays or a data set, or folds=1"
@@ -183,15 +175,7 @@ def holds_labels(program: Any, y: Tensor) -> bool:
 
 
 def refuse_responses(program: Any, y: Tensor) -> None:
-    """Refuse responses that the likelihood of a program cannot have.
-
-    Args:
-        program: with a `predictor.likelihood` that has `check_responses(y)`; any other takes all.
-        y: of some rows.
-
-    Raises:
-        ValueError: as the likelihood says.
-    """
+    """Refuse responses that the likelihood of a program cannot have."""
     check = getattr(likelihood_of(program), "check_responses", None)
     if check is not None:
         check(y)
@@ -204,9 +188,6 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
         program: with a `grouping` of images, or with a part of its `selector` that has
             `check_rows(x)`; any other takes all.
         x: rows `(N, *event)`.
-
-    Raises:
-        ValueError: naming the size, or as the part says.
     """
     taken = getattr(getattr(program, "grouping", None), "event_shape", ())
     if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
@@ -223,17 +204,7 @@ def refuse_rows(
     stages: Sequence[Stage], rows: TrainingRows | None, name: str, replicates: int
 ) -> None:
     """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
-    responses it cannot have (:func:`refuse_responses`).
-
-    Args:
-        stages: with the programs.
-        rows: to learn from or to be judged on; a loader's are looked at batch by batch.
-        name: what they are called.
-        replicates: R.
-
-    Raises:
-        ValueError: naming them.
-    """
+    responses it cannot have (:func:`refuse_responses`)."""
     inner = rows.rows if isinstance(rows, WeightedRows) else rows
     if inner is None or isinstance(inner, LoadedRows):
         return
@@ -249,12 +220,7 @@ def refuse_rows(
 
 
 def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
-    """Whether x holds images, and all of their pixels lie in [0, 1].
-
-    Args:
-        x: the values of rows, in any layout.
-        event_shape: of a row.
-    """
+    """Whether x holds images, and all of their pixels lie in [0, 1]."""
     if len(event_shape) != IMAGE or not x.numel():
         return False
     low, high = x.aminmax()
@@ -263,9 +229,6 @@ def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
 
 def refuse_other_scale(x: Tensor) -> None:
     """Refuse images that are not of the scale [0, 1], such as those of bytes from 0 to 255.
-
-    Raises:
-        ValueError: a pixel more than half a unit outside [0, 1].
 
     Example:
         >>> import torch
