@@ -1,7 +1,7 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lexppl.argument_checks import int_at_least
+from lexppl.effects import FoldShift
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
@@ -86,6 +87,15 @@ def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
     parts = (term.model, term.guide, *(term.learns or ()), *term.objective.control_parameters)
     return [part for part in parts if isinstance(part, nn.Module)]
+
+
+def shifted(term: LossTerm) -> AbstractContextManager[Any]:
+    """A context with the predictors that a term runs with on training rows.
+
+    Args:
+        term: of a stage.
+    """
+    return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
 
 @dataclass(frozen=True)

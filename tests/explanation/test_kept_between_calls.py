@@ -1,7 +1,10 @@
 """What a fit keeps between two explanations, and E[z | x] without Pyro's handlers."""
 
+import copy
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
 
 import arviz
@@ -202,6 +205,39 @@ def test_a_posterior_is_built_when_it_is_read():
     changed = posterior_when_read(build, {})
     changed["prior"] = xr.Dataset({"b": 1.0})
     assert set(group_names(changed)) == {"posterior", "prior"}
+
+
+def test_a_posterior_is_arvizs_own_by_whatever_reads_it_first():
+    draws = xr.Dataset({"a": (("chain", "draw"), np.random.default_rng(0).normal(size=(2, 50)))})
+    reads = {
+        "class": lambda p: isinstance(p, arviz.InferenceData),
+        "length": lambda p: len(p) == 1,
+        "names": lambda p: list(p) == ["posterior"] and "posterior" in p,
+        "item": lambda p: p["posterior"]["a"].shape == (2, 50),
+        "text": lambda p: "posterior" in repr(p),
+        "copy": lambda p: copy.deepcopy(p)["posterior"].identical(draws),
+        "summary": lambda p: list(arviz.summary(p).index) == ["a"],
+        "joined": lambda p: (
+            set(arviz.concat(p, arviz.from_dict(prior={"b": [[0.0]]}))) == {"posterior", "prior"}
+        ),
+        "other": lambda p: (p + arviz.from_dict(prior={"b": [[0.0]]})).groups()[-1] == "prior",
+    }
+    for name, read in reads.items():
+        assert read(posterior_when_read(lambda: {"posterior": draws}, {})), name
+
+
+def test_the_librarys_own_readers_leave_arviz_alone():
+    script = (
+        "import sys, torch; from lexppl import explain; "
+        "from lexppl.explanation import selection_table; "
+        "from lexppl.models import *; "
+        "model = LEX(BernoulliSelector(MLP(3, 3, (4,))), ConstantImputer(), "
+        "Predictor(MLP(3, 2, (4,)), CategoricalLikelihood())).eval(); "
+        "posterior = explain(model, torch.zeros(5, 3), draws=4); "
+        "assert len(selection_table(posterior)) == 3; assert 'arviz' not in sys.modules; "
+        "posterior['predictions']; assert 'arviz' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
 
 
 def test_what_is_built_later_does_not_follow_the_rows():

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name
 
@@ -208,7 +208,7 @@ def with_images(
             f"{height} × {width} pixels, and be of the posterior's {entries} entries; there are "
             f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
         )
-    group = posterior[constants_name(posterior)]
+    group = writable_group(posterior, constants_name(posterior))
     if len(own) == 1:
         images = x.values.reshape(-1, channels, height, width)
         coordinates = {"row": x["row"].values} if "row" in x.coords else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import xarray as xr
 
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.atomic_output import output_file, write_through
 from lexppl.sealed_files import (
     UnreadableFileError,
@@ -62,7 +62,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path: the folder {path.parent} is not there; create it first")
     if path.is_dir():
         raise ValueError(f"path must be a file; {path} is a folder")
-    content = _with_trailer(_netcdf(posterior.attrs, groups))
+    content = _with_trailer(_netcdf(attrs_of(posterior), groups))
     with output_file(path, overwrite=True) as aside:
         write_through(aside, content)
     return path

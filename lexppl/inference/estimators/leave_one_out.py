@@ -9,7 +9,14 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction
 from lexppl.distributions.support import draws_zeros_and_ones
-from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE, MASK_KIND, fit_reaches, fold_shift
+from lexppl.effects import (
+    EVERY_SHIFT,
+    IMPUTATION_DIM,
+    LABEL_PLATE,
+    MASK_KIND,
+    fit_reaches,
+    fold_shift,
+)
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import (
     Advantage,
@@ -223,5 +230,5 @@ class LeaveOneOut(SampledEstimator):
 
     def _averages_now(self, spec: BoundSpec) -> bool:
         # A term of a shift s ≥ 1 moves the predictors, and the score does not.
-        scored = torch.is_grad_enabled() and not spec.random_masks and not fold_shift()
-        return scored and fit_reaches(self.labels_from)
+        scored = fold_shift() in (None, 0, EVERY_SHIFT) and torch.is_grad_enabled()
+        return scored and not spec.random_masks and fit_reaches(self.labels_from)

@@ -10,7 +10,7 @@ imputations, further plates to the left.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,10 @@ DIVERGENCE_ALONG = "divergence_along"
 its steps of their exact divergences, given the steps before, from a law that knows nothing."""
 
 PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
+
+LEARNING = "learning"
+"""The attribute of a distribution of y that other predictors state as well: their distributions,
+which are learned from the draws that this one judges."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,20 @@ class BoundTerms:
         bounds = [weight.to_nats(weight.bounds).sum() for weight in self.log_weights]
         averages = [_over_particles(average.value).sum() for average in self.averages]
         return sum([*bounds[1:], *averages], bounds[0])
+
+    @property
+    def learning(self) -> Tensor | float:
+        """The mean of the bounds by the predictors that learn beside the one that judges, with the
+        run's draws: `1/(F−1) Σ_s ℒ_s`, without penalties; 0 where there are none."""
+        judged = [site for site, _ in self.run.weighted if hasattr(site.distribution, LEARNING)]
+        total: Tensor | float = 0.0
+        for site in judged:
+            others = getattr(site.distribution, LEARNING)
+            for distribution in others:
+                own = {**self.run.sites, site.name: replace(site, distribution=distribution)}
+                weights = BoundTerms(replace(self.run, sites=own), self.spec).log_weights
+                total = total + sum(w.to_nats(w.bounds).sum() for w in weights) / len(others)
+        return total
 
     def averages_of(self, site: Site) -> list[Average]:
         """The averages that a site's draw can change."""

@@ -14,13 +14,12 @@ from lexppl.inference.pyro_parameters import refuse_unheld
 from lexppl.inference.replicates.replicate_rows import of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules
+from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
 from lexppl.inference.training.distributed.processes import OneProcess
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
 from lexppl.inference.training.rows.row_weights import refuse_unweighted
 from lexppl.inference.training.rows.rows import TrainingRows, batches_with_weights
 from lexppl.inference.training.settings import FitSettings
-from lexppl.inference.training.step import shifted
 from lexppl.inference.training.weight_decay import parameters_with_a_prior
 
 

@@ -125,7 +125,7 @@ def _copies(
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
-        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
+        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first))
 
     if len(builders) > 1:
         return [own(*builder) for builder in builders]

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
-from lexppl.inference.stages import LossTerm
+from lexppl.inference.stages import LossTerm, shifted
 from lexppl.inference.training.distributed.shared_step import SharedStep
 from lexppl.inference.training.rows.rows import StepRows
 
@@ -250,11 +249,6 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
     found = torch.zeros((), dtype=torch.float32, device=tensors[0].device)
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, torch.ones_like(found))
     return found
-
-
-def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """A context with the predictors that a term runs with on training rows."""
-    return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
 
 def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
