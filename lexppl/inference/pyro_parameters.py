@@ -238,7 +238,7 @@ def with_parameters(
 def holding(
     given: Any, params: PyroParams, rows: Callable[[], tuple[Tensor, ...]], apart: str | None = None
 ) -> Any:
-    """A program that holds the parameters that it states; one of the library's parts states none."""
+    """A program that holds the parameters that it states; a part of the library states none."""
     program = given if isinstance(given, nn.Module) else ProgramFunction(given)
     kinds = [type(part) for part in program.modules()]
     own = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
@@ -315,7 +315,7 @@ def refuse_unheld(loss: Tensor, held: Iterable[Tensor]) -> None:
 
 
 def hold_saved(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Let a program that is built anew hold the parameters that it has stated, as a file has them."""
+    """Let a program built anew hold the parameters that it has stated, as a file has them."""
     for key in sorted(weights, key=lambda name: -name.count(".")):
         *above, held, name = ["", *key.split(".")]
         if held == HELD:

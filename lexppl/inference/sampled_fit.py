@@ -58,7 +58,7 @@ def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any])
 
 
 def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress: bool) -> FitResult:
-    """Draws of a program's global latents given all rows, as a result of one "replicate" a chain."""
+    """Draws of a program's global latents given all rows: a result of one "replicate" a chain."""
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)
