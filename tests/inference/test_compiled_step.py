@@ -32,19 +32,11 @@ from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.compiled import compiled as compiled_terms
 from lexppl.inference.training.compiled.compiled import disagreement
 from lexppl.inference.training.compiled.traced import NotTraceableError, RepeatedDraws
-from lexppl.inference.training.settings import CompiledSteps
 from lexppl.inference.training.step import TermGradients
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    GaussianImputer,
-    Predictor,
-    SizePenalty,
-)
+from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, Settings, lex, system_for
+from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
@@ -66,18 +58,11 @@ def small_system(name):
     return system_for(name, Settings(4, 3, k=k, black_box=model, **SMALL))
 
 
-def small_lex(seed=0, imputer=None):
-    return LEX(
-        BernoulliSelector(MLP(4, 4, (3,), seed=seed)),
-        GaussianImputer() if imputer is None else imputer,
-        Predictor(MLP(4, 3, (3,), seed=seed + 1), CategoricalLikelihood()),
-        [SizePenalty(0.05)],
+def small_lex():
+    penalties = [SizePenalty(0.05)]
+    return explainer(
+        imputer=GaussianImputer(), features=4, outputs=3, hidden=(3,), penalties=penalties
     )
-
-
-def state_of(result):
-    modules = [m for one in result.modules for m in (one, *result.guides) if m is not None]
-    return [value for m in modules for value in m.state_dict().values()]
 
 
 def same_bits(one, other):
@@ -462,10 +447,3 @@ def test_other_draws_after_going_back_are_refused(draw):
         set_random_state(like, place)
         with pytest.raises(NotTraceableError, match="not what it drew before"):
             draw()
-
-
-def test_the_record_counts():
-    record = CompiledSteps("graph", 0, 1200, 3, ("LEX is not compiled: so",))
-    assert record.summary == (
-        "graph: 0 of 1,203 compiled, 1,200 traced, 3 eager; LEX is not compiled: so"
-    )

@@ -21,11 +21,9 @@ import torch.distributed
 from pyro.infer import NUTS, Trace_ELBO
 from pyro.nn import PyroModule
 from scipy.stats import f
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from lexppl.effects import mask_particles, penalty
 from lexppl.inference import (
     REBAR,
     Enumerate,
@@ -53,6 +51,7 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
+from tests.inference.builders import Point, WithPrior
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = 47
@@ -112,37 +111,9 @@ def together(folder, work, count=2):
 
 
 def explainer(seed=0, batch_norm=False, program=LEX, cost=0.1):
-    return program(
-        BernoulliSelector(MLP(3, 3, (4,), seed=seed, batch_norm=batch_norm)),
-        ConstantImputer(0.2),
-        Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood()),
-        [SizePenalty(cost)],
-    ).double()
-
-
-class WithPrior(PyroModule):
-    """A global weight under a prior, with a penalty of its own, beside the masks of rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector = MLP(3, 3, (4,), seed=0).double()
-
-    def forward(self, x, y=None):
-        weight = pyro.sample("weight", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
-        penalty("of all", weight.square().sum())
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-            logits = (mask * x * weight).sum(-1)
-            pyro.sample("y", dist.Bernoulli(logits=logits), obs=None if y is None else y.double())
-
-
-class Point(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.value = nn.Parameter(torch.tensor([1.0, -0.5, 0.3]).double())
-
-    def forward(self, x, y=None):
-        pyro.sample("weight", dist.Delta(self.value, event_dim=1))
+    selector = BernoulliSelector(MLP(3, 3, (4,), seed=seed, batch_norm=batch_norm))
+    predictor = Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood())
+    return program(selector, ConstantImputer(0.2), predictor, [SizePenalty(cost)]).double()
 
 
 EXACT = partial(NestedIWAE, math.inf, estimator=Enumerate())

@@ -22,9 +22,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.models import (
-    LEX,
     MLP,
-    BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
     Predictor,
@@ -32,19 +30,16 @@ from lexppl.models import (
     frozen,
 )
 from lexppl.systems import l2x, lex, real_x, xtab
+from tests.inference import builders
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
 
 
 def explainer(constant=0.0, penalty=0.0, seed=0, given=None):
-    predictor = Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood())
-    return LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=seed)),
-        ConstantImputer(constant),
-        predictor if given is None else frozen(given),
-        [SizePenalty(penalty)],
-    )
+    given = None if given is None else frozen(given)
+    penalties, imputer = [SizePenalty(penalty)], ConstantImputer(constant)
+    return builders.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
 
 
 def data(seed, rows=40):
