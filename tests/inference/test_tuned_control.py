@@ -1,7 +1,5 @@
 """REBAR's temperature and scale, tuned on the gradient's variance."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -12,7 +10,10 @@ from lexppl.models import GaussianImputer
 from tests.inference.builders import explainer, table
 
 X, Y = table(300)
-build = partial(explainer, imputer=GaussianImputer(), hidden=(8,), seed=None)
+
+
+def build():
+    return explainer(imputer=GaussianImputer(), hidden=(8,), seed=None)
 
 
 def gradients(model, control, seed, create_graph=False):
