@@ -207,17 +207,8 @@ def test_pyros_own_objectives(elbo):
     torch.testing.assert_close(
         torch.stack(each).sum(0), loss_and_gradient(elbo(), model, guide, rows)
     )
-    result = fit(
-        model,
-        rows,
-        guide=guide,
-        objective=elbo(),
-        replicates=1,
-        row_weights=COUNTS,
-        epochs=1,
-        **QUIET,
-    )
-    assert np.isfinite(result.history.train).all()
+    options = {**QUIET, "guide": guide, "objective": elbo(), "epochs": 1}
+    assert np.isfinite(fit(model, rows, row_weights=COUNTS, **options).history.train).all()
 
 
 # In a fit
@@ -231,14 +222,8 @@ def differ(one, other):
 @pytest.mark.smoke
 def test_a_fit_with_whole_weights_is_one_of_repeated_rows():
     """All rows in a batch and the exact objective, weight decay and clipping among it."""
-    options = {
-        **QUIET,
-        "objective": NestedIWAE(2, estimator=Enumerate()),
-        "epochs": 5,
-        "learning_rate": 0.05,
-        "weight_decay": 0.1,
-        "clip_norm": 0.3,
-    }
+    options = {**QUIET, "objective": NestedIWAE(2, estimator=Enumerate()), "epochs": 5}
+    options |= {"learning_rate": 0.05, "weight_decay": 0.1, "clip_norm": 0.3}
     weighted = fit(explainer(), (X, Y), row_weights=COUNTS, batch_size=5, **options)
     several = fit(explainer(), repeated(X, Y), batch_size=7, **options)
     same(weighted.model, several.model)
@@ -335,13 +320,8 @@ def test_validation_rows_have_no_weight():
         order = torch.randperm(40)
     result = fit(explainer(), (x, y), valid=0.5, row_weights=weights, **options)
     kept, apart = order[20:], order[:20]
-    by_hand = fit(
-        explainer(),
-        (x[kept], y[kept]),
-        valid=(x[apart], y[apart]),
-        row_weights=weights[kept],
-        **options,
-    )
+    rows = {"train": (x[kept], y[kept]), "valid": (x[apart], y[apart])}
+    by_hand = fit(explainer(), **rows, row_weights=weights[kept], **options)
     same(result.model, by_hand.model)
     np.testing.assert_allclose(result.history.valid, by_hand.history.valid)
     np.testing.assert_allclose(result.history.train, by_hand.history.train)
@@ -367,17 +347,9 @@ class Mean(PyroModule):
 
 def means(rows, replicates, **options):
     """A step of length 1 down the loss ½ Σ w (y − μ)² / Σ w ends at the weighted mean."""
-    result = fit(
-        Mean(),
-        (torch.zeros(len(rows), 1).double(), rows),
-        objective=NestedIWAE(1),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
-        replicates=replicates,
-        epochs=1,
-        batch_size=len(rows),
-        **QUIET,
-        **options,
-    )
+    options |= {**QUIET, "epochs": 1, "batch_size": len(rows), "replicates": replicates}
+    options |= {"objective": NestedIWAE(1), "optimizer": partial(torch.optim.SGD, lr=1.0)}
+    result = fit(Mean(), (torch.zeros(len(rows), 1).double(), rows), **options)
     return torch.stack([model.mean.detach() for model in result.models])
 
 
@@ -514,6 +486,7 @@ class EnumeratedByPyro(Whole):
 ROWS = (X, Y)
 REFUSED = {
     "a word": (explainer(), {"row_weights": "bootstrap"}, "must be 'dirichlet' or weights"),
+    "no numbers": (explainer(), {"row_weights": object()}, "must be 'dirichlet' or numbers"),
     "too few": (explainer(), {"row_weights": [1.0, 2.0]}, r"must have shape \(5,\).*it is \(2,\)"),
     "negative": (explainer(), {"row_weights": [1, 1, 1, 1, -1]}, "finite and at least 0"),
     "NaN": (explainer(), {"row_weights": [1, 1, 1, 1, math.nan]}, "finite and at least 0"),
@@ -547,20 +520,6 @@ REFUSED = {
         "enumeration only supports scalar poutine.scale",
     ),
 }
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_weighted_is_refused(case):
-    model, options, words = REFUSED[case]
-    options = {"objective": NestedIWAE(2), **QUIET, **options}
-    train = options.pop("train", ROWS)
-    with pytest.raises(ValueError, match=words):
-        fit(model, train, epochs=1, batch_size=5, **options)
-
-
-def test_weights_are_numbers():
-    with pytest.raises(TypeError, match="row_weights must be 'dirichlet' or numbers"):
-        fit(explainer(), ROWS, row_weights=object(), epochs=1, **QUIET)
 
 
 def test_a_sample_of_whole_weights_is_one_of_repeated_rows():
@@ -614,25 +573,15 @@ def test_rows_set_apart_keep_the_sample_s_weights():
     split = fit(
         explainer(), (x, y), valid=0.5, row_weights="dirichlet", sample_weight=weights, **options
     )
-    by_hand = fit(
-        explainer(),
-        (x[kept], y[kept]),
-        valid=(x[apart], y[apart]),
-        sample_weight=(weights[kept], weights[apart]),
-        **options,
-    )
+    rows = {"train": (x[kept], y[kept]), "valid": (x[apart], y[apart])}
+    halves = weights[kept], weights[apart]
+    by_hand = fit(explainer(), **rows, sample_weight=halves, **options)
     alike = fit(explainer(), (x, y), valid=0.5, sample_weight=weights, **options)
     same(alike.model, by_hand.model)
     np.testing.assert_allclose(alike.history.valid, by_hand.history.valid)
     assert differ(split.model, alike.model)
-    own = ReplicateData([(x, y), (x.flip(0), y)])
-    of_each = fit(
-        explainer(),
-        own,
-        valid=ReplicateData([(x, y)] * 2),
-        sample_weight=(weights, weights),
-        **options,
-    )
+    own, judged = ReplicateData([(x, y), (x.flip(0), y)]), ReplicateData([(x, y)] * 2)
+    of_each = fit(explainer(), own, valid=judged, sample_weight=(weights, weights), **options)
     assert of_each.history.valid.shape == (2, 2)
 
 
@@ -653,10 +602,12 @@ SAMPLES_REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", SAMPLES_REFUSED)
-def test_samples_that_cannot_be_weighted_are_refused(case):
-    options, words = SAMPLES_REFUSED[case]
-    options = {"objective": NestedIWAE(2), **QUIET, **options}
-    train = options.pop("train", (X, Y))
-    with pytest.raises(ValueError, match=words):
-        fit(explainer(), train, epochs=1, batch_size=5, **options)
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [*REFUSED.values(), *((explainer(), *case) for case in SAMPLES_REFUSED.values())],
+    ids=[*REFUSED, *(f"a sample's weights, {case}" for case in SAMPLES_REFUSED)],
+)
+def test_what_cannot_be_weighted_is_refused(model, options, words):
+    options = {"train": ROWS, "objective": NestedIWAE(2), **QUIET, **options}
+    with pytest.raises((ValueError, TypeError), match=words):
+        fit(model, epochs=1, batch_size=5, **options)
