@@ -369,8 +369,6 @@ def fits() -> Iterator[tuple[str, Case]]:
         yield f"{method} with products in bf16", Case(_system(method), (X, LABELS), mixed)
     convolved = _system("lex", images(), classes=2)
     yield "images with products in bf16", Case(convolved, (PIXELS, BINARY), mixed)
-    decays = {"selector": (1e-3, 1e-2, 0.0)}
-    yield "decay by replicate", Case(small, (X, LABELS), {"weight_decay": decays}, (3,))
     several = [(X, LABELS), (-X, LABELS.flip(0))]
     yield "rows of each replicate", Case(small, ReplicateData(several), {}, (1,))
     yield (
