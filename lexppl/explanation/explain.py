@@ -6,7 +6,8 @@ from typing import Any
 
 from lexppl.arviz_compatibility import Posterior, posterior_when_read
 from lexppl.explanation.explained_rows import Explaining, explained_rows
-from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.inference.training.penalty_range import with_penalty
+from lexppl.inference.training.result import FitResult
 
 
 def explain(

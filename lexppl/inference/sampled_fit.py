@@ -26,8 +26,13 @@ from lexppl.inference.pyro_parameters import (
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import System
-from lexppl.inference.training.result import FitResult, History, check_alike
-from lexppl.inference.training.rows.rows import are_unit_pixels, holds_labels, refuse_responses
+from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.rows.rows import (
+    are_unit_pixels,
+    check_alike,
+    holds_labels,
+    refuse_responses,
+)
 from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")

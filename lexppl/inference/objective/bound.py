@@ -18,20 +18,17 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
-from torch.distributions import kl_divergence
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.grammar import (
-    CLOSED_KL,
-    common_scale,
     match_logs,
     match_order,
     refuse_unread_options,
-    refuse_unread_scales,
 )
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
-from lexppl.inference.objective.site import PlateKey, Site
+from lexppl.inference.objective.scales import common_scale, refuse_unread_scales
+from lexppl.inference.objective.site import PlateKey, Site, closed_divergences
 
 DIVERGENCE_ALONG = "divergence_along"
 """The method of a distribution drawn step by step: of a value and the rate of keeping, the sum over
@@ -46,21 +43,12 @@ which are learned from the draws that this one judges."""
 
 @dataclass(frozen=True)
 class BoundSpec:
-    """What is to be maximised: the bound's particles and the weights of its other terms.
+    """What is to be maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit.
 
     Args:
-        masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
-        imputations: `K`, imputations a mask inside the log.
-        samples: `S`, independent copies of the bound that are averaged.
-        entropy: nats of bonus a nat of entropy of the mask distributions; a tensor where a graph
-            has it as an input.
-        towards: ρ, the rate of keeping that the bonus draws the mask distributions to; at ½ it is
-            their entropy alone.
-        penalty: factor of all penalties, a number or a tensor alike.
-        random_masks: draw masks from the uniform distribution of their family (the predictor's
-            warm-up).
-        copies: independent draws of the latents outside the particle plates; None for two where
-            they need a score, else one.
+        masks, imputations, samples: `L`, `K` and `S`; L may be `math.inf`.
+        entropy, penalty: numbers, or tensors where a graph has them as inputs.
+        towards, random_masks, copies: as they are there; random_masks of this step.
     """
 
     masks: float
@@ -382,41 +370,3 @@ def joint_score(sites: Sequence[Site]) -> Tensor | None:
     scores = [score_of(site) for site in sites]
     terms = [score.sum() for score in scores if score is not None]
     return sum(terms[1:], terms[0]) if terms else None
-
-
-def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) -> dict[str, Tensor]:
-    """`KL(q ‖ p)` of each global latent whose guide site says `infer={"closed_kl": True}`.
-
-    It takes the place of `log q − log p` at a draw: the same expectation, and less noise while the
-    guide is far from the posterior (at the posterior itself the draw's own terms have none).
-
-    Returns:
-        by site, scaled and summed, in nats.
-    """
-    closed = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
-    if not closed:
-        return {}
-    shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
-    if shared != [name for name in sites if name in set(shared)]:
-        raise ValueError(
-            f"closed_kl needs the guide's global latents, {shared}, in the model's order"
-        )
-    found: dict[str, Tensor] = {}
-    for name in closed:
-        if name not in shared:
-            raise ValueError(
-                f"closed_kl is for latents outside mask_particles(); {name!r} is inside, where "
-                "penalty() with a KL does it"
-            )
-        p, q = sites[name], guided[name]
-        plain = all(m is None or m is True for m in (p.mask, q.mask))
-        if not plain or isinstance(p.scale, Tensor) or p.scale != q.scale:
-            raise ValueError(f"closed_kl needs one scale and no mask for {name!r} in both programs")
-        try:
-            found[name] = (p.scale * kl_divergence(q.distribution, p.distribution)).sum()
-        except NotImplementedError as error:
-            raise ValueError(
-                f"no closed form is registered for KL({type(q.distribution).__name__} ‖ "
-                f"{type(p.distribution).__name__}) of {name!r}; leave out closed_kl"
-            ) from error
-    return found

@@ -9,29 +9,21 @@ from typing import NamedTuple
 
 import torch
 from pyro.distributions import Unit
-from pyro.infer.util import is_validation_enabled
-from torch import Tensor
 
-from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import (
     BEFORE_PARTICLES,
     BY_DRAW,
     IMPUTATION_DIM,
     IMPUTATION_PLATE,
-    LABEL_DIM,
-    LABEL_PLATE,
     MASK_DIM,
     MASK_KIND,
     MASK_PLATE,
     PENALTY,
 )
-from lexppl.inference.objective.site import PlateKey, Site
+from lexppl.inference.objective.site import CLOSED_KL, PlateKey, Site, same_numbers
 
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""
-
-CLOSED_KL = "closed_kl"
-"""The key of a guide site's `infer` that asks for its divergence in closed form."""
 
 READ_BY_OBJECTIVE = frozenset(
     {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}
@@ -390,113 +382,8 @@ def _refuse_dependence_on_particles(site: Site) -> None:
 
 def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
     seen, by_guide = (True if s.mask is None else s.mask for s in (site, guide))
-    if seen is not by_guide and not _same(torch.as_tensor(seen), torch.as_tensor(by_guide)):
+    if seen is not by_guide and not same_numbers(torch.as_tensor(seen), torch.as_tensor(by_guide)):
         raise ValueError(
             f"site {site.name!r} is under another poutine.mask in the guide than in the model, so "
             "that log p and log q are of different entries; put the same one around both"
         )
-
-
-def refuse_other_shape(site: Site, value: Tensor) -> None:
-    """Refuse a value that is not one of the model's distribution."""
-    distribution, observed = site.distribution, site.observed
-    if isinstance(distribution, Unit) or site.is_deterministic:
-        return
-    batch, event = distribution.batch_shape, distribution.event_shape
-    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
-    padded = (1,) * (len(expected) - len(given)) + given
-    fits = len(padded) == len(expected) and all(
-        size == whole or (observed and size == 1)
-        for size, whole in zip(padded, expected, strict=True)
-    )
-    if observed and fits:
-        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
-        fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
-    if not fits:
-        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
-        if observed:
-            what, mend = "is observed", "observe one value for each entry of its plates"
-        raise ValueError(
-            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
-            f"{tuple(expected)}; {mend}"
-        )
-
-
-def common_scale(sites: Sequence[Site]) -> float | Tensor:
-    """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
-    probability."""
-    for site in sites:
-        _refuse_scale_within(site)
-    labelled = [site for site in sites if LABEL_PLATE in site.plate_names]
-    plain = [site for site in sites if LABEL_PLATE not in site.plate_names]
-    for alike in (labelled, plain):
-        for site in alike[1:]:
-            if not _same(site.scale, alike[0].scale):
-                raise ValueError(
-                    "sites within the particle plates must share one scale, which stands outside "
-                    f"the log; {alike[0].name!r} has {_words(alike[0].scale)} and {site.name!r} "
-                    f"has {_words(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
-                )
-    scale = (labelled or plain)[0].scale
-    if labelled and plain and is_validation_enabled():
-        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
-        if not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
-            raise ValueError(
-                f"the scales of {labelled[0].name!r} over its labels must add up to that of "
-                f"{plain[0].name!r}, with which it shares a log"
-            )
-    return scale
-
-
-def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
-    """Refuse the scale of a latent that is proposed from the model, and so has no term for it."""
-    read: list[float | Tensor] = [1.0]
-    for term in terms:
-        scale = torch.as_tensor(term.scale)
-        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
-        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
-    weighted = {term.name for term in terms}
-    for site in drawn:
-        if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
-            raise ValueError(
-                f"the scale of site {site.name!r}, {_words(site.scale)}, is in no term of the "
-                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
-                "not at all"
-            )
-
-
-def _refuse_scale_within(site: Site) -> None:
-    for plate in site.inner:
-        if plate.full_size not in (None, plate.size):
-            matched(SUBSAMPLE, WITHIN, f"the plate {plate.name!r} of site {site.name!r}")
-    if not isinstance(site.scale, Tensor):
-        return
-    within = [MASK_DIM, IMPUTATION_DIM, *(p.dim for p in site.inner if p.vectorized)]
-    varies = [d for d in within if site.scale.dim() >= -d and site.scale.shape[d] > 1]
-    if varies:
-        raise ValueError(
-            f"the scale of site {site.name!r} differs within its log, at dims {varies}; a scale "
-            f"stands outside the log. For a power of the likelihood write pyro.factor, or "
-            f"{NO_COMMON_LOG}"
-        )
-
-
-def _same(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
-    if not isinstance(one, Tensor) and not isinstance(other, Tensor):
-        return bool(one == other)
-    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
-        return True
-    a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
-    a, b = a.detach(), b.detach().to(a)
-    return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
-
-
-def _is_wrapped(value: float | Tensor) -> bool:
-    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
-    return isinstance(value, Tensor) and may_carry_gradient(value.detach())
-
-
-def _words(scale: float | Tensor) -> str:
-    if not isinstance(scale, Tensor):
-        return str(scale)
-    return f"a tensor of shape {tuple(scale.shape)} from {float(scale.min()):g}"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
@@ -15,7 +17,14 @@ from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
+from lexppl.inference.objective.grammar import (
+    DRAW,
+    ELSEWHERE,
+    PARTICLE_PLATES,
+    SAME_PLATES,
+    match,
+    refuse_separate_logs,
+)
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
 
@@ -50,7 +59,7 @@ class _Recorder(Messenger):
         known = msg["is_observed"] or msg["value"] is not None
         value = msg["value"] if known else self._given.get(name)
         if is_validation_enabled() and value is not None:
-            refuse_other_shape(Site.of(msg), value)
+            _refuse_other_shape(Site.of(msg), value)
         if known:
             return
         if value is not None:
@@ -134,6 +143,31 @@ class ParticleTrace:
         refuse_coupled_rows([site for site, _ in weighted])
         refuse_separate_logs([site for site, _ in weighted])
         return log_weight_of(weighted)
+
+
+def _refuse_other_shape(site: Site, value: Tensor) -> None:
+    """Refuse a value that is not one of the model's distribution."""
+    distribution, observed = site.distribution, site.observed
+    if isinstance(distribution, Unit) or site.is_deterministic:
+        return
+    batch, event = distribution.batch_shape, distribution.event_shape
+    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
+    padded = (1,) * (len(expected) - len(given)) + given
+    fits = len(padded) == len(expected) and all(
+        size == whole or (observed and size == 1)
+        for size, whole in zip(padded, expected, strict=True)
+    )
+    if observed and fits:
+        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
+        fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
+    if not fits:
+        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
+        if observed:
+            what, mend = "is observed", "observe one value for each entry of its plates"
+        raise ValueError(
+            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
+            f"{tuple(expected)}; {mend}"
+        )
 
 
 def refuse_coupled_rows(sites: Sequence[Site]) -> None:

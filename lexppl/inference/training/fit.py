@@ -48,11 +48,12 @@ from lexppl.inference.training.preparation import (
     type_learned,
     with_guides,
 )
-from lexppl.inference.training.result import FitResult, History, check_alike
+from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
 from lexppl.inference.training.rows.rows import (
     TrainingRows,
     are_unit_pixels,
+    check_alike,
     holds_labels,
     refuse_rows,
 )

@@ -243,3 +243,16 @@ def refuse_other_scale(x: Tensor) -> None:
         raise ValueError(
             f"x must be images in [0, 1], as in fit; they go from {low:g} to {high:g}{hint}"
         )
+
+
+def check_alike(x: Tensor, parameter: Tensor) -> None:
+    """Refuse rows on another device, or of another type, than the model."""
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
+        )
