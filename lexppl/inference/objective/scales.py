@@ -7,7 +7,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.effects import IMPUTATION_DIM, LABEL_DIM, LABEL_PLATE, MASK_DIM
-from lexppl.inference.objective.grammar import NO_COMMON_LOG, SUBSAMPLE, WITHIN, matched
+from lexppl.inference.objective import grammar
 from lexppl.inference.objective.site import Site, same_numbers
 
 
@@ -24,7 +24,7 @@ def common_scale(sites: Sequence[Site]) -> float | Tensor:
                 raise ValueError(
                     "sites within the particle plates must share one scale, which stands outside "
                     f"the log; {alike[0].name!r} has {_words(alike[0].scale)} and {site.name!r} "
-                    f"has {_words(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
+                    f"has {_words(site.scale)}. Scale them alike, or {grammar.NO_COMMON_LOG}"
                 )
     scale = (labelled or plain)[0].scale
     if labelled and plain and is_validation_enabled():
@@ -59,7 +59,9 @@ def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
 def _refuse_scale_within(site: Site) -> None:
     for plate in site.inner:
         if plate.full_size not in (None, plate.size):
-            matched(SUBSAMPLE, WITHIN, f"the plate {plate.name!r} of site {site.name!r}")
+            grammar.matched(
+                grammar.SUBSAMPLE, grammar.WITHIN, f"the plate {plate.name!r} of site {site.name!r}"
+            )
     if not isinstance(site.scale, Tensor):
         return
     within = [MASK_DIM, IMPUTATION_DIM, *(p.dim for p in site.inner if p.vectorized)]
@@ -68,7 +70,7 @@ def _refuse_scale_within(site: Site) -> None:
         raise ValueError(
             f"the scale of site {site.name!r} differs within its log, at dims {varies}; a scale "
             f"stands outside the log. For a power of the likelihood write pyro.factor, or "
-            f"{NO_COMMON_LOG}"
+            f"{grammar.NO_COMMON_LOG}"
         )
 
 
