@@ -12,12 +12,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
 from torch import Tensor
 
-from lexppl.effects import (
-    IMPUTATION_PLATE,
-    LABEL_PLATE,
-    MASK_PLATE,
-    PENALTY,
-)
+from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
 
 ROWS = "data"
 """The name of the plate over rows, where several plates could be it."""

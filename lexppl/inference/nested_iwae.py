@@ -194,11 +194,7 @@ class NestedIWAE(Objective):
         return at(schedule, self.progress) if given is None else given
 
     def differentiable_loss(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         """Minus the bound, a scalar whose gradient is the estimator's.
 
@@ -210,22 +206,14 @@ class NestedIWAE(Objective):
             return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)
 
     def loss(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> float:
         """Minus the bound, as a number."""
         with torch.no_grad():
             return float(self.differentiable_loss(model, guide, *args, **kwargs))
 
     def loss_and_grads(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> float:
         """Minus the bound, as a number; gradients are added to the parameters'."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)

@@ -57,11 +57,7 @@ class PyroObjective(Objective):
             )
 
     def differentiable_loss(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         guide = _nothing if guide is None else weights_first(guide)
         model = weights_first(model)

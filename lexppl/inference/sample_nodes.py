@@ -30,10 +30,7 @@ class SampleNodes:
 
     @classmethod
     def of(
-        cls,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        args: tuple[Any, ...],
+        cls, model: Callable[..., Any], guide: Callable[..., Any] | None, args: tuple[Any, ...]
     ) -> "SampleNodes":
         """Run each by itself on a batch, without gradients."""
         return cls(_samples(model, args), {} if guide is None else _samples(guide, args))

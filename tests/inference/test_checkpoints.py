@@ -563,11 +563,7 @@ def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [
-        (LoopState, "_put_back_random"),
-        (LoopState, "_put_back"),
-        (BestStates, "restore"),
-    ],
+    [(LoopState, "_put_back_random"), (LoopState, "_put_back"), (BestStates, "restore")],
 )
 def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
     """The comparison of all other tests sees each part of a state."""

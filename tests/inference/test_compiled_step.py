@@ -45,9 +45,7 @@ SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 
 ROUNDED = ("suwr",)
 """Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
-EAGER = {
-    "meed": "computes with the fit's progress",
-}
+EAGER = {"meed": "computes with the fit's progress"}
 """Methods of which a term is run as it is, and what is said of it."""
 
 

@@ -298,10 +298,7 @@ def everything(rank):
         "other seed": partial(fitted, seed=rank, epochs=2),
         "other penalty": partial(fitted, partial(explainer, cost=0.1 + rank), epochs=2),
         "not killed": partial(
-            fitted,
-            partial(explainer, program=OwnLEX),
-            objective=partial(NestedIWAE, 4),
-            **ELASTIC,
+            fitted, partial(explainer, program=OwnLEX), objective=partial(NestedIWAE, 4), **ELASTIC
         ),
         "compiled": partial(fitted, compile="graph", epochs=4, batch_size=20, clip_norm=0.01),
         "no rows": partial(fitted, train=(X / (1 - rank), Y), epochs=2),
@@ -371,8 +368,7 @@ def test_fifty_steps_are_those_of_a_plain_fit(pair):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [*CASES, "batch norm", "rebar", "interrupted", "not killed", "compiled"],
+    "name", [*CASES, "batch norm", "rebar", "interrupted", "not killed", "compiled"]
 )
 def test_all_processes_end_alike_to_the_bit(pair, name):
     first, second = (found[name] for found in pair)

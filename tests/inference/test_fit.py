@@ -31,13 +31,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.settings import EagerAdam
-from lexppl.models import (
-    GaussianImputer,
-    KSubsetSelector,
-    SizePenalty,
-    mask_particles,
-    penalty,
-)
+from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

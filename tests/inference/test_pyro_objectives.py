@@ -7,14 +7,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import (
-    SVI,
-    JitTrace_ELBO,
-    RenyiELBO,
-    Trace_ELBO,
-    TraceEnum_ELBO,
-    TraceGraph_ELBO,
-)
+from pyro.infer import SVI, JitTrace_ELBO, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from torch import nn

@@ -108,12 +108,7 @@ def test_k_may_differ_between_replicates():
     sizes = {"hidden": (8,), "predictor_hidden": (8,)}
     models = [lex(6, classes=2, k=k, objective=objective, **sizes) for k in (1, 3, 6)]
     x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
-    result = fit(
-        models,
-        (x, (x[:, 0] > 0).long()),
-        epochs=2,
-        progress=False,
-    )
+    result = fit(models, (x, (x[:, 0] > 0).long()), epochs=2, progress=False)
     for model, k in zip(result.models, (1, 3, 6), strict=True):
         distribution = model.selector(x)
         assert isinstance(distribution, KSubset)
@@ -196,10 +191,7 @@ class Named(nn.Module):
         ([explainer(), Named("a")], data(0), {}, "same parts"),
         ([Named("a"), Named("b")], data(0), {}, "they differ in 'kind' of Named"),
         (
-            [
-                explainer(),
-                lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program(),
-            ],
+            [explainer(), lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()],
             data(0),
             {},
             "same parts",

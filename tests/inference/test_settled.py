@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from lexppl.inference import (
-    FitResult,
-    History,
-    NotSettledWarning,
-    Settled,
-    settled,
-)
+from lexppl.inference import FitResult, History, NotSettledWarning, Settled, settled
 
 
 def result_of(losses, rows=100, stage=None):

@@ -16,16 +16,8 @@ from lexppl.inference.estimators.base import GradientEstimator, scored_outside
 from lexppl.inference.estimators.leaving_one_out import per_mask
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.objective.grammar import ESTIMATOR
-from lexppl.inference.objective.listed_latents import (
-    ListedLatents,
-    joint_values,
-    refuse_missing,
-)
-from lexppl.inference.objective.program import (
-    ParticleProgram,
-    ParticleTrace,
-    refuse_coupled_rows,
-)
+from lexppl.inference.objective.listed_latents import ListedLatents, joint_values, refuse_missing
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, refuse_coupled_rows
 from lexppl.inference.objective.site import Site
 
 MOST_TUPLES = 250_000

@@ -264,11 +264,7 @@ def _with_scores(terms: BoundTerms) -> Tensor:
 def _benefit(site: Site, terms: BoundTerms) -> Tensor:
     """The part of the objective that each draw of a site takes part in: `(…, S·L, B)`."""
     shares = [
-        shared_with(
-            site,
-            weight.to_nats(weight.by_mask(weight.bounds)),
-            weight.plates,
-        )
+        shared_with(site, weight.to_nats(weight.by_mask(weight.bounds)), weight.plates)
         for weight in terms.log_weights
     ]
     for average in terms.averages_of(site):

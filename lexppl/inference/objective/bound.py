@@ -21,11 +21,7 @@ from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
-from lexppl.inference.objective.grammar import (
-    match_logs,
-    match_order,
-    refuse_unread_options,
-)
+from lexppl.inference.objective.grammar import match_logs, match_order, refuse_unread_options
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
 from lexppl.inference.objective.scales import common_scale, refuse_unread_scales
 from lexppl.inference.objective.site import PlateKey, Site, closed_divergences

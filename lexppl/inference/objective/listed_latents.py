@@ -143,11 +143,7 @@ def draw_log_prob(site: Site) -> Tensor:
 
 
 def joint_values(
-    sites: Sequence[Site],
-    most: int,
-    *,
-    apart: Collection[int | None] = (),
-    instead: str = FEWER,
+    sites: Sequence[Site], most: int, *, apart: Collection[int | None] = (), instead: str = FEWER
 ) -> dict[str, Tensor]:
     """Every joint value of some latents, `(M, *batch, *event)` by name; the last one's values
     change fastest."""

@@ -21,12 +21,7 @@ from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows
-from lexppl.sealed_files import (
-    UnreadableFileError,
-    checksum_of,
-    refuse_changed,
-    refused_by_name,
-)
+from lexppl.sealed_files import UnreadableFileError, checksum_of, refuse_changed, refused_by_name
 from lexppl.summary import counted
 
 STATE = "state.pt"

@@ -63,10 +63,7 @@ class FirstLook:
                     refuse_rounded_away(own[0], template)
                 names = {id(value): name for name, value in template.named_parameters()}
                 for term in stage.terms:
-                    with (
-                        seeded(settings.seed, rows.device),
-                        program_settings(validate=True),
-                    ):
+                    with seeded(settings.seed, rows.device), program_settings(validate=True):
                         of_rows = None if weights is None else weights[replicate]
                         shared = processes.count > 1
                         plate, held = _run(template, term, own, of_rows, len(rows), shared)

@@ -30,13 +30,7 @@ from lexppl.inference.training.rows.rows import (
 )
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
-from lexppl.inference.training.watch import (
-    BestStates,
-    Epoch,
-    EpochLoss,
-    SkippedSteps,
-    epochs_shown,
-)
+from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
 from lexppl.inference.training.weight_decay import spare_from_decay
 
 CONTROL_RATE = 1e-2

@@ -116,10 +116,7 @@ def copies_of(
 
 
 def _copies(
-    builders: Sequence[Builder],
-    replicates: int,
-    first: FirstRows,
-    folds: int,
+    builders: Sequence[Builder], replicates: int, first: FirstRows, folds: int
 ) -> list[TrainingModules]:
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))

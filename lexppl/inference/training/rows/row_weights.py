@@ -10,11 +10,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import (
-    ReplicateData,
-    Rows,
-    training_rows,
-)
+from lexppl.inference.replicates.replicate_rows import ReplicateData, Rows, training_rows
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows, folded
 
