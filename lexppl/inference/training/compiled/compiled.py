@@ -257,23 +257,27 @@ def disagreement(
         >>> disagreement(one, one), disagreement(one, two) > 10
         (0.0, True)
     """
-    lists = ((eager.learned, graph.learned), (eager.controls, graph.controls))
-    worst = _worst([eager.loss], [graph.loss])
-    for ours, theirs in lists:
-        if [one is None for one in ours] != [one is None for one in theirs]:
-            return float("inf")
-        present = [a for a in ours if a is not None], [b for b in theirs if b is not None]
-        worst = max(worst, _worst(*present, 0.0 if rounded is None else torch.finfo(rounded).eps))
-    return max([worst, *(_worst([a], [b]) for a, b in others)])
+    more = 0.0 if rounded is None else torch.finfo(rounded).eps
+    return max(
+        _worst([eager.loss], [graph.loss]),
+        _worst(eager.learned, graph.learned, more),
+        _worst(eager.controls, graph.controls, more),
+        *(_worst([one], [other]) for one, other in others),
+    )
 
 
-def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor], more: float = 0.0) -> float:
+def _worst(
+    ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], more: float = 0.0
+) -> float:
     """The largest of one list of tensors."""
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    both = list(zip(ours, theirs, strict=True))
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    missing = any((a is None) != (b is None) for a, b in both)
+    if missing or any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return float("inf")
+    pairs = [(a, b) for a, b in pairs if a.numel()]
     if not pairs:
         return 0.0
-    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
-        return float("inf")
     if not pairs[0][0].is_floating_point():
         return 0.0 if all(torch.equal(a, b) for a, b in pairs) else float("inf")
     precision = torch.finfo(pairs[0][0].dtype).eps
