@@ -8,7 +8,8 @@ from typing import Any
 from lexppl.arviz_compatibility import Posterior, posterior_when_read
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.row_plan import Explaining
-from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.inference.training.penalty_range import with_penalty
+from lexppl.inference.training.result import FitResult
 from lexppl.threads import ONE_THREAD
 
 

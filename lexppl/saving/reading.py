@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
 from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load_file
 from torch import Tensor, nn
