@@ -11,7 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.atomic_output import output_folder
-from lexppl.cli.options.explainer_folder import explainer_folder
+from lexppl.cli.options.checks import explainer_folder
 from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.short_warnings import short_warnings

@@ -10,7 +10,7 @@ from typing import Any
 
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
-from lexppl.cli.options.image_and_text_options import TABLE, kind_of_data
+from lexppl.cli.options.data_checks import TABLE, kind_of_data
 from lexppl.cli.terminal.errors import UsageError, told
 from lexppl.cli.terminal.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.terminal.signals import ended_as_by_ctrl_c

@@ -36,7 +36,7 @@ from lexppl.cli.judged.judging import (
     score_full,
 )
 from lexppl.cli.notes.messages import collapse_messages, early_message, learned_messages
-from lexppl.cli.options.image_and_text_options import TEXTS, kind_of_data
+from lexppl.cli.options.data_checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.outputs import IMPORTANCE, POSTERIOR, REPORT, ROWS
 from lexppl.cli.terminal.short_warnings import short_warnings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,7 +12,7 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
-from lexppl.cli.options.plan_options import FIT
+from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.report.findings import counted
 from lexppl.cli.terminal.standard_error import tell
 from lexppl.evaluation import FittedPredictor, fit_predictor
@@ -63,18 +62,13 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     """
     rows, entries = len(source.train), source.data.n_entries
     method = METHODS[options.method]
-    wanted = ("k", "penalty", "imputer", "masks", "imputations", "folds", *FIT)
-    typed = {name: getattr(options, name) for name in wanted}
-    settings: dict[str, Any] = {
-        name: value
-        for name, value in typed.items()
-        if value is not None and (name in FIT or method.takes(name))
-    }
+    settings = typed_settings(options, options.method)
     size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
     steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
     epochs = math.ceil(steps / math.ceil(rows / size))
     settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
-    settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+    if method.takes("imputer"):
+        settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
     if source.are_texts and method.takes("k") and "penalty" not in settings:
         settings.setdefault("k", min(WORDS_KEPT, entries))
     plan = plan_for(

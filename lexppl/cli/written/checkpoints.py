@@ -2,7 +2,6 @@
 
 import argparse
 
-from lexppl.cli.options.checkpoint_options import folder_of
 from lexppl.inference import Checkpoints
 
 
@@ -12,5 +11,5 @@ def checkpoints_of(options: argparse.Namespace) -> Checkpoints | None:
     Args:
         options: of `lexppl explain`.
     """
-    folder = folder_of(options)
+    folder = options.resume or options.checkpoint
     return None if folder is None else Checkpoints(folder)
