@@ -17,7 +17,7 @@ from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "explain": "lexppl.cli.explain_command:run_explain",
+        "explain": "lexppl.cli.explain_table:run_explain",
         "explain with": "lexppl.cli.explain_with:run_explain_with",
         "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
