@@ -63,11 +63,11 @@ class Sections:
         self.quiet, self.complete = quiet, complete
         self.notes: list[str] = []
 
-    def warn(self, notes: Sequence[str]) -> None:
-        """Warn of what the reader should mind, here and in the report."""
+    def warn(self, notes: Sequence[str], first: bool = False) -> None:
+        """Warn of what the reader should mind, here and in the report, where it may come first."""
         for note in notes:
             warn(note)
-        self.notes += notes
+        self.notes = [*notes, *self.notes] if first else [*self.notes, *notes]
 
     def run(
         self, what: str, work: Callable[[], Any], otherwise: Any, early: str, failed: str = ""

@@ -233,7 +233,7 @@ class TableRun(ExplainRun):
         options, source, plan, sections = self.options, self.source, self.plan, self.sections
         if plan.regime is Regime.FREE_IN_SITU:
             own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
-            sections.warn(behind_message(own, full, gain.error))
+            sections.warn(behind_message(own, full, gain.error), first=True)
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
         posterior = self.posterior(

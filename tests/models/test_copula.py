@@ -10,7 +10,6 @@ from lexppl.inference import fit
 from lexppl.models import CopulaImputer, MarginalImputer
 from lexppl.models.imputers.copula import indicator_columns
 from lexppl.systems import l2x
-from lexppl.tabular.level_rows import LevelColumns
 
 LOADINGS = torch.tensor([[0.9, 0.0], [0.6, 0.5], [-0.7, 0.4], [0.0, 0.8]], dtype=torch.double)
 DRAWS = 20_000
@@ -132,18 +131,6 @@ def test_levels_are_drawn_whole_and_depend():
     same = (levels * x[:, 1:6]).sum(-1).mean()
     share = x[:, 1:6].mean(0).square().sum()
     assert same > share + 0.15
-
-
-def test_coded_rows_are_drawn_as_rows_of_indicators():
-    x = leveled()
-    imputer = CopulaImputer.fit(x, GROUPS)
-    columns = LevelColumns.of(x, tuple(GROUPS))
-    keep = (torch.rand(30, 3, generator=torch.Generator().manual_seed(1)) < 0.5).float()
-    plain = seeded(2, lambda: imputer(x[:30], keep[:, GROUPS]).sample())
-    coded_keep = keep[:, columns.groups(tuple(GROUPS))]
-    by_code = columns.coded_imputer(imputer)
-    coded = seeded(2, lambda: by_code(columns.coded(x[:30]), coded_keep).sample())
-    assert torch.equal(columns.coded(plain), coded)
 
 
 def test_a_fit_draws_and_a_file_gives_it_back(tmp_path):

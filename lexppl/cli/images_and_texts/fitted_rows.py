@@ -14,13 +14,12 @@ from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
-from lexppl.inference.contexts import seeded
 from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.systems import Settings, system_for
+from lexppl.systems import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
-from lexppl.tabular.table_fit import by_common_optimizer
+from lexppl.tabular.table_fit import method_system
 
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
@@ -122,9 +121,7 @@ def _system(plan: FitPlan, source: DividedRows, black_box: nn.Module | None) -> 
         unit=plan.unit,
         imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
     )
-    with seeded(plan.seed):
-        system = system_for(plan.method, settings).to(x.device, x.dtype)
-        return by_common_optimizer(system) if plan.rate_given else system
+    return method_system(plan, settings, x)
 
 
 def _imputer(plan: FitPlan, source: DividedRows) -> nn.Module | None:
