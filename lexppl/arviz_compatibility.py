@@ -28,19 +28,20 @@ def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> 
         >>> posterior["posterior"]["a"].shape, posterior.attrs["seed"]
         ((1, 2), 0)
     """
-    posterior = _posterior_class()()
+    posterior = posterior_class()()
     _fill(posterior, groups, attrs)
     return posterior
 
 
 def posterior_when_read(
-    build: Callable[[], Mapping[str, xr.Dataset]], attrs: Mapping[str, Any]
+    build: Callable[[], Mapping[str, xr.Dataset]], attrs: Mapping[str, Any], kind: Any = None
 ) -> Posterior:
-    """A posterior whose groups are built when any of it is first read; then it is ArviZ's own.
+    """A posterior whose groups are built when any of it is first read.
 
     Args:
         build: returns what `posterior_of` takes.
         attrs: of all groups together.
+        kind: what it is then: a subclass of ArviZ's class, or that class if None.
 
     Example:
         >>> def build():
@@ -51,8 +52,8 @@ def posterior_when_read(
         built
         0.0
     """
-    kind = _unread_class()
-    posterior = kind.__new__(kind)
+    unread = _unread_class(kind or posterior_class())
+    posterior = unread.__new__(unread)
     object.__setattr__(posterior, _BUILD, (build, attrs))
     return posterior
 
@@ -62,7 +63,8 @@ _BUILD = "_build"
 
 
 @cache
-def _posterior_class() -> Any:
+def posterior_class() -> Any:
+    """The class of the installed ArviZ."""
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import; both are supported here.
         warnings.simplefilter("ignore", FutureWarning)
@@ -71,9 +73,8 @@ def _posterior_class() -> Any:
 
 
 @cache
-def _unread_class() -> Any:
-    """A subclass of ArviZ's class; an instance becomes one of ArviZ's at any first access."""
-    kind = _posterior_class()
+def _unread_class(kind: Any) -> Any:
+    """A subclass of a class; an instance becomes one of the class itself at any first access."""
 
     def read(posterior: Posterior) -> Posterior:
         build, attrs = object.__getattribute__(posterior, _BUILD)
@@ -83,7 +84,7 @@ def _unread_class() -> Any:
         _fill(posterior, groups, attrs)
         return posterior
 
-    class Unread(kind):  # type: ignore[misc, valid-type]
+    class Unread(kind):
         def __getattribute__(self, name: str) -> Any:
             # isinstance() looks at the class, and reads nothing.
             return Unread if name == "__class__" else getattr(read(self), name)

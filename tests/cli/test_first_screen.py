@@ -9,7 +9,8 @@ import pytest
 
 from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.report.charts import Chart, Line, ticks
-from lexppl.cli.report.first_screen import FirstScreen, ReadGroup, html, plain, share_of
+from lexppl.cli.report.first_screen import FirstScreen
+from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):
@@ -25,7 +26,7 @@ def labels(own=0.9, full=0.92, base=0.6):
 def screen(groups, scores=None, **options):
     kept = {"features": 10, "rows": 200, "fits": 5, "in_folds": True, "base": "no", **options}
     kept.setdefault("rate", "of such findings at most 10 in 100 are expected to be chance")
-    return FirstScreen("y", groups, labels() if scores is None else scores, **kept)
+    return FirstScreen("y", groups, scores=labels() if scores is None else scores, **kept)
 
 
 def group(name, kept=0.9, found=True, worse=0.05, members=None, agreement=0.9, **options):
@@ -51,8 +52,8 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     rests, sure, well = said(groups, features=5)
     assert rests == (
         "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
-        "age in half of the rows. Without size 11 more of 100 rows and without age 2 would be "
-        "predicted wrong. The other feature, though it reads sex in 3 of 10 rows, adds nothing "
+        "age in half of the rows. Of 100 rows 11 more would be predicted wrong without size and 2 "
+        "more without age. The other feature, though it reads sex in 3 of 10 rows, adds nothing "
         "that 200 rows could show."
     )
     assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
@@ -81,7 +82,7 @@ def test_a_gain_too_small_to_count_is_not_given_a_count():
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "From these, y is missed by 2 on average, without age by 3.5." in rests
+    assert "From these, y is missed by 2 on average, by 3.5 without age." in rests
     assert well.startswith("It explains 81 of 100 parts of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]

@@ -20,7 +20,7 @@ from lexppl.cli.report.captions import (
 )
 from lexppl.cli.report.dial import dial_chart, dial_data
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
-from lexppl.cli.report.first_screen import first_screen_of, html
+from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.pictures import dependences, pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.ranked import INTERVAL, RANGE
@@ -36,6 +36,7 @@ from lexppl.cli.report.words import (
 from lexppl.cli.tables import score_cells
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.explanation.reading.sentences import html
 from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15

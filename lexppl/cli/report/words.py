@@ -1,7 +1,5 @@
 """What the report says, in sentences."""
 
-from collections.abc import Iterable
-
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import JudgedGains
@@ -13,6 +11,7 @@ from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
 )
+from lexppl.summary import listed
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""
@@ -46,18 +45,6 @@ def what_is_found(gains: JudgedGains) -> str:
     more = len(lost) - NAMED
     names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else listed(lost)
     return f"Not found at {gains.rate}: {names}. Nothing shows that they are missed."
-
-
-def listed(names: Iterable[str], last: str = "and") -> str:
-    """Names with commas, and a word before the last.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"]), listed([])
-        ('a, b and c', 'a or b', 'a', '')
-    """
-    each = list(names)
-    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
-    return f" {last} ".join(both)
 
 
 def reading(findings: ReportData) -> list[str]:
