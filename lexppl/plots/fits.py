@@ -77,7 +77,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
                 )
     for start in np.flatnonzero(np.diff(history.stage)) + 1:
         axes.axvline(start + 0.5, color=INK, linewidth=0.7, alpha=0.5)
-    low, high = _view(np.concatenate([train, valid], axis=1))
+    low, high = view(np.concatenate([train, valid], axis=1))
     axes.set_ylim(low, high)
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss in nats a row")
@@ -102,7 +102,7 @@ def _curves(
         )
 
 
-def _view(losses: np.ndarray) -> tuple[float, float]:
+def view(losses: np.ndarray) -> tuple[float, float]:
     """Limits of the axis that leave out a few very large first losses."""
     finite = losses[np.isfinite(losses)]
     if finite.size == 0:

@@ -37,7 +37,6 @@ axe.run(document, {{resultTypes: ["violations", "incomplete"]}}).then(found => {
   told.textContent = JSON.stringify({{
     violations: brief(found.violations),
     passes: found.passes.map(one => one.id),
-    picture: (document.querySelector("picture img") || {{currentSrc: ""}}).currentSrc.length,
     reach: Math.max(...[...document.querySelectorAll("main *")]
       .filter(one => !one.closest(".wide, pre, .unseen"))
       .map(one => one.getBoundingClientRect().right)),

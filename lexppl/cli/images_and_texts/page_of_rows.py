@@ -23,14 +23,13 @@ from lexppl.cli.report.captions import sizes_caption
 from lexppl.cli.report.images_and_texts.image_parts import image_parts
 from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.page import objective, versions, with_spreads
-from lexppl.cli.report.pictures import both, size_picture
+from lexppl.cli.report.pictures import history_chart, sizes_chart
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import HEAD, rendered
 from lexppl.cli.report.words import notes_on_scores
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.data import TextDataset
 from lexppl.explanation.layout.importance_kind import PROBABILITY
-from lexppl.plots import plot_history
 
 SHOWN_WORDS = 30
 
@@ -62,14 +61,10 @@ def _context(found: FoundRows) -> dict[str, Any]:
         "reading": _reading(found),
         "scores": {"head": [head[0], entries, *head[2:]], "rows": list(map(with_spreads, rows))},
         "score_notes": notes_on_scores(len(data.class_names), judged, entries),
-        "sizes_alt": f"accuracy against the number of {entries} kept",
         "sizes_caption": "" if curve is None else sizes_caption(curve, "accuracy"),
         "pictures": {
-            "sizes": None
-            if curve is None
-            else both(lambda width: size_picture(curve, "accuracy", width)),
-            "path": None,
-            "history": both(lambda width: plot_history(found.result.history, width)),
+            "sizes": None if curve is None else sizes_chart(curve, "accuracy"),
+            "history": history_chart(found.result.history),
         },
         "command": shlex.join(found.command),
         "settings": _settings(found),

@@ -86,7 +86,6 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "rows_caption": rows_caption(findings),
         "scores": {"head": head, "rows": [with_spreads(line) for line in rows]},
         "score_notes": score_notes(findings),
-        "sizes_alt": f"{figure} against the number of features kept",
         "sizes_caption": "" if curve is None else sizes_caption(curve, figure),
         "pictures": pictures(findings),
         "path_caption": "" if findings.path is None else _path_caption(findings.path),
