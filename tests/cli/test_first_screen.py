@@ -53,14 +53,14 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     assert rests == (
         "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
         "age in half of the rows. Of 100 rows 11 more would be predicted wrong without size and 2 "
-        "more without age. The other feature, though it reads sex in 3 of 10 rows, adds nothing "
-        "that 200 rows could show."
+        "more without age. The other feature adds nothing that 200 rows could show, though sex "
+        "is read in 3 of 10 rows."
     )
     assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
     assert well == (
-        "It predicts 90 of 100 rows right from 2 of 5 features a row, less well than a predictor "
-        "that always reads all 5 (92); always saying no is right in 60."
+        "It predicts 90 of 100 rows right from 2 of 5 features of a row, less well than a "
+        "predictor that always reads all 5 (92); always saying no is right in 60."
     )
 
 
@@ -70,7 +70,7 @@ def test_nothing_found_is_no_finding():
     assert sure.startswith("200 rows may be too few to show what little there is.")
     rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
     assert rests.startswith("1 row does not show that age helps to predict y.")
-    assert "What it reads most, age in 6 of 10 rows, may be noise." in rests
+    assert "That age is read in 6 of 10 rows may be noise." in rests
 
 
 def test_a_gain_too_small_to_count_is_not_given_a_count():
@@ -83,7 +83,7 @@ def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
     assert "From these, y is missed by 2 on average, by 3.5 without age." in rests
-    assert well.startswith("It explains 81 of 100 parts of the variance of y from 2 of 10 features")
+    assert well.startswith("It explains 81 % of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]
 
@@ -93,6 +93,9 @@ def test_fits_that_differ_and_one_fit():
     sure = said(apart)[1]
     assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
     assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
+    named = group("size (+2)", members=("size", "area", "mass"))
+    assert "reads size (with area and mass) in 9 of 10 rows" in said([named])[0]
+    assert "without size." in said([named])[0]
     shared = group("size", members=("a", "b"), spokesmen=0.2)
     assert "Members of a group stand in for each other" in said([shared])[1]
     assert "no better than guessing" in said([group("age")], learned=False)[1]

@@ -27,9 +27,12 @@ class FirstScreen(Reading):
 
     Args:
         scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
+        entries, row: what features and rows are called.
     """
 
     scores: Sequence[ScoreRow] = ()
+    entries: str = "features"
+    row: str = "row"
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
@@ -46,7 +49,7 @@ class FirstScreen(Reading):
 
     def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
         right = _hundredths(own.figures["accuracy"])
-        sentence = f"It predicts {right} of 100 rows right{self._size(own)}"
+        sentence = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
         if full is not None:
             sentence += self._beside(own, full, "accuracy")
         if base is not None:
@@ -61,8 +64,8 @@ class FirstScreen(Reading):
         area = own.figures.get("auroc", math.nan)
         if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
             sentence += (
-                f" As most rows are {self.base}, mind the order too: of 100 pairs of "
-                f"rows with different labels it ranks {round(100 * area)} rightly (by chance 50)."
+                f" As most {self.row}s are {self.base}, mind the order too: of 100 pairs with "
+                f"different labels it ranks {round(100 * area)} rightly (by chance 50)."
             )
         return sentence
 
@@ -74,10 +77,7 @@ class FirstScreen(Reading):
         if share <= 0:
             sentence = f"It predicts {self.target} no better than always saying its mean{size}"
         else:
-            sentence = (
-                f"It explains {_hundredths(share)} of 100 parts of the variance of {self.target}"
-                f"{size}"
-            )
+            sentence = f"It explains {_hundredths(share)} % of the variance of {self.target}{size}"
         if full is not None and not math.isnan(full.figures.get("r2", math.nan)):
             sentence += self._beside(own, full, "r2")
         return f"{sentence}; always saying the mean explains none."
@@ -86,19 +86,20 @@ class FirstScreen(Reading):
         """Own beside a predictor that reads everything, by the losses of rows in pairs."""
         mine, other = own.figures[figure], full.figures[figure]
         less, error = _less(own, full)
-        reads = "it" if self.features == 1 else f"all {self.features}"
-        what = f"a predictor that always reads {reads} ({_hundredths(other)})"
+        reads = {1: "it", 2: "both"}.get(self.features, f"all {self.features}")
+        unit = "" if self.base else " %"
+        what = f"a predictor that always reads {reads} ({_hundredths(other)}{unit})"
         if math.isnan(error) or abs(less) <= 2.0 * error:
             if abs(mine - other) <= CLOSE:
                 return f", about as well as {what}"
-            return f", which {self._rows} cannot tell from {what}"
+            return f", which is not shown to be better or worse than {what}"
         return f", {'better' if less < 0 else 'less well'} than {what}"
 
     def _size(self, own: ScoreRow) -> str:
         if not self.selects or self.features == 1:
             return ""
         size = f"{own.size:.1f}".removesuffix(".0")
-        return f" from {size} of {self.features} features a row"
+        return f" from {size} of {self.features} {self.entries} of a {self.row}"
 
     def _score(self, who: str) -> ScoreRow | None:
         return next((row for row in self.scores if row.who == who), None)
@@ -139,7 +140,7 @@ def first_screen_of(findings: ReportData) -> FirstScreen:
         None if gains is None else _rate(gains.rate),
         None if learning is None else learning.shown,
         math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else _commonest(findings.source.train.y, names),
+        None if names is None else commonest(findings.source.train.y, names),
         selects=findings.kind is PROBABILITY,
         posterior=posterior,
         scores=findings.judgement.scores,
@@ -154,5 +155,6 @@ def _rate(rate: str) -> str:
     return f"of such findings at most {100 * share:g} in 100 are expected to be chance"
 
 
-def _commonest(y: Tensor, names: Sequence[object]) -> str:
+def commonest(y: Tensor, names: Sequence[object]) -> str:
+    """The name of the commonest label."""
     return str(names[int(torch.bincount(y.long(), minlength=len(names)).argmax())])

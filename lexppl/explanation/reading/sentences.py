@@ -20,6 +20,8 @@ BOLD, PLAIN = "\x02", "\x03"
 NAMED = 6
 """Most groups that are named in a sentence."""
 SHOWN_MEMBERS = 4
+OTHERS = r" \(\+\d+\)$"
+"""The end of the name of a group that is named after a member."""
 OFTEN = 0.25
 """Share of the rows from which on a group counts as read though it is not found."""
 READ = 0.05
@@ -56,9 +58,19 @@ class ReadGroup:
 
     @property
     def bold(self) -> str:
+        """The name in bold, of a group that is named after a member without how many others."""
+        return f"{BOLD}{re.sub(OTHERS, '', self.name)}{PLAIN}"
+
+    @property
+    def with_members(self) -> str:
         """The name, with its members in brackets where they are shorter than it."""
         if len(self.members) == 1:
-            return f"{BOLD}{self.name}{PLAIN}"
+            return self.bold
+        words = re.sub(OTHERS, "", self.name)
+        if words != self.name:
+            others = [member for member in self.members if member != words]
+            shown = listed(others) if len(others) < SHOWN_MEMBERS else f"{len(others)} others"
+            return f"{self.bold} (with {shown})"
         rest = [
             " ".join(w for w in re.split(r"[\s_.-]+", m) if w not in self.name.split())
             for m in self.members
@@ -67,7 +79,7 @@ class ReadGroup:
             items = ", ".join(self.members if rest == list(self.members) else rest)
         else:
             items = counted(len(self.members), "feature")
-        return f"{BOLD}{self.name}{PLAIN} ({items})"
+        return f"{self.bold} ({items})"
 
 
 @dataclass(frozen=True)
@@ -119,15 +131,13 @@ class Reading:
             return " ".join([self.reading(found), *self._worth(found), *self._others()])
         which = f"any of the {self.features} features"
         if self.features == 1:
-            which = f"{BOLD}{self.groups[0].name}{PLAIN}"
+            which = self.groups[0].bold
         sentence = (
             f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
         )
         sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
         often = self._often()
-        return (
-            f"{sentence} What it reads most, {listed(often)}, may be noise." if often else sentence
-        )
+        return f"{sentence} That {listed(often)} may be noise." if often else sentence
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
@@ -135,11 +145,11 @@ class Reading:
         if not order:
             return f"{self._prediction} reads hardly any feature."
         if not self.selects:
-            first = listed(group.bold for group in order[:3])
+            first = listed(group.with_members for group in order[:3])
             return f"Most weight in {self._prediction.replace('The', 'the', 1)} has {first}."
         parts = []
         for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
-            parts.append(f"{listed(group.bold for group in some)} {phrase}")
+            parts.append(f"{listed(group.with_members for group in some)} {phrase}")
         more = len(order) - NAMED
         tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
         return f"{self._prediction} reads {listed(parts)}{tail}."
@@ -153,12 +163,12 @@ class Reading:
         for group in known[:NAMED]:
             count, missed = round(100 * group.worse), _figure(self.error + group.worse)
             if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
-                unseen.append(f"{BOLD}{group.name}{PLAIN}")
+                unseen.append(group.bold)
             elif self.base:
                 would = "" if items else " would be predicted wrong"
-                items.append(f"{count} more{would} without {BOLD}{group.name}{PLAIN}")
+                items.append(f"{count} more{would} without {group.bold}")
             else:
-                items.append(f"by {missed} without {BOLD}{group.name}{PLAIN}")
+                items.append(f"by {missed} without {group.bold}")
         if items and self.base:
             lines.append(f"Of 100 rows {listed(items)}.")
         elif items:
@@ -173,7 +183,7 @@ class Reading:
         """Groups that are read often, and not found."""
         often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
         order = sorted(often, key=lambda g: -g.kept)[:NAMED]
-        return [f"{BOLD}{g.name}{PLAIN} {share_of(g.kept)}" for g in order]
+        return [f"{g.bold} is read {share_of(g.kept)}" for g in order]
 
     def _others(self) -> list[str]:
         """That nothing is shown of the other groups."""
@@ -181,10 +191,9 @@ class Reading:
         if not count:
             return []
         often = self._often()
-        read = f", though it reads {listed(often)}," if often else ""
-        adds = "adds" if count == 1 else "add"
-        what = "other feature" if count == 1 else f"other {count} features"
-        return [f"The {what}{read} {adds} nothing that {self._rows} could show."]
+        read = f", though {listed(often)}" if often else ""
+        what = "other feature adds" if count == 1 else f"other {count} features add"
+        return [f"The {what} nothing that {self._rows} could show{read}."]
 
     # How sure that is
 
@@ -193,7 +202,7 @@ class Reading:
         found = [group for group in self.groups if group.found]
         lines = []
         if found and self.rate:
-            each = "It adds" if len(found) == 1 else "Each of these adds something of its own"
+            each = "It helps" if len(found) == 1 else "Each of these adds something of its own"
             lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
@@ -209,7 +218,7 @@ class Reading:
         read = [g for g in read if g.kept >= READ or not self.selects][:NAMED]
         if self.posterior:
             known = [g for g in read if not math.isnan(g.lower)][:3]
-            items = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 rows" for g in known]
+            items = [f"{g.bold} in {_span(g)} of 100 rows" for g in known]
             told = f"By the posterior of its weights it reads {listed(items)}."
             return [told] * (bool(items) and self.selects)
         if self.fits == 1:
@@ -225,8 +234,8 @@ class Reading:
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
             span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""
-            items = [f"{BOLD}{g.name}{PLAIN}{span(_span(g))}" for g in apart]
-            alike = listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
+            items = [f"{g.bold}{span(_span(g))}" for g in apart]
+            alike = listed(g.bold for g in same)
             agree = f"agree on {alike}, but " if same else ""
             lines = [f"The {fits} {agree}differ on {listed(items)}."]
         if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
