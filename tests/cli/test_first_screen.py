@@ -88,6 +88,14 @@ def test_responses_are_missed_by_so_much():
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]
 
 
+def test_a_worse_likelihood_is_less_sure():
+    scores = labels(own=0.9, full=0.91)
+    scores[0] = scored(EXPLAINER, 2.0, 0.9, wrong=0.09)
+    about = "about as well as a predictor that always reads all 10 (91)"
+    assert f"{about}; always" in said([group("age")], scores)[-1]
+    assert f"{about}, but less surely; always" in said([group("age")], scores, behind=True)[-1]
+
+
 def test_fits_that_differ_and_one_fit():
     apart = [group("age", 0.5, agreement=0.3), group("size (cm)", 0.9)]
     sure = said(apart)[1]

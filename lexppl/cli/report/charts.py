@@ -85,7 +85,7 @@ class Chart:
             where = "end" if x > WIDTH * 0.7 else "start"
             parts.append(f'<circle class="ring" cx="{x}" cy="{y}" r="8"/>')
             shift = -13 if where == "end" else 13
-            parts.append(_text(x + shift, y + 16, self.marked[2], where))
+            parts.append(_text(x + shift, y - 8, self.marked[2], where))
         return Markup("".join([*parts, "</svg>"]))
 
     def at(self, x: float, y: float) -> tuple[float, float]:

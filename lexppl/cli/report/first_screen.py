@@ -27,10 +27,12 @@ class FirstScreen(Reading):
 
     Args:
         scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
+        behind: whether it predicts worse than what reads everything, by the log-likelihood.
         entries, row: what features and rows are called.
     """
 
     scores: Sequence[ScoreRow] = ()
+    behind: bool = False
     entries: str = "features"
     row: str = "row"
 
@@ -90,9 +92,10 @@ class FirstScreen(Reading):
         unit = "" if self.base else " %"
         what = f"a predictor that always reads {reads} ({_hundredths(other)}{unit})"
         if math.isnan(error) or abs(less) <= 2.0 * error:
+            surely = ", but less surely" if self.behind else ""
             if abs(mine - other) <= CLOSE:
-                return f", about as well as {what}"
-            return f", which is not shown to be better or worse than {what}"
+                return f", about as well as {what}{surely}"
+            return f", which is not shown to be better or worse than {what}{surely}"
         return f", {'better' if less < 0 else 'less well'} than {what}"
 
     def _size(self, own: ScoreRow) -> str:
@@ -144,6 +147,7 @@ def first_screen_of(findings: ReportData) -> FirstScreen:
         selects=findings.kind is PROBABILITY,
         posterior=posterior,
         scores=findings.judgement.scores,
+        behind=learning is not None and not findings.judgement.as_good_as_all(learning.error),
     )
 
 
