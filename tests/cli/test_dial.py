@@ -195,7 +195,7 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
     for setting in data_of(out)["settings"]:
         (group,) = (name for name, *_ in setting["groups"] if {"age", "years"} <= set(name.split()))
         assert dict((n, k) for n, k, *_ in setting["groups"])[group] >= 0.05
-        assert f"{group} (2 features)" in setting["sentence"]
+        assert group in setting["sentence"]
 
 
 def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):

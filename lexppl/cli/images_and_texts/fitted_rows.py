@@ -14,7 +14,6 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
 from lexppl.cli.options.plan_options import FIT
-from lexppl.cli.report.findings import counted
 from lexppl.cli.terminal.standard_error import tell
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
@@ -24,6 +23,7 @@ from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
+from lexppl.summary import counted
 from lexppl.systems import Settings, system_for
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import by_common_optimizer

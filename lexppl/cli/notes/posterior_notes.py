@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from lexppl.cli.report.findings import counted
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.convergence import SamplerWarning
+from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 
 

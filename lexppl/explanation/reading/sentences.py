@@ -67,7 +67,9 @@ class ReadGroup:
         if len(self.members) == 1:
             return self.bold
         words = re.sub(OTHERS, "", self.name)
-        if words != self.name:
+        if self.name.count(" / ") == len(self.members) - 1:
+            return self.bold
+        if words in self.members:
             others = [member for member in self.members if member != words]
             shown = listed(others) if len(others) < SHOWN_MEMBERS else f"{len(others)} others"
             return f"{self.bold} (with {shown})"
