@@ -59,8 +59,9 @@ def certify_steps(kind: str, model: Any, train: Any, **options: Any) -> Certific
     """
     certificate = Certificate()
 
-    def run(loop: TrainingLoop, plan: Any) -> None:
-        for stage, _, make_optimizer in plan:
+    def run(loop: TrainingLoop) -> None:
+        for stage in loop.runner.template.stages:
+            make_optimizer = loop.settings.optimizer_of(stage)
             _certify(loop, stage, make_optimizer, ValueFree(kind), certificate)
         raise _DoneError
 
@@ -151,8 +152,6 @@ def _draw(term: Any, rows: Any, like: ValueFree) -> int:
 
 def _rows(rows: Any, like: ValueFree) -> Any:
     """The rows of a fit on the device."""
-    if hasattr(rows, "blocks"):
-        return replace(rows, blocks=tuple(_rows(block, like) for block in rows.blocks))
     if hasattr(rows, "columns"):
         return replace(rows, columns=tuple(like(column) for column in rows.columns))
     return replace(rows, rows=_rows(rows.rows, like))

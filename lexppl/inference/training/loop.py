@@ -70,29 +70,28 @@ class TrainingLoop:
             rounded = None if self.settings.precision is None else torch.bfloat16
             self.compiled = CompiledTerms(self.settings.backend, rounded)
 
-    def run(self, plan: list[tuple[Stage, int, OptimizerFactory]]) -> None:
+    def run(self) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
-        total = sum(epochs for _, epochs, _ in plan)
+        stages = self.runner.template.stages
+        epochs = [self.settings.epochs_of(stage, len(self.rows)) for stage in stages]
         self._state = state = None if self.saved is None else LoopState(self, self.saved)
-        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(plan)))
+        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(stages)))
         cut_short = False
         shown = self.settings.progress if self.processes.leads else False
-        with epochs_shown(shown, total, len(self.records)) as bar:
-            for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
-                cut_short = self._stage(number, stage, epochs, optimizer, bar)
+        with epochs_shown(shown, sum(epochs), len(self.records)) as bar:
+            for number in range(begin, len(stages)):
+                cut_short = self._stage(number, stages[number], epochs[number], bar)
                 if self.interrupted or self.skipped.ended is not None:
                     break
-        if state is not None and begin < len(plan):
+        if state is not None and begin < len(stages):
             if cut_short:
                 state.warn_of_interruption()
             else:
                 state.finish()
 
-    def _stage(
-        self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
-    ) -> bool:
+    def _stage(self, number: int, stage: Stage, epochs: int, bar: Any) -> bool:
         """Run a stage; whether Ctrl-C has ended it."""
-        step = self._step(stage, make_optimizer)
+        step = self._step(stage, self.settings.optimizer_of(stage))
         make_scheduler = self.settings.scheduler
         scheduler = None if make_scheduler is None else make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)

@@ -12,7 +12,7 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.batches import Data, LoadedRows
+from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
@@ -28,7 +28,6 @@ from lexppl.inference.pyro_parameters import (
 )
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
-    Rows,
     of_replicate,
     training_rows,
 )
@@ -302,12 +301,10 @@ def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
             yield None, predictor
 
 
-def _of_replicate(rows: Rows | FoldedRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
+def _of_replicate(rows: TensorRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
     """All rows of a replicate, but for those of a fold."""
+    columns = of_replicate(rows, rows.columns, replicate)
     if fold is None or not isinstance(rows, FoldedRows):
-        columns = rows.columns  # type: ignore[union-attr]
-    else:
-        others = [block.columns for place, block in enumerate(rows.blocks) if place != fold]
-        dim = 1 if rows.by_replicate else 0
-        columns = tuple(torch.cat(parts, dim) for parts in zip(*others, strict=True))
-    return tuple(column[replicate] for column in columns) if rows.by_replicate else columns
+        return columns
+    split = (column.split(rows.sizes) for column in columns)
+    return tuple(torch.cat([*parts[:fold], *parts[fold + 1 :]]) for parts in split)
