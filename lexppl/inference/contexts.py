@@ -13,6 +13,7 @@ from pyro.poutine.runtime import effectful
 from torch import Tensor
 
 from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
+from lexppl.threads import ONE_THREAD, own_random_state
 
 ROWS = "data"
 """The name of the plate over rows, where several plates could be it."""
@@ -30,9 +31,7 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
         ...     torch.equal(first, torch.randn(3))
         True
     """
-    device = torch.device(device)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with own_random_state(device):
         seed_generators(seed)
         yield
 
@@ -59,6 +58,7 @@ def program_settings(validate: bool) -> Iterator[None]:
     """Pyro's argument checks on or off, parameters local to their modules, and no denormal numbers,
     until the end."""
     with (
+        ONE_THREAD,
         pyro.validation_enabled(validate),
         pyro.settings.context(module_local_params=True),
         flushed_denormals(),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-import torch
 from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -18,6 +17,7 @@ from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.schedules import Schedule
 from lexppl.summary import Summarised, Summary, parts_of, some_of
+from lexppl.threads import own_random_state
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -234,14 +234,14 @@ class System(Summarised):
 
     def __post_init__(self) -> None:
         # Built once, so that a mistake in its numbers is refused where it is made.
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             self.build()
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
 
     def summarised(self) -> Summary:
         """The explaining program's parts by role, with how many numbers each learns, and how they
         are learned."""
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             stages = list(self.build())
         term = stages[-1].terms[0]
         estimator = getattr(term.objective, "estimator", None)

@@ -96,7 +96,6 @@ def systems() -> Iterator[tuple[str, Case]]:
         ("lex", {"labels": "averaged"}),
         ("lex", {"folds": 1}),
         ("suwr", {"schedule": "constant", "folds": 1, "most": 2}),
-        ("fastshap", {"paired": False, "normalize": False}),
         ("xtab", {"gated": True}),
         ("xtab", {"subsets": 2}),
         ("q_fit", {"point": True}),
@@ -326,7 +325,6 @@ def penalties() -> Iterator[tuple[str, Case]]:
     every = [
         models.SizePenalty(0.1),
         models.CostPenalty((1.0, 2.0, 0.5, 0.0), 0.1),
-        parts.RatePenalty(0.1, 0.5),
         models.TotalVariationPenalty(0.1),
         models.GridVariationPenalty(0.1, (2, 2)),
         models.GridVariationPenalty(0.1, (2, 2), 8),

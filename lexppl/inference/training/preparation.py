@@ -42,6 +42,7 @@ from lexppl.inference.training.rows.cross_fitting import (
 )
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
 from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
+from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -93,7 +94,7 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     folds = next(iter(every), 1)
     if folds == 1:
         return 1
-    with torch.random.fork_rng(devices=[]):
+    with own_random_state():
         return folds if learned_predictors(builders[0][0]()) else 1
 
 
