@@ -40,7 +40,7 @@ from lexppl.inference.contexts import (
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.training.rows.row_weights import RowWeighting
-from lexppl.inference.training.rows.rows import WeightedRows, folded
+from lexppl.inference.training.rows.rows import folded
 from lexppl.models import (
     MLP,
     BernoulliSelector,
@@ -292,7 +292,7 @@ def test_batches_carry_each_row_its_weight(kind):
     weighted = RowWeighting.of(given, rows, 2, 0).settled(
         RowWeighting.of(given, rows, 2, 0).added(rows)
     )
-    weighted = WeightedRows(folded(weighted, 3) if "folded" in kind else weighted)
+    weighted = folded(weighted, 3) if "folded" in kind else weighted
     assert weighted.total.tolist() == of.sum(1).tolist()
     seen = 0
     for shuffle in (True, False):
@@ -542,7 +542,7 @@ def test_a_sample_s_weights_multiply_those_of_the_replicates():
     drawn = RowWeighting.of("dirichlet", rows, 3, 0)
     weighted = RowWeighting.of("dirichlet", rows, 3, 0, COUNTS)
     torch.testing.assert_close(weighted.weights, drawn.weights * COUNTS)
-    settled = WeightedRows(weighted.settled(weighted.added(rows)))
+    settled = weighted.settled(weighted.added(rows))
     # The sample's size, whatever is drawn.
     torch.testing.assert_close(settled.total, torch.full((3,), 7.0).double())
     again = fit(

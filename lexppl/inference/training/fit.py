@@ -50,12 +50,7 @@ from lexppl.inference.training.preparation import (
 )
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
-from lexppl.inference.training.rows.rows import (
-    TrainingRows,
-    check_alike,
-    data_fields,
-    refuse_rows,
-)
+from lexppl.inference.training.rows.rows import check_alike, data_fields, refuse_rows
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -312,8 +307,8 @@ def _result(
     finished: list[TrainingModules], loop: TrainingLoop, train: Any, rows: Rows
 ) -> FitResult:
     """The result of a loop that has come to its end."""
-    watched: TrainingRows = loop.held_out if loop.held_out is not None else rows
-    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
+    watched = loop.held_out if loop.held_out is not None else rows
+    several, _ = next(watched.weighted_batches(WATCHED_ROWS, shuffle=False))
     batches = [
         tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         for replicate in range(len(finished))

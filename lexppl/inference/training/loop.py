@@ -22,12 +22,7 @@ from lexppl.inference.training.distributed.processes import OneProcess, Processe
 from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.loop_state import Course, LoopState
-from lexppl.inference.training.rows.rows import (
-    StepRows,
-    TrainingRows,
-    WeightedRows,
-    batches_with_weights,
-)
+from lexppl.inference.training.rows.rows import StepRows
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
@@ -53,8 +48,8 @@ class TrainingLoop:
     """
 
     runner: Replicates
-    rows: TrainingRows
-    held_out: Rows | WeightedRows | None
+    rows: Rows
+    held_out: Rows | None
     settings: FitSettings
     saved: SavedState | None = None
     processes: OneProcess = field(default_factory=OneProcess)
@@ -182,7 +177,7 @@ class TrainingLoop:
             optimizer=optimizer,
             tuner=torch.optim.Adam(tuned, lr=CONTROL_RATE) if tuned else None,
             rows=rows,
-            total=self.rows.total if isinstance(self.rows, WeightedRows) else rows,
+            total=self.rows.total,
             by_replicate=self.rows.by_replicate,
             plain_calls=look.plain_calls,
             rate=settings.rate_of(stage),
@@ -225,7 +220,7 @@ class TrainingLoop:
         self.runner.template.train()
         steps = max(1, math.ceil(len(self.rows) / size))
         self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
-        batches = batches_with_weights(self.rows, size, shuffle=True)
+        batches = self.rows.weighted_batches(size, shuffle=True)
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
             count = batch_rows(self.rows, batch)
@@ -243,7 +238,7 @@ class TrainingLoop:
         total = self.processes.sum_of(lambda: none + self._held_out_loss(term, held_out), none)
         return total.cpu().numpy()
 
-    def _held_out_loss(self, term: LossTerm, held_out: Rows | WeightedRows) -> Tensor | float:
+    def _held_out_loss(self, term: LossTerm, held_out: Rows) -> Tensor | float:
         """The validation loss, or this process's part in it, `(R,)`."""
         runner, look, processes = self.runner, self._look, self.processes
         dealt = Dealt(held_out, processes.rank, processes.count)
@@ -254,11 +249,11 @@ class TrainingLoop:
         runner.template.eval()
         total: Tensor | float = 0.0
         rows, own = len(held_out), held_out.by_replicate
-        weight = held_out.total if isinstance(held_out, WeightedRows) else None
+        weight = held_out.total if held_out.is_weighted else None
         plate = look.plates[id(term)]
         at_once = max(self.settings.batch_size, 1000)
         with seeded(seed, held_out.device):
-            for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
+            for batch, weights in held_out.weighted_batches(at_once, shuffle=False):
                 batch, weights, size = dealt.of(batch, weights)
                 if not size:
                     continue

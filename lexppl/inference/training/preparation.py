@@ -28,6 +28,7 @@ from lexppl.inference.pyro_parameters import (
 )
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
+    Rows,
     of_replicate,
     training_rows,
 )
@@ -41,7 +42,7 @@ from lexppl.inference.training.rows.cross_fitting import (
     refuse_cross_fitted,
 )
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
-from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
+from lexppl.inference.training.rows.rows import FoldedRows
 from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 
@@ -260,7 +261,7 @@ class FitsRows(Protocol):
         """
 
 
-def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int) -> None:
+def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> None:
     """Fit the predictors of each replicate that learn from rows by themselves.
 
     A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
@@ -273,11 +274,10 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int
                     "them in batches: give tensors, arrays or a data set"
                 )
             weights = None
-            if isinstance(rows, WeightedRows):
-                *columns, weights = _of_replicate(rows.rows, fold, replicate)
+            columns = list(_of_replicate(rows, fold, replicate))
+            if rows.is_weighted:
+                weights = columns.pop()
                 weights = weights if rows.by_replicate else weights[:, replicate]
-            else:
-                columns = list(_of_replicate(rows, fold, replicate))
             if len(columns) < 2:
                 raise ValueError(f"{type(predictor).__name__} learns to predict y; give (x, y)")
             predictor.fit_rows(columns[0], columns[1], seed + replicate, weights)

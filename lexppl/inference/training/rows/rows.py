@@ -83,7 +83,8 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
     # tensor_split of any number of rows has.
     places = [order[..., fold::folds] for fold in range(folds)]
     columns = rows.at(torch.cat(places, -1)).columns
-    return FoldedRows(columns, rows.by_replicate, tuple(one.shape[-1] for one in places))
+    sizes = tuple(one.shape[-1] for one in places)
+    return FoldedRows(columns, rows.by_replicate, rows.is_weighted, sizes)
 
 
 def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -94,63 +95,6 @@ def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
     if y is None or y.dim() != 2 or y.is_floating_point():
         return order
     return order.gather(1, y.gather(1, order).argsort(dim=1, stable=True))
-
-
-@dataclass(frozen=True)
-class WeightedRows:
-    """Rows that carry their weights with them.
-
-    Args:
-        rows: their last column is the weights: `(N, R)`, or `(R, N)` where each replicate has rows
-            of its own.
-    """
-
-    rows: TensorRows
-
-    @property
-    def by_replicate(self) -> bool:
-        return self.rows.by_replicate
-
-    @property
-    def device(self) -> torch.device:
-        return self.rows.device
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def total(self) -> Tensor:
-        """`Σ_n w_{rn}` of each replicate, `(R,)`."""
-        return self._weights(self.rows.columns[-1]).sum(1)
-
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches as a program is given them, without their weights."""
-        for batch, _ in self.weighted_batches(size, shuffle):
-            yield batch
-
-    def weighted_batches(
-        self, size: int, shuffle: bool
-    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Batches and the weights of their rows, `(R, B)`."""
-        for batch in self.rows.batches(size, shuffle):
-            yield batch[:-1], self._weights(batch[-1])
-
-    def _weights(self, column: Tensor) -> Tensor:
-        return column if self.by_replicate else column.mT
-
-
-TrainingRows = Rows | WeightedRows
-
-
-def batches_with_weights(
-    rows: TrainingRows, size: int, shuffle: bool
-) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
-    """Batches and the weights of their rows, `(R, B)`; None where rows have none."""
-    if isinstance(rows, WeightedRows):
-        yield from rows.weighted_batches(size, shuffle)
-        return
-    for batch in rows.batches(size, shuffle):
-        yield batch, None
 
 
 def likelihood_of(program: Any) -> Any:
@@ -189,16 +133,13 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
             check(x)
 
 
-def refuse_rows(
-    stages: Sequence[Stage], rows: TrainingRows | None, name: str, replicates: int
-) -> None:
+def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicates: int) -> None:
     """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
     responses it cannot have (:func:`refuse_responses`)."""
-    inner = rows.rows if isinstance(rows, WeightedRows) else rows
-    if inner is None or isinstance(inner, LoadedRows):
+    if rows is None or isinstance(rows, LoadedRows):
         return
-    for replicate in range(replicates if inner.by_replicate else 1):
-        x, *others = of_replicate(inner, inner.columns, replicate)
+    for replicate in range(replicates if rows.by_replicate else 1):
+        x, *others = of_replicate(rows, rows.columns, replicate)
         for term in (term for stage in stages for term in stage.terms):
             try:
                 refuse_unlike(term.model, x)
