@@ -13,8 +13,7 @@ from lexppl.models.imputers.component_distribution import (
     ComponentFeatures,
 )
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture import MixtureImputer
-from lexppl.models.imputers.mixture_fit import check_component_fit, fit_diagonal_mixture
+from lexppl.models.imputers.mixture import MixtureImputer, check_component_fit, fit_diagonal_mixture
 
 
 class MixtureDataImputer(MixtureImputer):

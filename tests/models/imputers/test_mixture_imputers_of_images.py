@@ -17,7 +17,7 @@ from lexppl.models import (
     MixtureMeansImputer,
 )
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture, start_by_clusters
+from lexppl.models.imputers.mixture import fit_diagonal_mixture, start_by_clusters
 
 EVENT = (2, 1, 2)
 C, D = 3, 4
