@@ -17,7 +17,7 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
 
 EXPLORE_UNTIL, EXPLORE_DECAY = 0.05, 0.995
-"""Share of a fit that explores all, and what exploration then falls by, an epoch of 1,000."""
+"""Share of a fit in which all is explored; factor of exploration in each epoch, of 1,000."""
 
 
 class StepPolicy(Configured, nn.Module):

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from lexppl.distributions import KSubset
-from lexppl.inference import LeaveOneOut, NestedIWAE
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.estimators import Enumerate
 from lexppl.models import (
     LEX,
     MLP,

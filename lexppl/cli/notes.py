@@ -1,11 +1,23 @@
-"""What the reader should mind of a fit, in words."""
+"""What the reader should mind of a table, of a fit and of a posterior, in words."""
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+from torch import Tensor
+
+from lexppl.cli.report.findings import counted
+from lexppl.data import CategoricalColumn, DividedTable
+from lexppl.data.columns import levels_in
 from lexppl.evaluation.learned import BaseRateGain
+from lexppl.inference import NotSettledWarning
+from lexppl.inference.posterior.convergence import SamplerWarning
 from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.tabular.estimator_outputs import said_of_all
+from lexppl.tabular.fit_plan import FitPlan
 
 PENALTY_HALF_GROWN = 0.55
 """The share of a fit at which `lexppl.inference.annealed` has half the penalty in place."""
@@ -172,3 +184,74 @@ def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
         f"the penalty chosen, {penalties[chosen]:.3g} nats, is the {end} that was tried: a {other} "
         f"one, which keeps {more} features, may predict as well or better; try it with --penalty"
     ]
+
+
+def what_is_fitted(plan: FitPlan) -> str:
+    """What begins, in a line."""
+    if plan.posterior is not None and plan.posterior.inference is not None:
+        return f"sampling the explainer: {plan.posterior.words}"
+    first = "for all penalties at once, " if plan.penalties is not None else ""
+    by = "" if plan.posterior is None else f", {plan.posterior.words}"
+    return f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}{by}"
+
+
+@contextlib.contextmanager
+def warnings_of_posterior() -> Iterator[list[str]]:
+    """Warnings of chains and of guides inside the block, which are for the report as well: they are
+    kept, and others are shown as they come."""
+    told: list[str] = []
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        for category in (SamplerWarning, NotSettledWarning):
+            warnings.simplefilter("always", category)
+
+        def keep(message: Any, category: Any, *where: Any) -> None:
+            if issubclass(category, SamplerWarning | NotSettledWarning):
+                told.append(" ".join(str(message).split()))
+            else:
+                shown(message, category, *where)
+
+        setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
+        yield told
+
+
+def table_notes(source: DividedTable, outputs: Tensor | None) -> list[str]:
+    """One line for each kind of thing.
+
+    Args:
+        source: the table.
+        outputs: what a black box says of every row, or None.
+    """
+    data = source.data
+    found = [_missing(source), *_pooled(source)]
+    if outputs is not None:
+        found.append(said_of_all(outputs, data.class_names))
+    return [note for note in found if note is not None]
+
+
+def _missing(source: DividedTable) -> str | None:
+    encoding = source.data.encoding
+    if encoding is None:
+        return None
+    markers = sorted({place for place in encoding.markers if place >= 0})
+    if not markers:
+        return None
+    shares = source.test.x[:, markers].double().mean(0).tolist()
+    names = [encoding.entry_names[encoding.groups[place]] for place in markers]
+    each = ", ".join(f"{name!r} in {share:.0%}" for name, share in zip(names, shares, strict=True))
+    return (
+        f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
+        "feature counts as not kept in its row, and gains nothing there"
+    )
+
+
+def _pooled(source: DividedTable) -> list[str]:
+    encoding = source.data.encoding
+    notes = []
+    for column in () if encoding is None else encoding.columns:
+        if isinstance(column, CategoricalColumn) and column.pooled is not None:
+            rare = set(levels_in(source.table[column.name])) - set(column.levels)
+            notes.append(
+                f"{len(rare)} rare levels of {column.name!r} are pooled as {column.pooled!r}"
+            )
+    return notes

@@ -13,25 +13,16 @@ from scipy.stats import norm, t
 from lexppl.compare import ImputerMasker
 from lexppl.models import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
-from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
-
-FAILURE = 1e-6
-"""Probability that a right program fails one of the z-tests here."""
-MEAN = torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
-COVARIANCE = torch.tensor(
-    [[1.0, 0.8, 0.2], [0.8, 2.0, -0.3], [0.2, -0.3, 0.5]], dtype=torch.float64
-)
-WEIGHTS = np.array([1.0, 2.0, -3.0])
-ROWS = np.array([[2.0, 0.0, 0.0], [-1.0, 1.0, 1.5]])
+from tests.compare.gaussian import FAILURE, MEAN, ROWS, WEIGHTS, conditional_mean, gaussian
 
 
 def linear(rows):
     return rows @ WEIGHTS + 0.25
 
 
-def gaussian():
-    return ConditionalGaussianImputer(MEAN, COVARIANCE)
+def conditional_value(row, kept):
+    return float(linear(conditional_mean(row, kept)))
 
 
 def shapley(value, players):
@@ -46,18 +37,6 @@ def shapley(value, players):
     return found
 
 
-def conditional_mean(row, kept):
-    """E f(x̃) given the kept columns of a row, under the Gaussian."""
-    mean, covariance = MEAN.numpy(), COVARIANCE.numpy()
-    on = sorted(kept)
-    x = mean.copy()
-    if on:
-        gain = covariance[:, on] @ np.linalg.inv(covariance[np.ix_(on, on)])
-        x = mean + gain @ (row[on] - mean[on])
-    x[on] = row[on]
-    return float(linear(x))
-
-
 def worst_z(samples, exact):
     samples = np.stack(samples)
     error = samples.std(0, ddof=1) / np.sqrt(len(samples))
@@ -70,7 +49,7 @@ def level(samples, comparisons):
 
 @pytest.mark.complete
 def test_conditional_shapley_values_of_a_linear_model():
-    exact = np.stack([shapley(lambda s, row=row: conditional_mean(row, s), 3) for row in ROWS])
+    exact = np.stack([shapley(lambda s, row=row: conditional_value(row, s), 3) for row in ROWS])
     samples = [
         shap.explainers.Exact(linear, ImputerMasker(gaussian(), 20, seed=seed))(
             ROWS, silent=True
@@ -131,7 +110,7 @@ def test_values_add_up_from_one_base_value_and_are_reproducible():
     def curved(rows):
         return np.tanh(rows).prod(1)
 
-    masker = ImputerMasker(gaussian(), 30, seed=3)
+    masker, state = ImputerMasker(gaussian(), 30, seed=3), torch.get_rng_state()
     for explainer in (shap.explainers.Permutation, shap.explainers.Exact):
         first = explainer(curved, masker)(ROWS, max_evals=21, silent=True)
         assert len(set(first.base_values)) == 1
@@ -140,21 +119,11 @@ def test_values_add_up_from_one_base_value_and_are_reproducible():
         )
     again = shap.explainers.Exact(curved, masker)(ROWS[::-1].copy(), silent=True)
     np.testing.assert_array_equal(again.values[::-1], first.values)
+    assert torch.equal(torch.get_rng_state(), state)
     other = ImputerMasker(gaussian(), 30, seed=4)
     assert not np.array_equal(
         shap.explainers.Exact(curved, other)(ROWS, silent=True).values, first.values
     )
-
-
-def test_toggles_are_the_masks_they_walk_through():
-    masker = ImputerMasker(gaussian(), 5)
-    none = 2**31 - 1
-    (rows,), varying = masker(np.array([none, 1, -2, 0, 2]), ROWS[0])
-    masks = [[False] * 3, [False, True, False], [True, False, False], [True, False, True]]
-    assert varying.all() and varying.shape == (4, 5)
-    for given, drawn in zip(masks, rows.reshape(4, 5, 3), strict=True):
-        np.testing.assert_array_equal(masker(np.array(given), ROWS[0]), drawn)
-    np.testing.assert_array_equal(masker(True, ROWS[0]), np.tile(ROWS[0], (5, 1)))
 
 
 def test_kept_values_are_the_rows_own_whatever_the_imputers_type():
@@ -169,7 +138,7 @@ def test_groups_are_players():
     columns = {0: {0, 2}, 1: {1}}
 
     def value(row, kept):
-        return conditional_mean(row, set().union(*(columns[g] for g in kept)))
+        return conditional_value(row, set().union(*(columns[g] for g in kept)))
 
     exact = np.stack([shapley(lambda s, row=row: value(row, s), 2) for row in ROWS])
     samples = []
@@ -185,33 +154,26 @@ def test_groups_are_players():
     assert np.isnan(data[:, 0]).all() and (data[:, 1] == ROWS[:, 1]).all()
 
 
-def test_masker_leaves_global_state_alone():
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    ImputerMasker(gaussian(), 10)(False, ROWS[0])
-    assert torch.equal(before, torch.get_rng_state())
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        (ROWS, {}, "imputer must be an Imputer; it is ndarray"),
+        (gaussian(), {"imputations": 0}, "imputations must be"),
+        (gaussian(), {"seed": -2}, "seed must be"),
+        (gaussian(), {"grouping": Grouping([0, 1])}, "with the features of the grouping"),
+        (ConstantImputer(torch.zeros(1, 2, 2)), {}, r"rows \(D,\).* its rows are \(1, 2, 2\)"),
+    ],
+)
+def test_refused_imputers(given, options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        ImputerMasker(given, **options)
 
 
-def test_refused_inputs():
-    with pytest.raises(TypeError, match="imputer must be an Imputer; it is ndarray"):
-        ImputerMasker(ROWS)
-    with pytest.raises(ValueError, match="imputations must be"):
-        ImputerMasker(gaussian(), 0)
-    with pytest.raises(ValueError, match="seed must be"):
-        ImputerMasker(gaussian(), seed=-2)
-    with pytest.raises(ValueError, match="grouping is of 2 features, and imputer of 3"):
-        ImputerMasker(gaussian(), grouping=Grouping([0, 1]))
-    with pytest.raises(ValueError, match="clustering must be a linkage matrix"):
-        ImputerMasker(gaussian(), clustering=np.zeros(3))
-    with pytest.raises(ValueError, match=r"rows \(D,\); its rows are \(1, 2, 2\)"):
-        ImputerMasker(ConstantImputer(torch.zeros(1, 2, 2)))
+def test_refused_rows_and_masks():
     masker = ImputerMasker(gaussian())
-    with pytest.raises(ValueError, match="x must be one row"):
+    with pytest.raises(ValueError, match="x must be one row of 3 features"):
         masker(True, ROWS)
-    with pytest.raises(ValueError, match=r"mask must be boolean of shape \(3,\)"):
+    with pytest.raises(ValueError, match="broadcast"):
         masker(np.array([True, False]), ROWS[0])
-    grouped = ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))
-    with pytest.raises(ValueError, match="x must have 2 features"):
-        grouped(True, ROWS[0])
-    with pytest.raises(NotImplementedError):
-        ImputerMasker(Imputer())(False, ROWS[0])
+    with pytest.raises(ValueError, match="x must be one row of 2 features"):
+        ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))(True, ROWS[0])

@@ -8,32 +8,33 @@ from torch import nn
 
 from lexppl.compare import conditional_baselines, unconditional_baselines
 from lexppl.models import Grouping
-from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
-from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
-
-FAILURE = 1e-6
-"""Probability that a right program fails one of the z-tests here."""
-MEAN = torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
-COVARIANCE = torch.tensor(
-    [[1.0, 0.8, 0.2], [0.8, 2.0, -0.3], [0.2, -0.3, 0.5]], dtype=torch.float64
+from lexppl.models.imputers.simple import GaussianImputer, MarginalImputer
+from tests.compare.gaussian import (
+    COVARIANCE,
+    FAILURE,
+    MEAN,
+    ROWS,
+    WEIGHTS,
+    conditional_mean,
+    gaussian,
 )
-X = torch.tensor([[2.0, 0.0, 0.0], [-1.0, 1.0, 1.5]], dtype=torch.float64)
-WEIGHTS = torch.tensor([[1.0, 2.0, -3.0]], dtype=torch.float64)
 
-
-def gaussian():
-    return ConditionalGaussianImputer(MEAN, COVARIANCE)
+X, SLOPES = torch.from_numpy(ROWS), torch.from_numpy(WEIGHTS)[None]
 
 
 def linear():
     network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
-    network.weight.data.copy_(WEIGHTS)
+    network.weight.data.copy_(SLOPES)
     return network
 
 
 def test_nothing_kept_gives_the_whole_law():
     draws = unconditional_baselines(gaussian(), X, draws=4000)
     assert draws.shape == (4000, 3)
+    of_other = unconditional_baselines(gaussian(), X[1:], draws=5)
+    assert torch.equal(of_other, unconditional_baselines(gaussian(), X[:1], draws=5))
+    image = torch.zeros(2, 1, 4, 4)
+    assert unconditional_baselines(GaussianImputer(), image, draws=3).shape == (3, 1, 4, 4)
     z = (draws.mean(0) - MEAN) / (COVARIANCE.diagonal() / 4000).sqrt()
     products = (draws - MEAN)[:, :, None] * (draws - MEAN)[:, None]
     z_products = (products.mean(0) - COVARIANCE) / (products.std(0) / 4000**0.5)
@@ -43,27 +44,18 @@ def test_nothing_kept_gives_the_whole_law():
     assert float(independent[0, 1].abs()) > 2 * limit
 
 
-def test_nothing_is_told_of_the_row():
-    first = unconditional_baselines(gaussian(), X[:1], draws=5)
-    assert torch.equal(first, unconditional_baselines(gaussian(), X[1:], draws=5))
-    image = torch.zeros(2, 1, 4, 4)
-    assert unconditional_baselines(GaussianImputer(), image, draws=3).shape == (3, 1, 4, 4)
-
-
 def test_gradient_shap_of_a_linear_model():
     # One baseline, so that Captum's own choice among baselines has nothing to choose.
     baseline = unconditional_baselines(gaussian(), X, draws=1)
     found = GradientShap(linear()).attribute(X, baseline, n_samples=3)
-    torch.testing.assert_close(found, WEIGHTS * (X - baseline))
+    torch.testing.assert_close(found, SLOPES * (X - baseline))
     reference = unconditional_baselines(MarginalImputer(X), X, draws=50)
     assert bool((reference[:, None] == X).all(-1).any(-1).all())
 
 
-def conditional_mean(row, hidden):
+def mean_of(row, hidden):
     kept = [d for d in range(3) if d not in hidden]
-    inverse = torch.linalg.inv(COVARIANCE[kept][:, kept])
-    gain = COVARIANCE[hidden][:, kept] @ inverse
-    return MEAN[hidden] + gain @ (row[kept] - MEAN[kept])
+    return torch.from_numpy(conditional_mean(row.numpy(), kept))[hidden]
 
 
 def z_of_ablation(attributions, expected):
@@ -76,10 +68,10 @@ def test_ablation_of_one_feature_is_conditional():
     assert baselines.shape == (400, 2, 3)
     method = FeatureAblation(linear())
     found = torch.stack([method.attribute(X, b) for b in baselines])
-    mean = torch.stack([torch.cat([conditional_mean(r, [d]) for d in range(3)]) for r in X])
+    mean = torch.stack([torch.cat([mean_of(r, [d]) for d in range(3)]) for r in X])
     limit = norm.isf(FAILURE / 12)
-    assert float(z_of_ablation(found, WEIGHTS * (X - mean)).max()) < limit
-    assert float(z_of_ablation(found, WEIGHTS * (X - MEAN)).max()) > 5 * limit
+    assert float(z_of_ablation(found, SLOPES * (X - mean)).max()) < limit
+    assert float(z_of_ablation(found, SLOPES * (X - MEAN)).max()) > 5 * limit
 
 
 def test_ablation_of_a_group_is_conditional_on_the_others():
@@ -89,9 +81,9 @@ def test_ablation_of_a_group_is_conditional_on_the_others():
     found = torch.stack(
         [method.attribute(X, b, feature_mask=grouping.index[None]) for b in baselines]
     )
-    pair = torch.stack([conditional_mean(r, [0, 2]) for r in X])
-    of_pair = ((X[:, [0, 2]] - pair) * WEIGHTS[0, [0, 2]]).sum(1)
-    of_single = (X[:, 1] - torch.cat([conditional_mean(r, [1]) for r in X])) * WEIGHTS[0, 1]
+    pair = torch.stack([mean_of(r, [0, 2]) for r in X])
+    of_pair = ((X[:, [0, 2]] - pair) * SLOPES[0, [0, 2]]).sum(1)
+    of_single = (X[:, 1] - torch.cat([mean_of(r, [1]) for r in X])) * SLOPES[0, 1]
     limit = norm.isf(FAILURE / 8)
     assert float(z_of_ablation(found[..., 0], of_pair).max()) < limit
     assert float(z_of_ablation(found[..., 1], of_single).max()) < limit
@@ -114,21 +106,20 @@ def test_seeds():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_refused_inputs():
-    for draw in (unconditional_baselines, conditional_baselines):
-        with pytest.raises(TypeError, match="imputer must be an Imputer"):
-            draw(X, X)
-        with pytest.raises(TypeError, match="x must be a floating-point tensor; it is list"):
-            draw(gaussian(), [[1.0, 2.0, 3.0]])
-        with pytest.raises(ValueError, match="draws must be"):
-            draw(gaussian(), X, draws=0)
-        with pytest.raises(ValueError, match="seed must be"):
-            draw(gaussian(), X, seed=None)
-        with pytest.raises(ValueError, match="B >= 1"):
-            draw(gaussian(), X[:0])
-        with pytest.raises(ValueError, match="x must have shape"):
-            draw(gaussian(), X[:, :2])
-    with pytest.raises(ValueError, match="x must be a table"):
-        conditional_baselines(ConstantImputer(), torch.zeros(1, 1, 2, 2))
+@pytest.mark.parametrize("draw", [unconditional_baselines, conditional_baselines])
+@pytest.mark.parametrize(
+    ("imputer", "x", "options", "words"),
+    [
+        (X, X, {}, "imputer must be an Imputer"),
+        (gaussian(), [[1.0, 2.0, 3.0]], {}, "floating-point tensor .*; it is list"),
+        (gaussian(), X, {"draws": 0}, "draws must be"),
+        (gaussian(), X, {"seed": None}, "seed must be"),
+        (gaussian(), X[:0], {}, "B >= 1"),
+        (gaussian(), X[:, :2], {}, "x must have shape"),
+    ],
+)
+def test_refused_inputs(draw, imputer, x, options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        draw(imputer, x, **options)
     with pytest.raises(ValueError, match="grouping is of 2 features; x has 3"):
         conditional_baselines(gaussian(), X, grouping=Grouping([0, 1]))
