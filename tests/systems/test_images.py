@@ -133,14 +133,6 @@ def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
     assert torch.allclose(double.unsteadiness(rows)[0], expected)
 
 
-def test_a_row_is_hidden_by_whole_patches():
-    program = lex(convolutional(), classes=2, k=1).program()
-    mask = torch.tensor([[0.0, 0.0, 1.0, 0.0]])
-    kept = program.imputer(X[:1], program.grouping(mask)).sample()
-    assert torch.equal(kept[:, :, 4:, :4], X[:1, :, 4:, :4])
-    assert int((kept != 0).sum()) == 16
-
-
 def test_a_table_s_architecture_is_what_a_number_of_features_means():
     with seeded(0):
         short = real_x(3, classes=2, hidden=(4,), predictor_hidden=(5,)).program()
@@ -170,16 +162,3 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
-    result = fit(lex(flat(), classes=2, k=1), (X, Y), **FIT)
-    save(result, tmp_path / "explainer")
-    for fitted in (result, load(tmp_path / "explainer")):
-        assert fitted.unit_pixels
-        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit.* Divide by 255"):
-            explain(fitted, X[:2] * 255)
-        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit; they go from -1 to "):
-            explain(fitted, torch.where(X[:2] > 0.5, X[:2], -1.0))
-        # A little noise is no other scale.
-        assert explain(fitted, X[:2] + 0.1, draws=2) is not None
