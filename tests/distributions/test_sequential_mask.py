@@ -379,3 +379,15 @@ def test_lex_with_a_constant_imputer_leaks():
         before = selector(x).log_prob(mask)
         after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
     assert float((before != after).double().mean()) > 0.99
+
+
+def test_groups_are_kept_together():
+    grouping = Grouping([0, 0, 1])
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    asked = policy(features=3, entries=2)
+    with torch.no_grad(), seeded(0):
+        one = SequentialMask(asked, x, 2, carry=grouping)
+        steps = one.sample()
+        kept = grouping(steps.sum(-2))
+        other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
+        assert torch.equal(one.log_prob(steps), other.log_prob(steps))

@@ -162,3 +162,16 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
+    result = fit(lex(flat(), classes=2, k=1), (X, Y), **FIT)
+    save(result, tmp_path / "explainer")
+    for fitted in (result, load(tmp_path / "explainer")):
+        assert fitted.unit_pixels
+        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit.* Divide by 255"):
+            explain(fitted, X[:2] * 255)
+        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit; they go from -1 to "):
+            explain(fitted, torch.where(X[:2] > 0.5, X[:2], -1.0))
+        # A little noise is no other scale.
+        assert explain(fitted, X[:2] + 0.1, draws=2) is not None

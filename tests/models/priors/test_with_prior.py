@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 import warnings
 
 import pyro
@@ -293,3 +294,11 @@ def test_without_a_guide_a_fit_is_refused(prior):
     for model in (program(prior), lex(2, classes=2, k=1, prior=prior, **SMALL)):
         with pytest.raises(ValueError, match=match):
             quick(model)
+
+
+def test_copies_have_priors_of_their_own():
+    first = with_prior(nn.Linear(2, 1), NORMAL)
+    second = copy.deepcopy(first)
+    second.weight_prior_scale.fill_(50.0)
+    for layer, scale in ((first, 1.0), (second, 50.0), (pickle.loads(pickle.dumps(second)), 50.0)):
+        assert float(latents(layer, X)["weight"]["fn"].base_dist.scale.max()) == scale
