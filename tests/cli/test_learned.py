@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes import collapse_messages, path_message
+from lexppl.cli.notes import collapse_messages
 from tests.cli.tables import written
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
@@ -64,13 +64,3 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
     assert learned.endswith("give a lower --penalty, or --k")
     assert "as should be where none says anything" in idle
     assert collapse_messages(["all on"], learned=False) == collapse_messages(["all on"])
-
-
-def test_an_end_of_the_path_is_told():
-    penalties = [0.005, 0.01, 0.02]
-    (low,), (high,) = path_message(penalties, 0), path_message(penalties, 2)
-    assert "0.005 nats, is the smallest" in low
-    assert "keeps more" in low
-    assert "0.02 nats, is the largest" in high
-    assert "keeps fewer" in high
-    assert path_message(penalties, 1) == []

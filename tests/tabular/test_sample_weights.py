@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.model_selection import cross_validate
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
@@ -152,19 +151,6 @@ def test_replicates_a_path_and_trees_take_them(rows):
     )
     chosen = ExplainerClassifier(**short, predictor="auto").fit(x, y, weights)
     assert chosen.predictor_kind_ in ("network", "trees")
-
-
-def test_scores_and_scikit_learn_s_tools_take_them(rows):
-    x, y, weights = rows
-    fitted = ExplainerClassifier(**TINY).fit(x, y, sample_weight=weights)
-    right = fitted.predict(x) == y
-    assert fitted.score(x, y, sample_weight=weights) == pytest.approx(
-        np.average(right, weights=weights)
-    )
-    found = cross_validate(
-        ExplainerClassifier(**TINY), x, y, cv=2, params={"sample_weight": weights}
-    )
-    assert len(found["test_score"]) == 2
 
 
 @pytest.mark.parametrize(

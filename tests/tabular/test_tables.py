@@ -340,13 +340,3 @@ def test_rare_levels_are_pooled_and_unseen_ones_go_with_them(people):
         explainer.predict(frame[:1].assign(smokes="often"))
     with pytest.raises(ValueError, match="rare must be a whole number of at least 1"):
         classifier("lex", rare=0).fit(few, y)
-
-
-def test_the_classifier_takes_all_that_both_estimators_take():
-    """Its constructor is written out for scikit-learn, and must not fall behind the common one."""
-    both, own = ExplainerRegressor().get_params(), ExplainerClassifier().get_params()
-    assert set(own) - set(both) == {"class_weight", "model_output"}
-    assert {name: own[name] for name in both} == both
-    other = {name: object() for name in both}
-    explainer = ExplainerClassifier(**other)
-    assert {name: getattr(explainer, name) for name in both} == other
