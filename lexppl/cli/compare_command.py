@@ -22,7 +22,8 @@ from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
-from lexppl.tabular.table_fit import fit_full_predictor, fit_table
+from lexppl.tabular.reference_fits import fit_full_predictor
+from lexppl.tabular.table_fit import fit_table
 
 
 @short_warnings()

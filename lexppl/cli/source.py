@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of
+from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
 from lexppl.data.files import table_name
@@ -50,19 +51,11 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
     file_format = file_format_of(options)
+    reading = (*KINDS[COLUMNS].split(), "--drop-missing")
     return divided_frame(
         read_frame(path, file_format, column_names=options.column_names),
         options.target,
-        task=options.task,
-        drop=options.drop,
-        keep=options.keep,
-        categorical=options.categorical,
-        drop_missing=options.drop_missing,
-        hide_missing=options.hide_missing,
-        missing_indicator=options.missing_indicator,
-        drop_constant=options.drop_constant,
-        rare=options.rare,
-        dates=options.dates,
+        **{name_of(flag): value_of(options, flag) for flag in reading},
         file_format=file_format,
         name=table_name(path),
         **in_folds,

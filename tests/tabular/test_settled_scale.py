@@ -8,8 +8,7 @@ from lexppl.evaluation import fit_predictor
 from lexppl.models import BernoulliLikelihood, Grouping, NormalLikelihood, Predictor
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.settled_scale import settle_scale
-from lexppl.tabular.table_fit import fit_full_predictor
+from lexppl.tabular.reference_fits import fit_full_predictor, settle_scale
 
 
 def rows(count, seed):

@@ -30,7 +30,7 @@ from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watch import Progress
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import fit_full_predictor
+from lexppl.tabular.reference_fits import fit_full_predictor
 
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""

@@ -387,4 +387,9 @@ def typed_of(options: argparse.Namespace, *kinds: str) -> list[str]:
 
 def value_of(options: argparse.Namespace, flag: str) -> Any:
     """The value of an option by its flag; None where the command does not have it."""
-    return getattr(options, flag.strip("-").replace("-", "_"), None)
+    return getattr(options, name_of(flag), None)
+
+
+def name_of(flag: str) -> str:
+    """The name of an option's value, by its flag."""
+    return flag.strip("-").replace("-", "_")
