@@ -13,7 +13,7 @@ from xarray.indexes import PandasIndex
 
 @dataclass
 class Variable:
-    """One variable of a group: its array, the names of its dimensions, and what is said of it."""
+    """One variable of a group: its array, the names of its dimensions, its attributes."""
 
     dims: tuple[str, ...]
     values: np.ndarray
@@ -78,8 +78,8 @@ class ArvizLayout:
         """The groups as data sets, each with the coordinates of its own dimensions.
 
         Args:
-            attrs: what is said of every group.
-            own: what is said of one, by its name.
+            attrs: of every group.
+            own: further ones of one, by its name.
         """
         return {
             group: self._dataset(held, {**attrs, **(own or {}).get(group, {})})
