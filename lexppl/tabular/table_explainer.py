@@ -39,7 +39,6 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
-    check_given_model,
     has_likelihood,
     predictor_on_standardised_rows,
     said_by,
@@ -275,8 +274,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         learned = None if weights is None else weights[train]
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
-        if self.model is not None:
-            check_given_model(self.model, classes, self._model_output)
         self.encoding_ = TableEncoding.fit(
             frame,
             target,
