@@ -70,7 +70,7 @@ def test_files_that_are_not_there(here, capsys):
     (here / "data").mkdir()
     words = ["--root", "data", "--out", "results", *QUICK]
     code, line = refused(capsys, here, "explain", "mnist", *words)
-    assert code == 1 and "MNIST/raw" in line and "get it from" in line
+    assert code == 1 and "MNIST/raw" in line and "cannot be read" in line
     code, line = refused(capsys, here, "explain", "imdb", *words)
     assert code == 1 and "imdb_reviews.csv.xz" in line and "aclImdb" in line
     code, line = refused(capsys, here, "impute", "mnist", "--root", "data", "--quiet")
