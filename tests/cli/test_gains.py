@@ -318,8 +318,14 @@ BAD = {
     "nothing": ('{"a": []}', "group 'a' must be a list of columns"),
     "unknown": ('{"a": ["agee"]}', "group 'a' has the column 'agee', which the data does not have"),
     "the target": ('{"a": ["income"]}', "group 'a' has the column 'income', which the data does"),
-    "twice": ('{"a": ["age"], "b": ["age"]}', "group 'b' has the column 'age', which is in the group 'a' too"),
-    "a column's name": ('{"job": ["age"]}', "need as many different names, which no column outside them has"),
+    "twice": (
+        '{"a": ["age"], "b": ["age"]}',
+        "column 'age', which is in the group 'a' too",
+    ),
+    "a column's name": (
+        '{"job": ["age"]}',
+        "which no column outside them has",
+    ),
     "missing": (None, "No such file"),
 }
 
