@@ -56,9 +56,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         print(text_table(*_cells(table, size)))
     print("  @k: each row's k most important features are kept; random is the order to beat")
     if options.leaks:
-        print(
-            "  encoded: nats that the choice of k features tells beyond their values; honest ones 0"
-        )
+        print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
     print("  (95 % over the held-out rows, and over the replicates where there are several)")
     return 0
 

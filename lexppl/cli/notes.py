@@ -107,8 +107,8 @@ def collapse_messages(
         count = sum(1 for one in found if one == kind)
         if count:
             which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
-            told = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
-            lines.append(f"collapse{which} ({kind}): {told}")
+            line = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
+            lines.append(f"collapse{which} ({kind}): {line}")
     return lines
 
 
@@ -199,7 +199,7 @@ def what_is_fitted(plan: FitPlan) -> str:
 def warnings_of_posterior() -> Iterator[list[str]]:
     """Warnings of chains and of guides inside the block, which are for the report as well: they are
     kept, and others are shown as they come."""
-    told: list[str] = []
+    kept: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
         for category in (SamplerWarning, NotSettledWarning):
@@ -207,12 +207,12 @@ def warnings_of_posterior() -> Iterator[list[str]]:
 
         def keep(message: Any, category: Any, *where: Any) -> None:
             if issubclass(category, SamplerWarning | NotSettledWarning):
-                told.append(" ".join(str(message).split()))
+                kept.append(" ".join(str(message).split()))
             else:
                 shown(message, category, *where)
 
         setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
-        yield told
+        yield kept
 
 
 def table_notes(source: DividedTable, outputs: Tensor | None) -> list[str]:

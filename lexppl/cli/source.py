@@ -34,14 +34,14 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     in_folds = (
         {"group": options.group, "time": options.time} if options.command == "explain" else {}
     )
-    asked = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
-    if len(asked) > 1 or (asked and division["folds"] is None):
+    typed = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
+    if len(typed) > 1 or (typed and division["folds"] is None):
         raise UsageError(
-            f"{' and '.join(asked)}: of rows in folds, one of the two; leave out the other, shares "
+            f"{' and '.join(typed)}: of rows in folds, one of the two; leave out the other, shares "
             "of held-out rows, and what fits one λ alone"
         )
-    if asked and name in shipped_names():
-        raise UsageError(f"{asked[0]}: is for tables in files, and {name!r} comes along")
+    if typed and name in shipped_names():
+        raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")
     if division["folds"] is None:
         division |= {
             "valid_share": getattr(options, "valid_share", None),
@@ -76,7 +76,7 @@ def file_format_of(options: argparse.Namespace) -> FileFormat:
 def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
     """The table with at most so many rows to choose the best epoch on, and held out, at random.
 
-    What is told of a fit by 10,000 rows is told to within a hundredth of the rows' spread, and to
+    A figure of 10,000 rows is known to within a hundredth of the rows' spread, and to
     judge more of them takes longer than the fit.
 
     Args:

@@ -1,4 +1,4 @@
-"""A given model that is asked about the rows of a table in their own units."""
+"""A given model of the rows of a table in their own units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lexppl.models.black_box import BlackBox, Output, black_box
 
 
 class EstimatorByRow:
-    """An estimator that is asked by the numbers of a table's rows.
+    """An estimator by the numbers of a table's rows.
 
     It was fitted on the table's own columns, words among them, which no tensor holds.
 

@@ -16,7 +16,7 @@ from lexppl.tabular.estimator_outputs import asked_by_table
 
 
 class OnStandardisedRows(Configured, nn.Module):
-    """A predictor of rows in their own units, asked about standardised ones.
+    """A predictor of rows in their own units, for standardised ones.
 
         y' | x' ~ distribution of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
 
@@ -119,7 +119,7 @@ def said_by(
             raise
         raise ValueError(
             f"model, a {type(model).__name__}, fails on the rows of X as they are, "
-            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It is asked about the "
+            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It reads the "
             "columns of X in their order and units"
         ) from error
 
@@ -136,21 +136,21 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    told: list[tuple[float, float, int]] = []
+    units: list[tuple[float, float, int]] = []
     for column in encoding.columns:
         first = encoding.feature_names.index(column.feature_names[0])
         if isinstance(column, NumericColumn):
-            told.append((column.mean, column.scale, first))
+            units.append((column.mean, column.scale, first))
         elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
             # A boolean is 0 or 1 to the module, which is its indicator of True.
-            told.append((0.0, 1.0, first + column.levels.index("True")))
+            units.append((0.0, 1.0, first + column.levels.index("True")))
         else:
             raise TypeError(
                 "model is a torch predictor, which takes numbers, and column "
                 f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
             )
-    mean, scale = [mean for mean, _, _ in told], [scale for _, scale, _ in told]
-    places = [place for _, _, place in told]
+    mean, scale = [mean for mean, _, _ in units], [scale for _, scale, _ in units]
+    places = [place for _, _, place in units]
     target = encoding.target
     read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is not None:

@@ -109,7 +109,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
     @abstractmethod
     def _fitted_target(self, targets: NDArray[Any], weights: Counts | None) -> TargetColumn:
-        """The target's encoding, by what training rows are told and how often each counts."""
+        """The target's encoding, by the targets of training rows and how often each counts."""
 
     def _reweighted(self, labels: NDArray[np.int64], weights: Counts | None) -> Counts | None:
         """How often rows count, once their labels are known."""

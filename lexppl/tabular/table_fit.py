@@ -110,11 +110,11 @@ class TableFit(Summarised):
             >>> TableFit(plan_for(90, 10), None, log_likelihood=scores).predictor
             'a network (-0.610 nats a held-out row; boosted trees: -0.640)'
         """
-        kind, said = self.plan.predictor_kind, dict(self.log_likelihood)
-        if not said:
+        kind, scores = self.plan.predictor_kind, dict(self.log_likelihood)
+        if not scores:
             return WORDS[kind]
-        own = said.pop(kind)
-        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in said.items())
+        own = scores.pop(kind)
+        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in scores.items())
         return f"{WORDS[kind]} ({own:.3f} nats a held-out row; {others})"
 
     @property
@@ -205,9 +205,9 @@ def fit_table(
         "progress": progress,
     }
     if plan.posterior is not None:
-        asked, chains = plan.posterior, plan.replicates
+        posterior, chains = plan.posterior, plan.replicates
         result = fit_posterior(
-            asked, system, rows.train, rows.valid, chains=chains, training=training
+            posterior, system, rows.train, rows.valid, chains=chains, training=training
         )
         fitted = TableFit(replace(plan, replicates=result.replicates), result)
     else:

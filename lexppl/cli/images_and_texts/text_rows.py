@@ -125,17 +125,17 @@ def _of_column(options: argparse.Namespace) -> Parts:
     labels = _labels(cells[target], target)
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
-    said = cells[options.text].tolist()
-    check_rows(options.row, len(said), "the table has", "rows")
-    _check_texts(said, options.text)
+    written = cells[options.text].tolist()
+    check_rows(options.row, len(written), "the table has", "rows")
+    _check_texts(written, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
-    rows = {int(row): words_of(said[row]).words for row in used}
+    rows = {int(row): words_of(written[row]).words for row in used}
     fitted = (rows[row] for row in places[0].tolist())
     vocabulary = Vocabulary.of(fitted, options.vocabulary or WORDS)
     length = options.length or min(max(map(len, rows.values())), LENGTH)
     _check_words(rows, vocabulary, length, options)
     every = texts_of(
-        [said[row] for row in used],
+        [written[row] for row in used],
         [labels[row] for row in used],
         vocabulary=vocabulary,
         length=length,
@@ -192,9 +192,9 @@ def _labels(column: pd.Series, target: str) -> list[Any]:
     return [str(label) for label in column]
 
 
-def _check_texts(said: list[Any], column: str) -> None:
+def _check_texts(written: list[Any], column: str) -> None:
     """Refuse the first row that has no text, by its place in the table."""
-    for row, text in enumerate(said):
+    for row, text in enumerate(written):
         if not isinstance(text, str):
             if pd.isna(text):
                 raise ValueError(

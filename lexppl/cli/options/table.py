@@ -252,10 +252,10 @@ def _shares(kept: float | None, tested: str = "") -> tuple[Options, Options]:
     return valid, test if tested else {}
 
 
-def _fit(valid: Options, test: Options, **said: object) -> Options:
+def _fit(valid: Options, test: Options, **defaults: object) -> Options:
     """How long, by which steps and on which rows a fit is."""
     names = ("epochs", "masks", "imputations", "folds", "batch_size", "learning_rate")
-    return settings_of({name: said.get(name) for name in names}) | valid | SEED | test
+    return settings_of({name: defaults.get(name) for name in names}) | valid | SEED | test
 
 
 @dataclass(frozen=True)
