@@ -68,13 +68,8 @@ class PosteriorArrays:
         dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
         of_prior = sites.has_outer_latents and sites.has_prior
-        known = {
-            named.GIVEN_X: True,
-            named.GIVEN_XY: given_y,
-            named.PRIOR: of_prior,
-            named.GUIDE: bool(sites.guided),
-        }
-        self.sources = tuple(source for source, here in known.items() if here)
+        drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
+        self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
         """What is drawn, of each chain."""
         self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
         self.over_rows: list[tuple[str, str]] = []
