@@ -23,7 +23,7 @@ BINS = (4, 20)
 """Fewest and most parts of a number's range, about the cube root of the rows."""
 DEPENDENCE_ROWS = 5000
 MOST_STEMS, LONGEST_TITLE = 3, 40
-"""Different words that stand in the name of a group, and letters of it."""
+"""Most different words in the name of a group, and most letters of it."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class FeatureGroups:
             raise ValueError(
                 f"groups must have each entry from 0 to {len(every) - 1} once; they have {every}"
             )
-        if len(self.names) != len(self.members):
-            raise ValueError(f"{len(self.members)} groups need as many names: {len(self.names)}")
-        if len(set(self.names)) != len(self.names):
-            raise ValueError(f"groups must have different names; they have {list(self.names)}")
+        if len(set(self.names)) != len(self.members) or len(self.names) != len(self.members):
+            raise ValueError(
+                f"{len(self.members)} groups need as many different names, which no column outside "
+                f"them has; they have {list(self.names)}"
+            )
 
     @classmethod
     def alone(cls, entry_names: Sequence[str]) -> Self:
@@ -78,22 +79,16 @@ class FeatureGroups:
             if not isinstance(members, Sequence) or isinstance(members, str) or not members:
                 raise ValueError(f"group {group!r} must be a list of columns; it is {members!r}")
             for member in map(str, members):
-                if member not in names:
+                if member not in names or member in owner:
                     raise ValueError(
-                        f"group {group!r} has the column {member!r}, which the data does not have: "
-                        f"it has {', '.join(names)}"
-                    )
-                if member in owner:
-                    raise ValueError(
-                        f"the column {member!r} is in the groups {owner[member]!r} and {group!r}: "
-                        "leave it in one"
+                        f"group {group!r} has the column {member!r}, which is in the group "
+                        f"{owner[member]!r} too: leave it in one"
+                        if member in owner
+                        else f"group {group!r} has the column {member!r}, which the data does not "
+                        f"have: it has {', '.join(names)}"
                     )
                 owner[member] = str(group)
         alone = [name for name in names if name not in owner]
-        if both := sorted(set(alone) & set(map(str, groups))):
-            raise ValueError(
-                f"the group {both[0]!r} has the name of a column outside it: rename it"
-            )
         found = [tuple(names.index(str(m)) for m in members) for members in groups.values()]
         found += [(names.index(name),) for name in alone]
         return cls((*map(str, groups), *alone), tuple(found))
@@ -109,9 +104,9 @@ class FeatureGroups:
     ) -> Self:
         """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
 
-        A group is called by the words that its members share and other columns hardly have, or
+        The name of a group is the words that its members share and other columns hardly have, or
         those of each member (`mean radius` and `worst area`: `radius / area`), and where these are
-        many after the member that the others depend on most, and how many more there are.
+        many the member that the others depend on most, and how many more there are.
 
         Args:
             x: rows, `(N, D)`.

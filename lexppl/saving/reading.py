@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
 from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -34,6 +33,7 @@ from lexppl.sealed_files import (
     refuse_formats,
     refused_by_name,
 )
+from lexppl.threads import own_random_state
 
 MOST = 2**24
 """Of a whole number in a description, and of the places of an image, where the file has fewer
@@ -182,7 +182,7 @@ class _Files:
                     module = rebuilt_guide(described, program, own)
                 else:
                     # First weights are overwritten, and must not move the global random state.
-                    with torch.random.fork_rng(devices=[]):
+                    with own_random_state():
                         module = rebuild(described, self.allowed)
                 if not isinstance(module, nn.Module):
                     raise ValueError(f"{kind} describes no part, but {module!r}")

@@ -139,15 +139,15 @@ def test_groups_by_name_and_alone():
     ("groups", "words"),
     [
         ({"size": ["weight"]}, "'size' has the column 'weight', which the data does not have"),
-        ({"a": ["age"], "b": ["age"]}, "the column 'age' is in the groups 'a' and 'b'"),
-        ({"a": ["age", "age"]}, "the column 'age' is in the groups"),
-        ({"job": ["age"]}, "the group 'job' has the name of a column outside it: rename it"),
+        ({"a": ["age"], "b": ["age"]}, "'b' has the column 'age', which is in the group 'a' too"),
+        ({"a": ["age", "age"]}, "is in the group 'a' too: leave it in one"),
+        ({"job": ["age"]}, "as many different names, which no column outside them has"),
         *[({"a": wrong}, "must be a list of columns") for wrong in ("age", [], 3, None, {"b": 1})],
         ((("a", "b"), ((0,), (0, 1))), "each entry from 0 to 2 once; they have [0, 0, 1]"),
         ((("a",), ((1,),)), "each entry from 0 to 0 once; they have [1]"),
         ((("a", "b"), ((0,), ())), "each entry"),
-        ((("a",), ((0,), (1,))), "2 groups need as many names: 1"),
-        ((("a", "a"), ((0,), (1,))), "groups must have different names"),
+        ((("a",), ((0,), (1,))), "2 groups need as many different names"),
+        ((("a", "a"), ((0,), (1,))), "2 groups need as many different names"),
     ],
 )
 def test_groups_are_a_partition_of_the_columns_that_there_are(groups, words):

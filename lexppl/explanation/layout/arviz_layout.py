@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from torch import Tensor
+from xarray.indexes import PandasIndex
 
 
 @dataclass
@@ -86,11 +88,13 @@ class ArvizLayout:
 
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}
-        coordinates = {
-            dim: xr.Variable(dim, coordinate_values(values), fastpath=True)
-            for dim, values in self.coordinates.items()
-            if dim in used
-        }
+        coordinates: dict[str, xr.Variable] = {}
+        for dim, values in self.coordinates.items():
+            if dim in used:
+                # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
+                names = coordinate_values(values)
+                index = PandasIndex(pd.Index(names), dim, names.dtype)
+                coordinates |= index.create_variables()
         # Of numpy arrays: xarray need not look what libraries of other arrays there are.
         variables = {
             name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
