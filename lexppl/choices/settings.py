@@ -1,7 +1,6 @@
 """Settings of a fit by name, and which method has which."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 from lexppl.argument_checks import finite_float, int_at_least
@@ -15,7 +14,7 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 explainer that a network taught, its network or boosted trees of what it keeps."""
 USUAL_PREDICTOR = AUTO_PREDICTOR
 """Of `lexppl explain`, where nothing is typed."""
-TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
+TAKEN_AS: Mapping[str, str] = {"regime": "predictor"}
 """By which argument of its factory a method takes a setting, where the names differ."""
 
 

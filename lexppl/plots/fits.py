@@ -124,7 +124,7 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
     the best one over rows in pairs.
 
     Args:
-        table: of :class:`lexppl.evaluation.PenaltyPath`.
+        table: of :class:`lexppl.evaluation.penalty_path.PenaltyPath`.
         width: of the figure, in inches.
 
     Raises:

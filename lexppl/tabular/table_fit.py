@@ -18,13 +18,12 @@ from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import (
     EvalX,
     FittedPredictor,
-    PenaltyPath,
     fit_evalx,
     fit_predictor,
     penalty_path,
     plateau,
 )
-from lexppl.evaluation.penalty_path import HASTY_ROWS
+from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.inference import (
     Checkpoints,
     CollapseWarning,
