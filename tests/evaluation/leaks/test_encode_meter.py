@@ -148,16 +148,6 @@ def test_masks_that_are_dealt_are_other_rows_masks_each_as_often():
     assert float(likely.rows[:, 4].mean()) > 0.9
 
 
-def test_even_odds_take_each_row_as_often_as_any_other():
-    x = normal()
-    rows = MaskedRows.of(x, (x[:, 0] > 0).long(), torch.ones_like(x), None)
-    dealt = rows.dealt(torch.arange(ROWS), 8, torch.Generator().manual_seed(0))
-    even = torch.ones(len(dealt.of), dtype=torch.float64)
-    likely = dealt.likely(even, 2 * ROWS, torch.Generator().manual_seed(0))
-    # Sums of shares are rounded, and a step may fall on the other side of a row's end.
-    assert int((likely.of.bincount(minlength=ROWS) - 2).abs().sum()) <= 4
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_one_mask_for_all_rows_tells_nothing_however_few_they_are(seed):
     """Rows drawn one by one, unevenly, made its interval .3 wide and more."""

@@ -8,12 +8,10 @@ import torch
 from scipy.integrate import dblquad
 from scipy.stats import multivariate_normal
 
-from lexppl.data import ThreeWaySwitch, three_way_switch
+from lexppl.data import three_way_switch
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
 
-encode_oracle = benchmark_module("encode_oracle")
-of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
 ThreeWaySwitchOracle = benchmark_module("switch_oracle").ThreeWaySwitchOracle
 ORACLE = ThreeWaySwitchOracle()
 DATA = three_way_switch(400, seed=2, dtype=torch.float64)
@@ -64,28 +62,3 @@ def test_redrawn_rows_keep_what_is_kept_and_average_to_the_oracles():
     wanted = ORACLE.probability(x, kept)
     z = (said.mean(0) - wanted) / (said.std(0) / math.sqrt(len(again))).clamp_min(1e-12)
     assert float(z[kept.sum(1) < 12].abs().max()) < 5
-
-
-@pytest.mark.complete
-def test_a_pair_without_the_switch_tells_what_the_switch_is_worth():
-    """An explainer that keeps its row's pair alone: the choice says the branch."""
-    law = ThreeWaySwitch()
-
-    def blind(x):
-        found = law.truth(x)
-        found[:, law.control] = 0.0
-        return found
-
-    kept = blind(DATA.x)
-    found = oracle_encode_meter(
-        of_function(blind), kept, ORACLE, DATA.x, DATA.y, redraw=ORACLE.redrawn
-    )
-    apart = ORACLE.log_likelihood(DATA.x, DATA.y, DATA.truth) - ORACLE.log_likelihood(
-        DATA.x, DATA.y, kept
-    )
-    assert abs(float((found.log_ratio - apart).mean())) < 0.01
-    assert found.value > 0.1
-    honest = oracle_encode_meter(
-        of_function(law.truth), DATA.truth, ORACLE, DATA.x, redraw=ORACLE.redrawn
-    )
-    assert abs(honest.value) < 1e-6
