@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.prediction import PredictionScores, log_weights, outcome, prediction_scores
 from lexppl.evaluation.refits.fitted_predictor import (
     HIDDEN,
-    TrainingOptions,
     fit_program,
     predictor_for,
     training_shape,
@@ -184,7 +183,7 @@ def fit_evalx(
     samples: int = 2,
     imputations: int = 1,
     seed: int = 0,
-    **training: Unpack[TrainingOptions],
+    **training: Any,
 ) -> EvalX:
     """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's.
 

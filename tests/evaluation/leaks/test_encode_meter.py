@@ -187,7 +187,7 @@ MASKS = torch.ones_like(X)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"masks": 0.5 * MASKS}, ValueError, "hard, 0 or 1"),
+        ({"masks": 0.5 * MASKS}, ValueError, "masks must hold 0 and 1 only"),
         ({"y": Y[:5]}, ValueError, "y must have shape"),
         ({"y": Y > 0}, TypeError, "labels"),
         ({"y": 0 * Y}, ValueError, "at least two kinds"),
@@ -195,7 +195,7 @@ MASKS = torch.ones_like(X)
         ({"folds": 1}, ValueError, "folds"),
         ({"copies": 0}, ValueError, "copies"),
         ({"x": X[:3], "y": Y[:3], "masks": MASKS[:3]}, ValueError, "needs 40 rows"),
-        ({"rate": 3}, TypeError, "no options"),
+        ({"rate": 3}, TypeError, "unexpected keyword argument .rate."),
     ],
 )
 def test_wrong_input_is_refused(change, error, message):

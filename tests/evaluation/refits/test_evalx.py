@@ -231,10 +231,9 @@ JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"masks": MASKS[..., :2]}, r"\(draws, 40, 3\).*they have \(5, 40, 2\)"),
-        ({"masks": MASKS[None]}, r"they have \(1, 5, 40, 3\)"),
-        ({"masks": MASKS[:0]}, "at least one draw"),
-        ({"masks": MASKS / 0.0}, "masks must be hard, 0 or 1"),
+        ({"masks": MASKS[..., :2]}, r"\(…, 40, 3\).*is \(5, 40, 2\)"),
+        ({"masks": MASKS[:0]}, r"is \(0, 40, 3\)"),
+        ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
         ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
         ({"y": Y + 1}, r"labels \[2\] that were not seen"),
         ({"y": Y[1:]}, "x has 40 rows and y has 39"),
