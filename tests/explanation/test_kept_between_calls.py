@@ -20,7 +20,6 @@ from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.explanation.masks import drawless
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
-from lexppl.models.networks import BLOCK
 from lexppl.systems import METHODS, Settings, lex, system_for
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program
@@ -139,19 +138,6 @@ def test_a_program_that_draws_another_mask_uses_the_handlers(by_handlers):
         assert not np.array_equal(both, model.selector(x).mean.numpy())
 
 
-def test_a_value_that_differs_keeps_the_handlers(by_handlers, monkeypatch):
-    x, _ = rows(5)
-    result = fitted(LEX(*parts()).eval())
-    result.model.__dict__["noise"] = iter(range(10))
-    monkeypatch.setattr(
-        LEX, "mask_distribution", lambda self, x: self.selector(x.round() + 1e-4 * next(self.noise))
-    )
-    explain(result, x[:2], draws=0)
-    assert result.kept_between_calls[PROGRAM].means[0].agree is False
-    explain(result, x, draws=0)
-    assert len(by_handlers) == 2
-
-
 def test_changed_programs_are_looked_at_again():
     x, _ = rows(6)
     result = fitted(program())
@@ -244,11 +230,3 @@ def test_what_is_built_later_does_not_follow_the_rows():
     given.zero_()
     constant = group_of(posterior, "predictions_constant_data")
     np.testing.assert_array_equal(constant["x"].values, x.numpy())
-
-
-def test_networks_have_the_same_outputs_in_blocks():
-    network = MLP(5, 2, (8, 8), seed=0).eval()
-    x = torch.randn(2 * BLOCK + 3, 5, generator=torch.Generator().manual_seed(0))
-    at_once = network(x)
-    with torch.no_grad():
-        torch.testing.assert_close(network(x), at_once, rtol=1e-5, atol=1e-6)

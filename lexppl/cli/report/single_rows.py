@@ -37,12 +37,10 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
     return {
         "number": row.number,
         "why": row.why[0].upper() + row.why[1:],
-        "label": label,
         "predicted": _prediction(row),
         "observed": row.observed,
-        "agrees": label is None or label == row.observed,
         "classes": [
-            {"name": name, "share": _percent(p), "base": _percent(base), "width": f"{100 * p:.1f}"}
+            {"name": name, "share": _percent(p), "base": _percent(base)}
             for name, p, base in row.classes[:SHOWN_CLASSES]
         ],
         "more_classes": max(0, len(row.classes) - SHOWN_CLASSES),

@@ -171,10 +171,6 @@ class CopulaImputer(Imputer):
         """q."""
         return self.loadings.shape[1]
 
-    def with_columns(self, columns: Sequence[Sequence[int]]) -> CopulaImputer:
-        """The same for rows whose columns have other features, such as one for a level's number."""
-        return CopulaImputer(self.ordered, self.loadings, self.shares, columns, self.levels)
-
     def scores(self, x: Tensor) -> Tensor:
         """Normal scores of rows, `(…, B, C)`, drawn where several rows have a value."""
         values = _values(x, self.columns)

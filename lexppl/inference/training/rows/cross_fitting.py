@@ -366,8 +366,7 @@ def cross_fitted(
         )
     return [
         replace(
-            stage,
-            terms=[t for term in stage.terms for t in _terms(term, wrapped, folds, first)],
+            stage, terms=[t for term in stage.terms for t in _terms(term, wrapped, folds, first)]
         )
         for stage in stages
     ]
