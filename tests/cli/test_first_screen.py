@@ -56,7 +56,7 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
         "more without age. The other feature adds nothing that 200 rows could show, though sex "
         "is read in 3 of 10 rows."
     )
-    assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
+    assert sure.startswith("On 200 rows that no fit had seen each of these adds something of its")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
     assert well == (
         "It predicts 90 of 100 rows right from 2 of 5 features of a row, less well than a "
@@ -82,7 +82,7 @@ def test_a_gain_too_small_to_count_is_not_given_a_count():
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "From these, y is missed by 2 on average, by 3.5 without age." in rests
+    assert "On average the prediction is off by 2, by 3.5 without age." in rests
     assert well.startswith("It explains 81 % of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]

@@ -17,7 +17,11 @@ MOST_GROUPS, MOST_OF_ROW = 20, 12
 """Most groups that are listed at a setting, and of a row."""
 LEAST_KEPT = 0.05
 """Probability from which on a group of a row is listed."""
-LABELS = {"accuracy": "right", "r2": "R²", "log_likelihood": "log-likelihood, nats a row"}
+LABELS = {
+    "accuracy": ("right", 100.0, 1, " %"),
+    "r2": ("R²", 1.0, 3, ""),
+    "log_likelihood": ("log-likelihood, nats a row", 1.0, 3, ""),
+}
 
 
 def dial_data(findings: ReportData) -> dict[str, Any] | None:
@@ -78,10 +82,8 @@ def _setting(
 
 def _scores(score: ScoreRow) -> list[list[str]]:
     found = []
-    for name, label in LABELS.items():
+    for name, (label, scale, digits, unit) in LABELS.items():
         if name in score.figures:
-            scale, unit = (100.0, " %") if name == "accuracy" else (1.0, "")
-            digits = 1 if name == "accuracy" else 3
             spread = score.spreads.get(name, math.nan)
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"

@@ -159,7 +159,6 @@ class Reading:
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        lines: list[str] = []
         unseen: list[str] = []
         items: list[str] = []
         for group in known[:NAMED]:
@@ -171,13 +170,10 @@ class Reading:
                 items.append(f"{count} more{would} without {group.bold}")
             else:
                 items.append(f"by {missed} without {group.bold}")
-        if items and self.base:
-            lines.append(f"Of 100 rows {listed(items)}.")
-        elif items:
-            missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these, {self.target} is missed {missed}, {listed(items)}.")
+        off = f"On average the prediction is off by {_figure(self.error)}, "
+        lines = [f"{'Of 100 rows ' if self.base else off}{listed(items)}."] if items else []
         if unseen:
-            few = "about as many would be right" if self.base else "it is missed by about as much"
+            few = "about as many would be right" if self.base else "it is off by about as much"
             lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
         return lines
 
@@ -204,8 +200,9 @@ class Reading:
         found = [group for group in self.groups if group.found]
         lines = []
         if found and self.rate:
-            each = "It helps" if len(found) == 1 else "Each of these adds something of its own"
-            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+            one = f"{found[0].bold} helps"
+            each = one if len(found) == 1 else "each of these adds something of its own"
+            lines.append(f"On {self._rows} that no fit had seen {each}; {self.rate}.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
