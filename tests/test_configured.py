@@ -73,8 +73,6 @@ CHOOSER = told(
     most=1,
     explore=0.05,
     explore_stop=0.1,
-    explore_from=0.05,
-    explore_decay=0.995,
     grouping=None,
 )
 MIXTURE = {"weights": tensor(2), "means": tensor(2, 2), "scales": tensor(2, 2)}
@@ -109,7 +107,7 @@ OF_MODELS = [
         told("Grouping", groups=[0, 0, 1], names=["r1 c1", "r1 c2"], event_shape=[2, 1, 3]),
     ),
     (
-        lambda: parts.ConvolutionalNetwork((1, 2, 3), 4, (5,), seed=0),
+        lambda: parts.ConvolutionalNetwork((1, 2, 3), 4, (5,)),
         told(
             "ConvolutionalNetwork",
             shape=[1, 2, 3],
@@ -120,7 +118,7 @@ OF_MODELS = [
         ),
     ),
     (
-        lambda: parts.UNet((1, 1, 2), 2, levels=1, width=2, seed=0),
+        lambda: parts.UNet((1, 1, 2), 2, levels=1, width=2),
         told(
             "UNet",
             shape=[1, 1, 2],
@@ -133,7 +131,7 @@ OF_MODELS = [
         ),
     ),
     (
-        lambda: parts.TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2, seed=0),
+        lambda: parts.TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2),
         told("TorchvisionNetwork", name="mobilenet_v3_small", shape=[1, 4, 4], outputs=2),
     ),
     (lambda: parts.Flattened(network()), told("Flattened", network=NETWORK)),
@@ -205,7 +203,6 @@ OF_MODELS = [
         lambda: models.SiteOffsets(network(), 4, 2),
         told("SiteOffsets", network=NETWORK, sites=4, outputs=2, column=0, scale=1.0),
     ),
-    (lambda: parts.RatePenalty(0.5, rate=1), told("RatePenalty", weight=0.5, rate=1.0)),
     (lambda: models.TotalVariationPenalty(0.5), told("TotalVariationPenalty", weight=0.5)),
     (lambda: models.GiniPenalty(0.5), told("GiniPenalty", weight=0.5)),
     (lambda: models.KLPenalty(2, 0.5), told("KLPenalty", weight=2.0, concentration=0.5)),
@@ -381,7 +378,7 @@ OF_IMPUTERS = [
     ),
     (
         lambda: models.DiscretizedLogisticMeansImputer([1.0], [[0.5]], [[0.1]]),
-        told("DiscretizedLogisticMeansImputer", **ONE_COMPONENT, pixel_means=tensor(1, 1)),
+        told("DiscretizedLogisticMeansImputer", **ONE_COMPONENT),
     ),
     (
         lambda: parts.TableDecoder(1, 2, (3,)),
@@ -426,7 +423,7 @@ OF_IMPUTERS = [
     ),
     (
         lambda: models.MixtureDataImputer.fit(ROWS, 2),
-        told("MixtureDataImputer", **MIXTURE, reference=tensor(4, 2), row_weights=tensor(2, 4)),
+        told("MixtureDataImputer", **MIXTURE, reference=tensor(4, 2)),
     ),
     (
         lambda: models.KMeansDataImputer.fit(ROWS, 2),
@@ -434,7 +431,6 @@ OF_IMPUTERS = [
             "KMeansDataImputer",
             centres=tensor(2, 2),
             reference=tensor(4, 2),
-            row_weights=tensor(2, 4),
         ),
     ),
     (
@@ -461,23 +457,12 @@ OF_SYSTEMS = [
         told("SubsetNetwork", features=4, subsets=2, overlap=0.0, encoder=NETWORK, network=NETWORK),
     ),
     (
-        lambda: parts.NoisyFeatures(network(), 0.5, 2, "swap"),
-        told("NoisyFeatures", network=NETWORK, share=0.5, scale=2.0, kind="swap"),
+        lambda: parts.NoisyFeatures(network(), 0.5, 2),
+        told("NoisyFeatures", network=NETWORK, share=0.5, scale=2.0),
     ),
-    (lambda: parts.RectifiedCode(network()), told("RectifiedCode", network=NETWORK)),
     (
         lambda: parts.CombinedMask(network(), network()),
         told("CombinedMask", shared=told("Frozen", module=NETWORK), local=NETWORK),
-    ),
-    (
-        lambda: parts.GatedMask(2, 2, network(), network()),
-        told(
-            "GatedMask",
-            features=2,
-            entries=2,
-            shared=told("Frozen", module=NETWORK),
-            local=NETWORK,
-        ),
     ),
     (
         lambda: systems.FadingPrior(1, predictor(), epochs=10),
@@ -525,7 +510,7 @@ OF_SYSTEMS = [
         told("TeacherTargets", program=PROGRAM, teacher=told("Frozen", module=PREDICTOR)),
     ),
     (
-        lambda: systems.FastSHAP(network(), predictor(), 2, None, paired=False),
+        lambda: systems.FastSHAP(network(), predictor(), 2, None),
         told(
             "FastSHAP",
             network=NETWORK,
@@ -534,8 +519,6 @@ OF_SYSTEMS = [
             classes=None,
             imputer=CONSTANT,
             grouping=None,
-            paired=False,
-            normalize=True,
         ),
     ),
     (lambda: parts.UniformSizeSelector(3), told("UniformSizeSelector", entries=3)),

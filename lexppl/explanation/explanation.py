@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cache
 from operator import itemgetter
@@ -38,7 +39,7 @@ def explanation_of(found: ExplainedRows, again: Callable[..., Posterior]) -> Pos
         found: its groups.
         again: explains the same rows at another `penalty`.
     """
-    explanation = posterior_when_read(found.groups, found.attrs, explanation_class())
+    explanation = posterior_when_read(found.groups, found.attrs, explanation_class)
     object.__setattr__(explanation, AGAIN, again)
     return explanation
 
@@ -63,6 +64,10 @@ def explanation_class() -> Any:
         def __reduce_ex__(self, protocol: Any) -> Any:
             groups = {name: group_of(self, name) for name in group_names(self)}
             return itemgetter(0), ((posterior_of(groups, self.attrs),),)
+
+        def __deepcopy__(self, memo: Any) -> Posterior:
+            function, arguments = self.__reduce_ex__(4)
+            return function(*copy.deepcopy(arguments, memo))
 
     return Explanation
 
