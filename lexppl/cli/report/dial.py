@@ -75,7 +75,7 @@ def _setting(
         "size": round(one.score.size, 3),
         "sentence": plain(screen.reading(read)),
         "scores": _scores(one.score),
-        "groups": [[name, *(round(v, 4) for v in kept[name])] for name in order[:MOST_GROUPS]],
+        "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
         "rows": _rows(findings, settings, one),
     }
 
@@ -109,7 +109,7 @@ def _rows(findings: ReportData, settings: Settings, one: Setting) -> list[dict[s
         found.append(
             {
                 "predicted": says,
-                "kept": [[names[k], round(float(each[k]), 3)] for k in order],
+                "kept": [[names[k], round(float(each[k]), 5)] for k in order],
                 "steps": [list(pair) for pair in zip(named, shown, strict=True)],
                 "closest": [int(k) for k in rows.closest[place] if k >= 0],
             }

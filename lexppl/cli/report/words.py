@@ -36,11 +36,12 @@ def reading(findings: ReportData) -> list[str]:
         "explainer may take either; a low value does not mean that a feature is unrelated to the "
         "target."
     )
-    of_gains = [] if gains is None else [_reading_of_gains(gains)]
+    of_gains = [] if gains is None else [gain_meaning(gains)]
     return [first, *of_gains, second, _reading_of_replicates(findings)]
 
 
-def _reading_of_gains(gains: JudgedGains) -> str:
+def gain_meaning(gains: JudgedGains) -> str:
+    """What a gain is, and what is found."""
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
         "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "

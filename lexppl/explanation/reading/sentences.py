@@ -138,8 +138,8 @@ class Reading:
             f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
         )
         sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
-        often = self._often()
-        return f"{sentence} That {listed(often)} may be noise." if often else sentence
+        read = self._often()
+        return f"{sentence} The prediction reads {read}, which may be noise." if read else sentence
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
@@ -149,12 +149,9 @@ class Reading:
         if not self.selects:
             first = listed(group.with_members for group in order[:3])
             return f"Most weight in {self._prediction.replace('The', 'the', 1)} has {first}."
-        parts = []
-        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
-            parts.append(f"{listed(group.with_members for group in some)} {phrase}")
         more = len(order) - NAMED
         tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
-        return f"{self._prediction} reads {listed(parts)}{tail}."
+        return f"{self._prediction} reads {_shares(order[:NAMED])}{tail}."
 
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
@@ -177,11 +174,10 @@ class Reading:
             lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
         return lines
 
-    def _often(self) -> list[str]:
+    def _often(self) -> str:
         """Groups that are read often, and not found."""
         often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
-        order = sorted(often, key=lambda g: -g.kept)[:NAMED]
-        return [f"{g.bold} is read {share_of(g.kept)}" for g in order]
+        return _shares(sorted(often, key=lambda g: -g.kept)[:NAMED])
 
     def _others(self) -> list[str]:
         """That nothing is shown of the other groups."""
@@ -189,7 +185,7 @@ class Reading:
         if not count:
             return []
         often = self._often()
-        read = f", though {listed(often)}" if often else ""
+        read = f", though the prediction reads {often}" if often else ""
         what = "other feature adds" if count == 1 else f"other {count} features add"
         return [f"The {what} nothing that {self._rows} could show{read}."]
 
@@ -200,9 +196,8 @@ class Reading:
         found = [group for group in self.groups if group.found]
         lines = []
         if found and self.rate:
-            one = f"{found[0].bold} helps"
-            each = one if len(found) == 1 else "each of these adds something of its own"
-            lines.append(f"On {self._rows} that no fit had seen {each}; {self.rate}.")
+            each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
+            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
@@ -210,7 +205,8 @@ class Reading:
                 "On rows that it has not seen its predictions are no better than guessing, "
                 "so that what it reads says little."
             )
-        return " ".join([*lines, *self._of_fits(found or self.groups)])
+        read = self.groups if self.rate is None else found
+        return " ".join([*lines, *(self._of_fits(read) if read else [])])
 
     def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
         read = sorted(read, key=lambda g: -g.kept)
@@ -251,6 +247,14 @@ class Reading:
     @property
     def _rows(self) -> str:
         return counted(self.rows, "row")
+
+
+def _shares(groups: Sequence[ReadGroup]) -> str:
+    """Groups with the share of the rows that read them, by falling share."""
+    return listed(
+        f"{listed(group.with_members for group in some)} {phrase}"
+        for phrase, some in groupby(groups, key=lambda g: share_of(g.kept))
+    )
 
 
 def html(text: str) -> Markup:
