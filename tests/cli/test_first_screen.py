@@ -99,6 +99,16 @@ def test_a_worse_likelihood_is_less_sure():
     assert f"{about}, but less surely; always" in said([group("age")], scores, behind=True)[-1]
 
 
+def test_images_are_not_rows_of_features():
+    scores = [scored(EXPLAINER, 32.4, 0.9), scored(FULL, 49, 0.92), scored(BASE, 0, 0.5)]
+    how = {"features": 49, "entries": "patches", "row": "image", "rate": None, "fits": 1}
+    _, sure, well = said([], scores, **how)
+    assert well.startswith("It predicts 90 of 100 images right from 32.4 of 49 patches of an image")
+    assert sure == "There is one fit, so nothing says how far this depends on its seed."
+    scores[0] = scored(EXPLAINER, 49.0, 0.9)
+    assert "from all 49 patches of an image" in said([], scores, **how)[-1]
+
+
 def test_fits_that_differ_and_one_fit():
     apart = [group("age", 0.5, agreement=0.3), group("size (cm)", 0.9)]
     sure = said(apart)[1]

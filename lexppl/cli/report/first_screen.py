@@ -109,7 +109,9 @@ class FirstScreen(Reading):
         if not self.selects or self.features == 1:
             return ""
         size = f"{own.size:.1f}".removesuffix(".0")
-        return f" from {size} of {self.features} {self.entries} of a {self.row}"
+        few = "all" if size == str(self.features) else f"{size} of"
+        article = "an" if self.row[0] in "aeiou" else "a"
+        return f" from {few} {self.features} {self.entries} of {article} {self.row}"
 
     def _score(self, who: str) -> ScoreRow | None:
         return next((row for row in self.scores if row.who == who), None)

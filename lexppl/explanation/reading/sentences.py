@@ -206,7 +206,7 @@ class Reading:
                 "so that what it reads says little."
             )
         read = self.groups if self.rate is None else found
-        return " ".join([*lines, *(self._of_fits(read) if read else [])])
+        return " ".join(lines + (self._of_fits(read) if read or self.rate is None else []))
 
     def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
         read = sorted(read, key=lambda g: -g.kept)
