@@ -19,7 +19,7 @@ from lexppl.plots.style import (
     ORANGE,
     NotebookFigure,
     check_kind,
-    legend_columns,
+    legend_outside,
     new_figure,
     plain,
     short,
@@ -83,7 +83,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     axes.set_ylabel("loss in nats a row")
     axes.xaxis.set_major_locator(whole_numbers())
     plain(axes, grid="y")
-    figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
+    legend_outside(figure, width)
     return figure
 
 
@@ -158,6 +158,8 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
             axes.axvline(penalty, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
         axes.set_ylabel(label)
         plain(axes, grid="y")
+    bars = "bars: ± one standard error; of the log-likelihood, of its distance to the best"
+    upper.set_title(bars, loc="left", fontsize=8, color=GREY)
     lower.set_xscale("log")
     lower.set_xticks(penalties, [f"{penalty:.2g}" for penalty in penalties])
     lower.minorticks_off()
@@ -215,6 +217,7 @@ def plot_calibration(
             f"{short(name, 20)}: {alarms.get(name, 'consistent')}", fontsize=9, color=INK
         )
         plain(axes)
+    figure.suptitle(f"grey: {level * 100:g} % band of a whole line", fontsize=8, color=GREY)
     figure.supxlabel("rank of the truth / draws", fontsize=9)
     figure.supylabel("distribution function − uniform", fontsize=9)
     return figure
