@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lexppl.distributions import mask_support
 from lexppl.effects import ParticleCounts
+from tests.gradients.enumeration import z_scores
 
 Parameters = dict[str, Tensor]
 PARTICLE_PLATES = {"mask_particles": -2, "imputation_particles": -3}
@@ -256,7 +257,7 @@ def exact(case: Case, masks: int, imputations: int = 1, **factors) -> tuple[Tens
             total = total + probability(model, guide) * objective(
                 case, model, guide, masks, imputations, **factors
             )
-    return total.detach(), _gradients(total, leaves)
+    return total.detach(), gradients_of(total, leaves)
 
 
 def expected(case: Case, elbo, particles: int, imputations: int = 1) -> tuple[Tensor, Parameters]:
@@ -275,12 +276,37 @@ def expected(case: Case, elbo, particles: int, imputations: int = 1) -> tuple[Te
             model, guide = forced(case.model, values), forced(case.guide, values)
             value = -elbo.differentiable_loss(model, guide, leaves)
             total = total + weight * value.detach()
-            for name, part in _gradients(value, leaves).items():
+            for name, part in gradients_of(value, leaves).items():
                 gradient[name] = gradient[name] + weight * part
     return total, gradient
 
 
-def _gradients(value: Tensor, leaves: Parameters) -> Parameters:
+def value_and_gradient(case: Case, elbo) -> tuple[Tensor, Parameters]:
+    """What an objective returns of one run, as that of the sum."""
+    leaves = {n: v.detach().clone().requires_grad_() for n, v in case.parameters.items()}
+    value = -elbo.differentiable_loss(case.model, case.guide, leaves)
+    return value.detach(), gradients_of(value, leaves)
+
+
+def drawn(case: Case, elbo, runs: int) -> list[tuple[Tensor, Parameters]]:
+    """Values and gradients of so many runs, the first with all of Pyro's checks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = value_and_gradient(case, elbo)
+        with pyro.validation_enabled(False):
+            return [first, *(value_and_gradient(case, elbo) for _ in range(runs - 1))]
+
+
+def largest_z(draws, truth: tuple[Tensor, Parameters]) -> float:
+    """Of the runs' mean value and mean gradients."""
+    scores = [z_scores(torch.stack([v for v, _ in draws]), truth[0]).abs()]
+    for name, expected_gradient in truth[1].items():
+        every = torch.stack([g[name] for _, g in draws])
+        scores.append(z_scores(every, expected_gradient).abs().max())
+    return float(torch.stack(scores).max())
+
+
+def gradients_of(value: Tensor, leaves: Parameters) -> Parameters:
     if not value.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
