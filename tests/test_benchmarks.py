@@ -190,8 +190,7 @@ SMALL_RUNS = [
 
 
 @pytest.mark.parametrize(
-    ("check", "words"),
-    [pytest.param(p.values[0], p.values[1:], marks=p.marks) for p in SMALL_RUNS],
+    ("check", "words"), [pytest.param(p.values[0], p.values[1:], marks=p.marks) for p in SMALL_RUNS]
 )
 def test_a_small_run_is_recorded_once_and_printed(benchmarks, monkeypatch, check, words):
     if check is unknown_tables:

@@ -70,10 +70,7 @@ def test_right_programs_are_not_refused():
 
 ROWS = OddProgram(
     "by hand",
-    (
-        Statement("mask", "latent", ("data", MASKS), 1),
-        Statement("y", "observed", ("data", MASKS)),
-    ),
+    (Statement("mask", "latent", ("data", MASKS), 1), Statement("y", "observed", ("data", MASKS))),
     sizes={"data": 2, "group": 2},
     dims={"data": -1, "group": -1},
 )
