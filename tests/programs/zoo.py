@@ -13,6 +13,7 @@ from pyro.poutine import scale
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
 from lexppl.inference import NestedIWAE
+from tests.programs.builders import coin
 from tests.programs.enumeration import Case, exact
 
 X = torch.tensor([[0.9, -0.6], [-0.4, 1.2]]).double()
@@ -86,10 +87,6 @@ SUM = {"masks": 1, "samples": 2}
 
 def rows(size=2):
     return pyro.plate("data", size, dim=-1)
-
-
-def coin(logits):
-    return dist.Bernoulli(logits=logits).to_event(1)
 
 
 def of_rows(logits, x=X):
