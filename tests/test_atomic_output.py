@@ -112,17 +112,17 @@ def test_file_takes_its_place_at_the_end(tmp_path):
 
 
 def test_room_is_asked_for_where_the_output_shall_be(tmp_path, monkeypatch):
-    asked = []
+    places = []
 
     def usage(place):
-        asked.append(place)
+        places.append(place)
         return namedtuple("Usage", "free")(1000)
 
     monkeypatch.setattr("lexppl.atomic_output.shutil.disk_usage", usage)
     refuse_without_space(tmp_path / "deep" / "results", 1000)
     with pytest.raises(OSError, match=r"at least 2\.0 MB are needed, and there are 0\.0 MB") as one:
         refuse_without_space(tmp_path, 2_000_000)
-    assert asked == [tmp_path, tmp_path]
+    assert places == [tmp_path, tmp_path]
     assert is_full_disk(one.value)
     assert not is_full_disk(PermissionError(13, "Permission denied"))
     assert not is_full_disk(ValueError())

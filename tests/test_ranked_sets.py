@@ -15,7 +15,7 @@ ROWS = 40_000
 
 
 def log_g(name, x, truth):
-    """The formulas once more, by hand, with each row's branch told by its truth mask."""
+    """The formulas once more, by hand, with each row's branch by its truth mask."""
     orange = x[:, :4].square().sum(-1) - 4
     first = -100 * torch.sin(2 * x[:, 0]) + 2 * x[:, 1].abs() + x[:, 2] + torch.exp(-x[:, 3])
     fifth = -100 * torch.sin(2 * x[:, 4]) + 2 * x[:, 5].abs() + x[:, 6] + torch.exp(-x[:, 7])

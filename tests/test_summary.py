@@ -62,7 +62,7 @@ def plain(thing):
 def test_a_result_says_what_was_fitted_to_what(table_fit, tmp_path):
     result = table_fit.result
     text = plain(result)
-    for said in (
+    for part in (
         "FitResult: LEX, 2 replicates, seed 0",
         "selector PenaltyConditioned",
         "predictor CrossFitted",
@@ -71,7 +71,7 @@ def test_a_result_says_what_was_fitted_to_what(table_fit, tmp_path):
         "3 classes: class_0, class_1, class_2",
         "NestedIWAE(masks=4",
     ):
-        assert said in text
+        assert part in text
     best = [int(epoch) + 1 for epoch in result.best_epoch]
     assert f"best {best[0]}, {best[1]}" in text
     assert "held-out loss" not in text

@@ -39,7 +39,7 @@ class Case:
 
 
 class Forced(Messenger):
-    """Give latents their values before anyone else is asked."""
+    """Give latents their values before any other handler."""
 
     def __init__(self, values: dict[str, Tensor]) -> None:
         super().__init__()

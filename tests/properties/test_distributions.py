@@ -102,8 +102,8 @@ def test_shapes_types_layouts_and_rows(data, name, entries, batch, dtype, layout
     assert torch.equal(sample, again) or name in CONTINUOUS
     if not name.startswith("ordered"):
         assert sample.dtype == dtype
-    said = stated(one)
-    for what, value in said.items():
+    expected = stated(one)
+    for what, value in expected.items():
         event = () if what == "entropy" else one.event_shape
         assert value.shape == (*batch, *event), what
         assert value.dtype == dtype or name.startswith("ordered"), what
@@ -112,7 +112,7 @@ def test_shapes_types_layouts_and_rows(data, name, entries, batch, dtype, layout
     assert expanded.batch_shape == (4, *batch)
     assert drawn(expanded, shape=()).shape == (4, *batch, *one.event_shape)
     for what, value in stated(expanded).items():
-        close(value, said[what].expand(value.shape), dtype)
+        close(value, expected[what].expand(value.shape), dtype)
     density = densities(one, sample)
     if density is None:
         return
@@ -125,7 +125,7 @@ def test_shapes_types_layouts_and_rows(data, name, entries, batch, dtype, layout
         alone = MADE[name](logits[1:2], k)
         close(densities(alone, sample[:, 1:2]), density[:, 1:2], dtype)
         for what, value in stated(alone).items():
-            close(value, said[what][1:2], dtype)
+            close(value, expected[what][1:2], dtype)
 
 
 def densities(distribution, sample):

@@ -15,13 +15,13 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY
 SHOWN_FEATURES = 20
 
 
-def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
+def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> None:
     """Print what was found.
 
     Args:
         findings: all of it.
         folder: where it was written.
-        asked: whether single rows were asked for, which are then printed too.
+        prints_rows: whether single rows are printed too.
     """
     for line in findings.summary():
         print(line)
@@ -53,16 +53,16 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         print(f"  {what}; agreement of replicates near 1: {near}")
     else:
         print("  one replicate: no interval and no agreement; give --replicates 5 for both")
-    for row in findings.closer.rows if asked else ():
+    for row in findings.closer.rows if prints_rows else ():
         print()
         print(row_text(row))
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
-    told = findings.choice.answer()
-    if told is not None:
+    answer = findings.choice.answer()
+    if answer is not None:
         print(QUESTION)
-        print(_indented(told))
+        print(_indented(answer))
     print()
     print(f"Written to {folder}: {', '.join(findings.written())}")
 

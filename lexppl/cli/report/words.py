@@ -113,7 +113,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
     if findings.source.fold is not None:
         interval = (
             f"The rows are in {plan.replicates} folds, and each of {plan.replicates} replicates of "
-            "the explainer was fitted to all but one of them: what is said of a row is said by the "
+            "the explainer was fitted to all but one of them: a row is explained by the "
             f"replicate that has not seen it. The range is that of the {kind.label} of these fits: "
             "it is no interval for fits to other tables. "
         )
@@ -121,7 +121,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
         return interval + (
             "The agreement compares the spread of the draws within a replicate with the "
             "differences between replicates, row by row: near 1 (say above .8) the replicates keep "
-            "the feature in the same rows; well below they do not, and what is said of that "
+            "the feature in the same rows; well below they do not, and the explanation by that "
             "feature depends on the initialisation. 0 means that each replicate is sure and they "
             "contradict each other in some rows. Replicates that have learned nothing agree as "
             "well: see the held-out scores."
