@@ -24,10 +24,10 @@ from functools import cache, cached_property
 import torch
 from encode_oracle import Redraw, Selection, of_function, oracle_encode_meter
 from record import Records, options_of, timed
-from switch_oracle import ThreeWaySwitchOracle
+from switch_oracle import ThreeWaySwitchOracle, three_way_switch
 from torch import Tensor
 
-from lexppl.data import Dataset, SyntheticSet, synthetic, three_way_switch
+from lexppl.data import Dataset, SyntheticSet, synthetic
 from lexppl.evaluation import (
     EvalX,
     Oracle,

@@ -47,7 +47,7 @@ SETTINGS = {
 }
 ROWS = {"Switch": 10_000, "Switch copied": 10_000}
 SAME = (
-    "set", "run", "width", "clip", "settings", "seeds", "asked_rows", "penalties", "matmul",
+    "set", "run", "width", "settings", "seeds", "asked_rows", "penalties", "matmul",
 )  # fmt: skip
 SETTINGS_NAME = "paper"
 """Records of other settings are called "before": entries with noise added to them, the same for all
@@ -134,7 +134,7 @@ def measured(train, test, name, own, options, **training):
     """The two rounds of a run, and what their masks and predictions are worth."""
     features, classes = train.x.shape[1], train.n_classes
     first = fit(
-        xtab(features, classes=classes, clip=options.clip, **own),
+        xtab(features, classes=classes, **own),
         train,
         replicates=options.seeds,
         **training,
@@ -171,7 +171,6 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETTINGS))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=10, help="K")
-    parser.add_argument("--clip", type=float, help="of the mask's weights; none in the tables")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--rows", type=int, help="of the synthetic sets, for training")
     parser.add_argument("--penalties", type=float, help="weight of both; 1 if it is not given")
@@ -188,7 +187,6 @@ def main() -> None:
             "set": name,
             "run": run,
             "width": width,
-            "clip": options.clip,
             "settings": SETTINGS_NAME,
             "seeds": options.seeds,
             "asked_rows": options.rows,

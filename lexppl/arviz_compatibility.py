@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,15 @@ def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> 
         >>> posterior["posterior"]["a"].shape, posterior.attrs["seed"]
         ((1, 2), 0)
     """
-    posterior = _posterior_class()()
-    _fill(posterior, groups, attrs)
-    return posterior
+    return posterior_when_read(lambda: groups, attrs)
 
 
 def posterior_when_read(
     build: Callable[[], Mapping[str, xr.Dataset]], attrs: Mapping[str, Any]
 ) -> Posterior:
-    """A posterior whose groups are built when any of it is first read; then it is ArviZ's own.
+    """A posterior that becomes ArviZ's own, and imports it, when any of it is first read.
+
+    The groups are built then, or for :func:`group_of`, which leaves ArviZ alone.
 
     Args:
         build: returns what `posterior_of` takes.
@@ -53,16 +54,41 @@ def posterior_when_read(
     """
     kind = _unread_class()
     posterior = kind.__new__(kind)
-    object.__setattr__(posterior, _BUILD, (build, attrs))
+    object.__setattr__(posterior, _UNREAD, (build, attrs))
     return posterior
 
 
-_BUILD = "_build"
-"""The attribute that a posterior has until it is read."""
+_UNREAD = "_unread"
+"""The attribute that a posterior has until it is read: what builds its groups, or the groups, and
+the attributes of all."""
+
+_READING = (
+    "__setattr__",
+    "__delattr__",
+    "__reduce_ex__",
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+    "__contains__",
+    "__iter__",
+    "__len__",
+    "__repr__",
+    "__add__",
+    "__eq__",
+    "__dir__",
+)
+"""Methods that Python looks up in the class."""
 
 
 @cache
+def _has_trees() -> bool:
+    """Whether the installed ArviZ holds posteriors as xarray's trees, which takes no import."""
+    return int(version("arviz").split(".")[0]) >= 1
+
+
 def _posterior_class() -> Any:
+    if _has_trees():
+        return xr.DataTree
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import; both are supported here.
         warnings.simplefilter("ignore", FutureWarning)
@@ -72,32 +98,46 @@ def _posterior_class() -> Any:
 
 @cache
 def _unread_class() -> Any:
-    """A subclass of ArviZ's class; an instance becomes one of ArviZ's at any first access."""
-    kind = _posterior_class()
+    """The class of a posterior until it is read, of the same layout as ArviZ's."""
 
-    def read(posterior: Posterior) -> Posterior:
-        build, attrs = object.__getattribute__(posterior, _BUILD)
-        groups = build()
-        object.__delattr__(posterior, _BUILD)
-        object.__setattr__(posterior, "__class__", kind)
-        _fill(posterior, groups, attrs)
-        return posterior
+    class Unread(xr.DataTree if _has_trees() else Mapping):  # type: ignore[misc]
+        pass
 
-    class Unread(kind):  # type: ignore[misc, valid-type]
-        def __getattribute__(self, name: str) -> Any:
-            # isinstance() looks at the class, and reads nothing.
-            return Unread if name == "__class__" else getattr(read(self), name)
+    def attribute(self: Posterior, name: str) -> Any:
+        # isinstance() looks at the class, and reads nothing.
+        return _posterior_class() if name == "__class__" else getattr(_read(self), name)
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            setattr(read(self), name, value)
+    def reading(name: str) -> Any:
+        return lambda self, *args: getattr(type(_read(self)), name)(self, *args)
 
-        def __delattr__(self, name: str) -> None:
-            delattr(read(self), name)
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return read(self).__reduce_ex__(protocol)
-
+    # Set later: xarray makes an instance of a subclass when that is defined.
+    for name in _READING:
+        setattr(Unread, name, reading(name))
+    Unread.__getattribute__ = attribute  # type: ignore[method-assign]
+    Unread.__abstractmethods__ = frozenset()
     return Unread
+
+
+def _unread_groups(posterior: Posterior) -> Mapping[str, xr.Dataset] | None:
+    """The groups of a posterior that is not read yet, built once."""
+    if not is_unread(posterior):
+        return None
+    groups, attrs = object.__getattribute__(posterior, _UNREAD)
+    if callable(groups):
+        groups = groups()
+        object.__setattr__(posterior, _UNREAD, (groups, attrs))
+    found: Mapping[str, xr.Dataset] = groups
+    return found
+
+
+def _read(posterior: Posterior) -> Posterior:
+    groups = _unread_groups(posterior)
+    if groups is not None:
+        _, attrs = object.__getattribute__(posterior, _UNREAD)
+        object.__delattr__(posterior, _UNREAD)
+        object.__setattr__(posterior, "__class__", _posterior_class())
+        _fill(posterior, groups, attrs)
+    return posterior
 
 
 def _fill(posterior: Posterior, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
@@ -120,6 +160,8 @@ def group_names(posterior: Posterior) -> tuple[str, ...]:
         >>> group_names(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
         ('observed_data',)
     """
+    if (unread := _unread_groups(posterior)) is not None:
+        return tuple(unread)
     if isinstance(posterior, xr.DataTree):
         return tuple(str(name) for name in posterior.children)
     if not hasattr(posterior, "groups"):
@@ -145,8 +187,30 @@ def group_of(posterior: Posterior, name: str) -> xr.Dataset:
     names = group_names(posterior)
     if name not in names:
         raise ValueError(f"the posterior has no group {name!r}; it has {list(names)}")
+    if (unread := _unread_groups(posterior)) is not None:
+        return unread[name]
     group = posterior[name]
     return group.to_dataset() if isinstance(group, xr.DataTree) else group
+
+
+def writable_group(posterior: Posterior, name: str) -> Any:
+    """One group, a variable of which may be set in the posterior."""
+    unread = _unread_groups(posterior)
+    return posterior[name] if unread is None else unread[name]
+
+
+def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
+    """The attributes of all groups together."""
+    if _unread_groups(posterior) is None:
+        attrs: Mapping[str, Any] = posterior.attrs
+    else:
+        _, attrs = object.__getattribute__(posterior, _UNREAD)
+    return attrs
+
+
+def is_unread(value: Any) -> bool:
+    """Whether a value is a posterior that nothing has been read of: `isinstance` imports ArviZ."""
+    return type(value) is _unread_class()
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

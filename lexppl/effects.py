@@ -160,11 +160,17 @@ class RowPenalties(Messenger):
             msg["value"], msg["done"] = self._penalties, True
 
 
+EVERY_SHIFT = -1
+"""The :func:`fold_shift` of a run with all predictors: rows are judged by the predictor of shift 0,
+and those of the other shifts learn from the same draws."""
+
+
 @effectful(type="fold_shift")
 def fold_shift() -> int | None:
     """Which of its predictors a cross-fitted module gives the rows of a batch, which stand in the
     order of their folds: 0 for the one that has not learned from a row's fold, s = 1 … F − 1 for
-    those that learn from it; None outside a cross-fitted fit, where all are averaged.
+    those that learn from it, :data:`EVERY_SHIFT` for both; None outside a cross-fitted fit, where
+    all are averaged.
 
     Example:
         >>> with FoldShift(1):
@@ -180,7 +186,7 @@ class FoldShift(Messenger):
     """Tell :func:`fold_shift` to the program that runs inside this context.
 
     Args:
-        value: from 0 to F − 1.
+        value: from 0 to F − 1, or :data:`EVERY_SHIFT`.
     """
 
     def __init__(self, value: int) -> None:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from lexppl.threads import ONE_THREAD
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -18,10 +20,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         >>> network.training
         True
     """
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
+    with ONE_THREAD:
+        modes = [(part, part.training) for part in model.modules()]
+        model.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 
@@ -99,12 +98,21 @@ def outcomes(
         [ZeroDivisionError(...)]
     """
     check_workers(client, jobs, threads)
-    numbered = enumerate(arguments)
+    tasks = ((number, args, shared, threads) for number, args in enumerate(arguments))
+    if client is None and jobs == 1:
+        for one in tasks:
+            yield _outcome(task, *one)
+        return
+    from joblib import Parallel, cpu_count, delayed, parallel_config  # noqa: PLC0415 - slow
+
+    workers = cpu_count() if jobs == -1 else jobs
+    settings: dict[str, Any] = {"n_jobs": workers}
     if client is not None:
-        return _on_client(task, numbered, shared, client, threads)
-    if jobs == 1:
-        return _here(task, numbered, shared, threads)
-    return _in_processes(task, numbered, shared, jobs, threads)
+        workers = max(1, len(client.nthreads()))
+        settings = {"backend": "dask", "client": client}
+    with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
+        while some := list(islice(tasks, AT_ONCE * workers)):
+            yield from pool(delayed(_outcome)(task, *one) for one in some)
 
 
 def check_workers(client: Any, jobs: int, threads: int) -> None:
@@ -151,77 +159,3 @@ def _portable(error: Exception) -> Exception:
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-def _here(
-    task: Callable[..., Any],
-    numbered: Iterator[tuple[int, tuple[Any, ...]]],
-    shared: tuple[Any, ...],
-    threads: int,
-) -> Generator[Outcome, None, None]:
-    for number, args in numbered:
-        yield _outcome(task, number, args, shared, threads)
-
-
-def _in_processes(
-    task: Callable[..., Any],
-    numbered: Iterator[tuple[int, tuple[Any, ...]]],
-    shared: tuple[Any, ...],
-    jobs: int,
-    threads: int,
-) -> Generator[Outcome, None, None]:
-    from joblib import Parallel, cpu_count, delayed  # noqa: PLC0415 - slow, for several jobs alone
-
-    jobs = cpu_count() if jobs == -1 else jobs
-    with Parallel(n_jobs=jobs, return_as="generator_unordered") as pool:
-        while some := list(islice(numbered, AT_ONCE * jobs)):
-            yield from pool(
-                delayed(_outcome)(task, number, args, shared, threads) for number, args in some
-            )
-
-
-def _on_client(
-    task: Callable[..., Any],
-    numbered: Iterator[tuple[int, tuple[Any, ...]]],
-    shared: tuple[Any, ...],
-    client: Any,
-    threads: int,
-) -> Generator[Outcome, None, None]:
-    from dask.distributed import as_completed  # noqa: PLC0415 - of an extra
-
-    sent = client.scatter([shared], broadcast=True, hash=False)[0]
-    running: dict[Any, int] = {}
-
-    def submit(number: int, args: tuple[Any, ...]) -> Any:
-        given = [_sent(client, arg) for arg in args]
-        future = client.submit(_on_worker, task, number, sent, threads, *given, pure=False)
-        running[future] = number
-        return future
-
-    first = [submit(*one) for one in islice(numbered, AT_ONCE * max(1, len(client.nthreads())))]
-    ended = as_completed(first)
-    try:
-        for future in ended:
-            number = running.pop(future)
-            failed = future.exception()
-            yield future.result() if failed is None else Outcome(number, error=_portable(failed))
-            future.release()
-            for one in islice(numbered, 1):
-                ended.add(submit(*one))
-    finally:
-        client.cancel(list(running))
-
-
-def _sent(client: Any, argument: Any) -> Any:
-    """An argument as it is handed out: rows go to a worker by themselves, not with the task."""
-    if hasattr(argument, "__dask_graph__"):
-        return client.compute(argument)
-    if isinstance(argument, tuple | Tensor) or hasattr(argument, "to_numpy"):
-        return client.scatter([argument], hash=False)[0]
-    return argument
-
-
-def _on_worker(
-    task: Callable[..., Any], number: int, shared: tuple[Any, ...], threads: int, *args: Any
-) -> Outcome:
-    return _outcome(task, number, args, shared, threads)

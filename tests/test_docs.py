@@ -50,6 +50,8 @@ SMALL = {
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
     "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},
     "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
+    # Followed by tests/test_serving.py.
+    "serving.md": {},
     "scaling.md": {
         "rows=2000": "rows=200",
         "(0.01, 0.02, 0.04)": "(0.01, 0.02)",

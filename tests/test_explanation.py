@@ -12,7 +12,6 @@ import torch
 import xarray as xr
 from scipy import stats
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
@@ -32,7 +31,6 @@ from lexppl.models import (
     BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
-    GaussianImputer,
     Grouping,
     KSubsetSelector,
     NormalLikelihood,
@@ -208,15 +206,6 @@ def test_masks_without_y_fail_the_posterior_and_pass_the_prior():
         assert z_scores(pattern_frequencies(mask[:, copies]), prior.numpy()).max() < limit(16)
 
 
-def test_guide_is_left_alone_without_y():
-    model = Enumerable()
-    with_guide = explain(fitted(model, guides=[guide]), ROW_PAIR, draws=20)
-    without = explain(fitted(model), ROW_PAIR, draws=20)
-    xr.testing.assert_identical(
-        group_of(with_guide, "predictions"), group_of(without, "predictions")
-    )
-
-
 @pytest.mark.parametrize("observed", [False, True])
 def test_new_responses_follow_their_probabilities(observed):
     """p(y = c | x) without y; Σ p(z, fill | x, y) p(c | x̃) with it, a joint draw of both."""
@@ -240,20 +229,6 @@ def test_new_responses_follow_their_probabilities(observed):
         stated = predictive["y_probability"].values[0, copies, 1]
         assert z_scores(drawn, exact) < limit(4)
         assert z_scores(stated, exact) < limit(4)
-
-
-def test_responses_given_y_are_those_of_the_drawn_masks():
-    x, y = rows(30)
-    model = lex()
-    posterior = explain(fitted(model), x, y, draws=20)
-    mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
-    with torch.no_grad():
-        distribution = model.predictor(mask * x)
-    np.testing.assert_allclose(
-        posterior["posterior_predictive"]["y_probability"].values[0],
-        distribution.probs.mean(0).numpy(),
-        rtol=1e-5,
-    )
 
 
 def test_log_likelihood_sums_the_masks_out():
@@ -287,28 +262,6 @@ def test_effective_sample_size_of_even_weights_is_the_number_of_proposals():
     posterior = explain(fitted(model), ROW_PAIR, LABEL_PAIR, draws=10, imputations=3)
     np.testing.assert_allclose(posterior["sample_stats"]["weight_ess"], 40.0)
     np.testing.assert_allclose(posterior["sample_stats"]["log_evidence"], math.log(0.5))
-
-
-def test_impossible_label_has_no_evidence_and_no_effective_draws():
-    model = Enumerable()
-    model.weight.data = torch.tensor([[0.0, -math.inf]] * 3, dtype=torch.float64)
-    x = torch.ones(2, 3, dtype=torch.float64)
-    model.FILLS = (1.0, 1.0)
-    posterior = explain(fitted(model), x, torch.tensor([0, 1]), draws=10)
-    assert posterior["sample_stats"]["log_evidence"].values[0].tolist() == [0.0, -math.inf]
-    assert posterior["sample_stats"]["weight_ess"].values[0] == pytest.approx([40.0, 0.0])
-
-
-def test_selection_probability_is_the_mean_of_the_law():
-    x, y = rows(40)
-    models = [lex(KSubsetSelector(MLP(3, 3, (4,), seed=s), k=2)) for s in (3, 4)]
-    for given in (None, y):
-        posterior = explain(fitted(*models), x, given, draws=5)
-        stated = posterior["sample_stats"]["selection_probability"]
-        with torch.no_grad():
-            exact = torch.stack([model.selector(x).mean for model in models])
-        np.testing.assert_allclose(stated, exact, rtol=1e-6)
-        assert stated.attrs["source"] == "mean of the distribution p(z | x)"
 
 
 # Systematic resampling
@@ -411,15 +364,6 @@ def test_program_of_ones_own_with_several_masks():
     assert "y_probability" not in predictive
 
 
-def test_regression_and_float64():
-    x, _ = rows(9, dtype=torch.float64)
-    model = lex(likelihood=NormalLikelihood(), outputs=1).double()
-    posterior = explain(fitted(model, labels=None), x, x[:, 0], draws=8)
-    assert posterior["posterior_predictive"]["y"].dtype == np.float64
-    assert posterior["log_likelihood"]["y"].dtype == np.float64
-    np.testing.assert_array_equal(posterior["observed_data"]["y"], x[:, 0])
-
-
 def test_arrays_become_tensors_of_the_models_type():
     x, y = rows(9)
     from_arrays = explain(fitted(lex()), x.numpy().astype(np.float64), y.numpy(), draws=5)
@@ -496,45 +440,7 @@ def test_counts_that_need_more_bytes_get_them():
     assert variable.values.tolist() == [1.0, 2.0, 300.0]
 
 
-def test_arviz_reads_it():
-    x, y = rows(20)
-    posterior = explain(fitted(lex(seed=0), lex(seed=5)), x, y, draws=60)
-    summary = az.summary(posterior, var_names=["importance"])
-    assert list(summary.index) == [f"importance[x{g}]" for g in (1, 2, 3)]
-    forest = az.plot_forest(posterior, var_names=["importance"])
-    assert forest is not None
-    loo = az.loo(posterior)
-    assert math.isfinite(getattr(loo, "elpd_loo", getattr(loo, "elpd", math.nan)))
-
-
 # Chunks and seeds
-
-
-class LargestTensor(TorchFunctionMode):
-    """The number of elements of the largest tensor that was made inside."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        value = func(*args, **(kwargs or {}))
-        if isinstance(value, torch.Tensor):
-            self.elements = max(self.elements, value.numel())
-        return value
-
-
-def largest_tensor(count, **options):
-    x, y = rows(count)
-    with LargestTensor() as largest:
-        explain(fitted(lex()), x, y, draws=50, **options)
-    return largest.elements
-
-
-def test_tensors_do_not_grow_with_the_rows():
-    small = largest_tensor(100, rows_per_chunk=20)
-    assert largest_tensor(2000, rows_per_chunk=20) == small
-    assert largest_tensor(2000, rows_per_chunk=500) > small
 
 
 def test_same_seed_same_bits_and_global_state_untouched():
@@ -610,19 +516,6 @@ def test_agreement_is_its_formula():
     assert exact.max() < 1
     table = selection_table(posterior_from(mask.astype(np.int8)))
     np.testing.assert_allclose(table["agreement"][["x1", "x2", "x3", "x4"]], exact, rtol=1e-12)
-
-
-def test_agreement_of_replicates_that_agree_is_one():
-    """D (1/a − 1) + 1 = (B/D) / (W/D) below one, and B/D − W/D has mean zero in every
-    row where replicates agree: a z-score over rows."""
-    probability = np.random.default_rng(1).uniform(0.2, 0.8, (1, 3000, 2)).repeat(4, 0)
-    mask = bernoulli(probability, 50)
-    within = mask.var(1, ddof=1).mean(0) / 50
-    excess = mask.mean(1).var(0, ddof=1) - within
-    error = excess.std(0, ddof=1) / math.sqrt(3000) / within.mean(0)
-    agreement = selection_table(posterior_from(mask))["agreement"][["x1", "x2"]]
-    z = 50 * (1 / agreement - 1) / error
-    assert (z.abs() < stats.norm.isf(FAILURE / 2 / 2)).all()
 
 
 def test_agreement_sees_disagreement_about_rows_that_averages_hide():
@@ -716,49 +609,7 @@ def test_one_chain_has_no_interval_and_no_agreement():
     assert table[["lower", "upper", "agreement"]].isna().all(axis=None)
 
 
-def test_table_refuses_other_things():
-    with pytest.raises(TypeError, match="posterior must be"):
-        selection_table([1, 2])
-    with pytest.raises(ValueError, match="no masks in a group 'predictions'"):
-        selection_table(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
-
-
 # Files
-
-
-def test_files_come_back_as_they_were(tmp_path):
-    x, y = rows(15)
-    names = [f"r{i}" for i in range(15)]
-    posterior = explain(fitted(lex(seed=0), lex(seed=5)), x, y, draws=10, row_names=names)
-    path = save_posterior(posterior, tmp_path / "posterior.nc")
-    again = az.from_netcdf(path)
-    assert set(group_names(again)) == set(group_names(posterior))
-    assert again.attrs["seed"] == 0
-    for name in group_names(posterior):
-        read = group_of(again, name).load()
-        xr.testing.assert_identical(read, group_of(posterior, name))
-        assert all(v.dtype != object for v in read.variables.values())
-    assert selection_table(again).equals(selection_table(posterior))
-    assert [p.name for p in tmp_path.iterdir()] == ["posterior.nc"]
-
-
-def test_failed_writing_leaves_what_was_there(tmp_path, monkeypatch):
-    x, _ = rows(5)
-    posterior = explain(fitted(lex()), x, draws=3)
-    path = tmp_path / "posterior.nc"
-    path.write_text("before")
-    write = xr.Dataset.to_netcdf
-
-    def full_disk(self, *args, **kwargs):
-        if kwargs.get("group") == "sample_stats":
-            raise OSError("no space left on device")
-        return write(self, *args, **kwargs)
-
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", full_disk)
-    with pytest.raises(OSError, match="no space left"):
-        save_posterior(posterior, path)
-    assert path.read_text() == "before"
-    assert [p.name for p in tmp_path.iterdir()] == ["posterior.nc"]
 
 
 def test_files_are_refused_before_writing(tmp_path):
@@ -809,18 +660,6 @@ def test_mistakes_are_named_before_any_draw(changes, message):
         explain(fitted(lex()), arguments.pop("x"), arguments.pop("y"), **arguments)
 
 
-def test_mistakes_of_type_are_named():
-    with pytest.raises(TypeError, match="x must be a tensor or an array of numbers"):
-        explain(fitted(lex()), [["a", "b", "c"]])
-    with pytest.raises(TypeError, match="entry_names must be a sequence of 3 names"):
-        explain(fitted(lex()), X, entry_names="abc")
-
-
-def test_labels_beyond_the_classes_are_named_where_the_fit_saw_probabilities():
-    with pytest.raises(ValueError, match=r"labels \[2\] that the model does not have"):
-        explain(fitted(lex(), labels=None), X, Y + 1)
-
-
 def test_program_without_masks_or_response_is_refused():
     class NoMask(nn.Module):
         def forward(self, x, y=None):
@@ -852,19 +691,6 @@ def test_weights_that_are_not_numbers_are_reported():
     model.predictor.likelihood.log_scale.data.fill_(math.nan)
     with pytest.raises(FloatingPointError, match="importance weights"):
         explain(fitted(model, labels=None), X, X[:, 0], draws=3)
-
-
-def test_gaussian_imputations_are_drawn_for_each_mask():
-    x, _ = rows(20)
-    network = MLP(3, 1, (4,), seed=1)
-    model = LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
-        GaussianImputer(),
-        Predictor(network, NormalLikelihood()),
-    )
-    posterior = explain(fitted(model, labels=None), x, x[:, 0], draws=10, imputations=3)
-    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
-    assert (posterior["sample_stats"]["weight_ess"] <= 40 + 1e-3).all()
 
 
 def test_attributions_are_ranked_by_their_size():

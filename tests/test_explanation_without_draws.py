@@ -87,20 +87,6 @@ def test_the_table_rests_on_no_draws():
         assert selection_table(posterior).equals(tables[0])
 
 
-def test_sure_replicates_agree_or_contradict_each_other():
-    class Sure(nn.Module):
-        def __init__(self, kept):
-            super().__init__()
-            self.register_buffer("logits", torch.tensor(kept) * 2000.0 - 1000.0)
-
-        def forward(self, x):
-            return dist.Bernoulli(logits=self.logits.expand(len(x), 3)).to_event(1)
-
-    result = fitted(lex(Sure([1.0, 0.0, 1.0])), lex(Sure([1.0, 0.0, 0.0])))
-    table = selection_table(explain(result, rows(6)[0], draws=0))
-    assert table["agreement"][["x1", "x2", "x3"]].tolist() == [1.0, 1.0, 0.0]
-
-
 def test_layout_chunks_and_file(tmp_path):
     x, _ = rows(23)
     result = replicates("k-subset")

@@ -43,7 +43,7 @@ NOT_LOADED = {
     "lexppl.tabular": ("matplotlib", "jinja2"),
     "lexppl.cli.compare_command": ("matplotlib", "jinja2"),
     "lexppl.cli.evaluate_command": ("matplotlib", "jinja2"),
-    "lexppl.cli.explain_command": (),
+    "lexppl.cli.explain_table": (),
 }
 """What a module does without, and loads neither itself nor by another."""
 

@@ -75,9 +75,7 @@ ROOMS = {
         "options": {"terminal"},
         "judged": {"terminal"},
         "report": {"options", "judged"},
-        "notes": {"report"},
-        "written": {"terminal", "options", "report"},
-        "images_and_texts": {"terminal", "options", "judged", "report", "notes", "written"},
+        "images_and_texts": {"terminal", "options", "judged", "report"},
     },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

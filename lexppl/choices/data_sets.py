@@ -39,7 +39,6 @@ IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
         "fashion_pullover_shirt": ImageSet((1, 28, 28), (_GARMENTS,)),
         "panels_mnist": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
         "panels_fashion": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
-        "celeba_smile": ImageSet((3, 128, 128), ("celeba",)),
     }
 )
 """Sets of images that :func:`lexppl.data.image_set` reads from files under a root."""

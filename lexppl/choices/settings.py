@@ -1,11 +1,15 @@
-"""Settings of a fit by name, and which method has which."""
+"""Settings of a fit: one table of their names, checks and texts, and which method takes which."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.choices.imputers import IMPUTERS
 from lexppl.choices.methods import METHODS, Method
+from lexppl.choices.regimes import Regime
 
 AUTO: Literal["auto"] = "auto"
 """In place of a penalty: λ is chosen from the data, by a path."""
@@ -15,21 +19,163 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 explainer that a network taught, its network or boosted trees of what it keeps."""
 USUAL_PREDICTOR = AUTO_PREDICTOR
 """Of `lexppl explain`, where nothing is typed."""
-TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
-"""By which argument of its factory a method takes a setting, where the names differ."""
+REGIMES = tuple(regime.value.replace(" ", "-") for regime in Regime)
+"""Names of the training regimes at the command line."""
 
 
-def check_settings(method: str, option: str = "{}", **given: Any) -> None:
-    """Refuse settings that a method does not have, before any work.
+def one_of(names: Sequence[str], name: str, value: Any) -> str:
+    """One of some names.
+
+    Raises:
+        ValueError: another value.
+    """
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name} must be one of {list(names)}; it is {value!r}")
+    return value
+
+
+def nats_or_auto(name: str, value: Any) -> float | Literal["auto"]:
+    """Nats for each entry kept, or "auto".
+
+    Raises:
+        ValueError: neither.
+    """
+    if isinstance(value, str):
+        if value == AUTO:
+            return AUTO
+        raise ValueError(f"{name} must be nats for each entry kept, or {AUTO!r}; it is {value!r}")
+    return finite_float(name, value, least=0.0)
+
+
+def widths(name: str, value: Any) -> tuple[int, ...]:
+    """Widths of hidden layers.
+
+    Raises:
+        ValueError: no sequence of whole numbers from 1 on.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} must be a sequence of widths, such as (64, 64); it is {value!r}")
+    return tuple(int_at_least(f"a width of {name}", width) for width in value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a fit: its line in :data:`SETTINGS` is all that a new one takes.
+
+    The plan of a fit, the estimators of tables and the command line read the table.
+
+    Args:
+        check: from the setting's name and a value to the value, or the refusal.
+        text: help at the command line; empty for a setting without an option.
+        value: what stands for its value in help.
+        default: the default in words; empty where help states none.
+        argument: the argument of a method's factory by which only some methods take the setting;
+            None for a setting of every fit.
+        choices: its names at the command line, where it is one of some.
+    """
+
+    check: Callable[[str, Any], Any]
+    text: str = ""
+    value: str | None = None
+    default: str = ""
+    argument: str | None = None
+    choices: Sequence[str] | None = None
+
+
+def _any(_: str, value: Any) -> Any:
+    return value
+
+
+BY_ROWS = "by the number of rows"
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        "k": Setting(
+            int_at_least,
+            "features that each row keeps, as many in every row",
+            argument="k",
+        ),
+        "penalty": Setting(
+            nats_or_auto,
+            "instead: each row keeps as many as pay, at LAMBDA nats each; auto chooses it from "
+            "the data, for lex",
+            "LAMBDA",
+            "auto, and for other methods their own",
+            "penalty",
+        ),
+        "imputer": Setting(
+            _any,
+            "what hidden features are replaced with: "
+            + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items()),
+            "LAW",
+            argument="imputer",
+            choices=tuple(IMPUTERS),
+        ),
+        "predictor": Setting(
+            partial(one_of, PREDICTORS),
+            "what predicts from the features that are kept, for lex: a network; boosted trees, "
+            "which read hidden features as missing and take no imputer; auto fits a network, and "
+            "then trees to the features that its explainer keeps, which take the network's place "
+            "where they predict the labels of held-out rows better by more than a standard error",
+            None,
+            f"{USUAL_PREDICTOR}, and network with an --imputer",
+            "predictor",
+            PREDICTORS,
+        ),
+        "masks": Setting(
+            partial(int_at_least, least=2), "masks a row and step of lex", "L", "4", "masks"
+        ),
+        "imputations": Setting(int_at_least, "imputations a mask of lex", "K", "1", "imputations"),
+        "folds": Setting(
+            int_at_least,
+            "predictors of lex, each judging rows that it has not learned from",
+            "F",
+            "2",
+            "folds",
+        ),
+        "regime": Setting(
+            partial(one_of, REGIMES),
+            "what is explained. free-in-situ: the labels, with a predictor that learns along "
+            "(the default); surrogate-post-hoc: the black box (the default with one); "
+            "fixed-in-situ: the labels, by a predictor that was fitted on all features before; "
+            "self-post-hoc: what that predictor says",
+            "REGIME",
+            argument="predictor",
+            choices=REGIMES,
+        ),
+        "hidden": Setting(widths),
+        "predictor_hidden": Setting(widths),
+        "epochs": Setting(int_at_least, "passes over the rows", None, BY_ROWS),
+        "batch_size": Setting(int_at_least, "rows a step", "B", BY_ROWS),
+        "learning_rate": Setting(
+            partial(finite_float, above=0.0),
+            "of Adam",
+            "RATE",
+            "0.001, or the method's own optimizer",
+        ),
+        "replicates": Setting(int_at_least, "fits from different seeds, trained at once", "R"),
+        "seed": Setting(
+            partial(int_at_least, least=0), "the same seed gives the same numbers", None, "0"
+        ),
+    }
+)
+"""The settings of a fit by name."""
+
+
+def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, Any]:
+    """Settings of a fit, checked before any work.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         option: pattern of what a setting is called.
-        given: k, penalty, imputer, masks, imputations, folds, predictor and regime as they are
-            given; None where they are not.
+        given: of :data:`SETTINGS`; None where there is none.
+
+    Returns:
+        those that are not None.
 
     Raises:
-        ValueError, TypeError: as it says.
+        ValueError: a setting that the method does not take, two that exclude each other, or a
+            value that is none of the setting.
+        TypeError: a name of no setting.
 
     Example:
         >>> check_settings("l2x", "--{}", penalty=0.1)
@@ -37,12 +183,14 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
         ...
         ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
+    if unknown := [name for name in given if name not in SETTINGS]:
+        raise TypeError(f"there is no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}")
     chosen = {name: value for name, value in given.items() if value is not None}
     typed = {name: f"{option.format(name)}={value!r}" for name, value in chosen.items()}
     for name in chosen:
-        takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
-        if method in takers:
+        if has_setting(method, name):
             continue
+        takers = [other for other in METHODS if has_setting(other, name)]
         if name == "imputer":
             raise ValueError(f"{method} has its own way to hide features: leave {typed[name]} out")
         raise ValueError(
@@ -54,10 +202,24 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
             f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
             "of them"
         )
-    if "penalty" in chosen:
-        checked_penalty(METHODS[method], chosen["penalty"], option)
-    if "k" in chosen:
-        int_at_least("k", chosen["k"])
+    checked = {name: SETTINGS[name].check(name, value) for name, value in chosen.items()}
+    if checked.get("penalty") == AUTO and not chooses_penalty(method):
+        raise ValueError(
+            f"{method} chooses no {option.format('penalty')} from the data: give nats, or leave "
+            f"it out; {', '.join(n for n in METHODS if chooses_penalty(n))} does"
+        )
+    return checked
+
+
+def has_setting(method: str, setting: str) -> bool:
+    """Whether a fit of a method has a setting, both by name.
+
+    Example:
+        >>> has_setting("l2x", "k"), has_setting("l2x", "masks"), has_setting("l2x", "epochs")
+        (True, False, True)
+    """
+    argument = SETTINGS[setting].argument
+    return argument is None or METHODS[method].takes(argument)
 
 
 def usual_imputer(method: Method) -> str:
@@ -80,30 +242,3 @@ def chooses_penalty(method: str) -> bool:
         (True, False)
     """
     return METHODS[method].takes("penalty") and METHODS[method].takes("unit")
-
-
-def checked_penalty(method: Method, given: Any, option: str = "{}") -> float | Literal["auto"]:
-    """A penalty as it is given: nats, or "auto".
-
-    Args:
-        method: that has penalties.
-        given: what was given.
-        option: pattern of what a setting is called.
-
-    Raises:
-        ValueError: neither; "auto" for a method that chooses none.
-
-    Example:
-        >>> checked_penalty(METHODS["lex"], "auto"), checked_penalty(METHODS["real_x"], 1)
-        ('auto', 1.0)
-    """
-    if isinstance(given, str) and given == AUTO:
-        if not chooses_penalty(method.name):
-            raise ValueError(
-                f"{method.name} chooses no {option.format('penalty')} from the data: give nats, or "
-                f"leave it out; {', '.join(n for n in METHODS if chooses_penalty(n))} does"
-            )
-        return AUTO
-    if isinstance(given, str):
-        raise ValueError(f"penalty must be nats for each entry kept, or {AUTO!r}; it is {given!r}")
-    return finite_float("penalty", given, least=0.0)

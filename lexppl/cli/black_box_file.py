@@ -9,7 +9,6 @@ import joblib
 import torch
 from torch import Tensor
 
-from lexppl.cli.options.checks import check_black_box
 from lexppl.cli.terminal.errors import one_line
 from lexppl.data import DividedTable
 from lexppl.models.black_box import black_box
@@ -20,11 +19,8 @@ def load_black_box(options: argparse.Namespace) -> Any:
     """Load the model in the file that `--black-box` names, which runs the code in it.
 
     Raises:
-        UsageError: without `--trust-black-box`.
-        FileNotFoundError: no such file.
         ValueError: a file that cannot be loaded.
     """
-    check_black_box(options)
     path = Path(options.black_box).expanduser()
     try:
         if path.suffix in (".pt", ".pth"):

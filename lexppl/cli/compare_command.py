@@ -13,7 +13,6 @@ import pandas as pd
 from lexppl.atomic_output import output_file
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.cli.options.checks import methods_of
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import text_table
@@ -44,14 +43,13 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
         ImportError: a method whose library is not installed.
     """
-    names = methods_of(options.methods)
     device = device_of(options.device)
     with _output(options) as file:
         source = read_source(options, device)
         if options.leaks:
             check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
-            table = _compared(names, options, source)
+            table = _compared(options, source)
         if file is not None:
             described = {"command": list(command), "methods": _records(table)}
             file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
@@ -73,9 +71,9 @@ def _output(options: argparse.Namespace) -> AbstractContextManager[Path | None]:
     return nullcontext() if options.out is None else output_file(options.out, options.overwrite)
 
 
-def _compared(names: list[str], options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
+def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
     data, progress = source.data, not options.quiet
-    own = [name for name in names if name in METHODS]
+    own = [name for name in options.methods if name in METHODS]
     rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
     unit = entropy_unit(rows.train[1], len(data.class_names or ()))
     plans = {
@@ -87,7 +85,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
     full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for name in names:
+    for name in options.methods:
         if name in LIBRARIES:
             compared[name] = name
             continue

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from lexppl.atomic_output import output_file
 from lexppl.cli.judged.judging import PREDICTED_MASKS
-from lexppl.cli.notes.messages import collapse_messages, early_message
-from lexppl.cli.options.arguments import EVALUATED_BY
+from lexppl.cli.notes import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
+from lexppl.cli.options.table import EVALUATED_BY
 from lexppl.cli.tables import text_table
 from lexppl.cli.terminal.exit_codes import INTERRUPTED
 from lexppl.cli.terminal.short_warnings import short_warnings

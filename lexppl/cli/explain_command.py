@@ -1,468 +1,299 @@
-"""`lexppl explain`: fit an explainer on a data set and write what it found."""
+"""`lexppl explain`: fit an explainer, judge it and draw its masks, whatever the data; write it."""
+
+from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.atomic_output import refuse_without_space
-from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import (
-    AUTO,
-    NETWORK,
-    TREES,
-    USUAL_PREDICTOR,
-    chooses_penalty,
-)
-from lexppl.cli.black_box_file import black_box_targets, load_black_box
-from lexppl.cli.fitted_explainer import Fitted
-from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
-from lexppl.cli.judged.encoded_choice import judge_choice
-from lexppl.cli.judged.gains import (
-    JudgedGains,
-    explained_by,
-    explained_targets,
-    judge_gains,
-    judge_learning,
-    undecided,
-)
-from lexppl.cli.judged.judged_rows import folds_at
+from lexppl.atomic_output import is_full_disk, output_folder
+from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.judged.judging import (
-    EXPLAINER,
-    FULL,
+    JUDGED_DRAWS,
+    PREDICTED_MASKS,
     Judgement,
     ScoreRow,
     SizeCurve,
-    agreement,
     judge_base_rate,
-    judge_black_box,
     judge_by_evalx,
     judge_explainer,
-    judge_full,
+    score_full,
 )
-from lexppl.cli.judged.settings import Settings, at_each_penalty
-from lexppl.cli.notes.messages import (
-    behind_message,
-    collapse_messages,
-    early_message,
-    learned_messages,
-    path_message,
-)
-from lexppl.cli.notes.posterior_notes import is_asked, warnings_of_posterior, what_is_fitted
-from lexppl.cli.notes.table_notes import table_notes
-from lexppl.cli.options.checks import regime_of
-from lexppl.cli.options.feature_groups import groups_of
-from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.printed import print_findings
-from lexppl.cli.source import capped, read_source
-from lexppl.cli.terminal.first_answer import first_answer
-from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.notes import collapse_messages, learned_messages
+from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.outputs import EXPLAINER, IMPORTANCE, MODEL, OUTPUTS, POSTERIOR, ROWS
+from lexppl.cli.terminal.exit_codes import INTERRUPTED
+from lexppl.cli.terminal.signals import deferred_interrupts
 from lexppl.cli.terminal.standard_error import progress_of, tell, warn
-from lexppl.cli.terminal.threads import one_thread
-from lexppl.cli.written.checkpoints import checkpoints_of
-from lexppl.cli.written.model_first import least_bytes, run_model_first, write_model
-from lexppl.cli.written.written_findings import write_findings
-from lexppl.data import DividedTable
-from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.penalty_path import HASTY_ROWS
+from lexppl.evaluation.folds import Folds
+from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.explanation import explain, selection_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.inference import FitResult, entropy_unit
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.explanation import explain, save_posterior
+from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.checkpoint import below
-from lexppl.models import Grouping
-from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
-from lexppl.tabular.missing_values import check_missing
-from lexppl.tabular.table_columns import markers_in
-from lexppl.tabular.table_fit import fit_full_predictor, fit_judge, fit_table
+from lexppl.saving import save
+from lexppl.tabular.fit_plan import FitPlan
 
-EXPLAINED_ROWS = 1000
-"""Most held-out rows whose masks are written."""
 PROPOSALS = 2
 """Masks weighed for each draw of those given the held-out y."""
-NO_VALIDATION = (
-    "too few rows of each class to set any apart for choosing the best epoch: all that are not "
-    "held out are fitted on, and the best epoch is the one that fits them best"
-)
-NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
+DIGITS = "%.4g"
+"""Of numbers in tables for people; what is computed with is in posterior.nc."""
 
 
-@short_warnings()
-def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl explain`.
+class Sections:
+    """Sections of a report, one after the other: Ctrl-C leaves out the one under way, and a second
+    one ends the run.
+
+    Args:
+        quiet: whether nothing is said of what begins.
+        complete: False where Ctrl-C has ended the fit already.
+    """
+
+    def __init__(self, quiet: bool, complete: bool = True) -> None:
+        self.quiet, self.complete = quiet, complete
+        self.notes: list[str] = []
+
+    def warn(self, notes: Sequence[str], first: bool = False) -> None:
+        """Warn of what the reader should mind, here and in the report, where it may come first."""
+        for note in notes:
+            warn(note)
+        self.notes = [*notes, *self.notes] if first else [*self.notes, *notes]
+
+    def run(
+        self, what: str, work: Callable[[], Any], otherwise: Any, early: str, failed: str = ""
+    ) -> Any:
+        """A section's result.
+
+        Args:
+            what: what begins, in words; empty where the section says so itself.
+            work: the section.
+            otherwise: the result where it is left out.
+            early: the note where Ctrl-C has left it out.
+            failed: the beginning of the note where numbers are no numbers; raised if empty.
+        """
+        if what:
+            tell(what, self.quiet)
+        try:
+            return work()
+        except KeyboardInterrupt:
+            if not self.complete:
+                raise
+            self.complete = False
+            self.warn([early])
+        except FloatingPointError as error:
+            if not failed:
+                raise
+            self.warn([f"{failed} not known: {error}"])
+        return otherwise
+
+
+class ExplainRun(ABC):
+    """One run of `lexppl explain` on data of one kind.
 
     Args:
         options: as typed.
         command: the words that were typed, for the report.
-
-    Returns:
-        the exit code: 0, or 130 if the fit was interrupted.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-        KeyboardInterrupt: interrupted before there was anything to write.
     """
-    regime = regime_of(options)
-    device = device_of(options.device)
 
-    def fit(folder: Path) -> tuple[DividedTable, Fitted]:
-        model = load_black_box(options) if options.black_box else None
-        source = capped(read_source(options, device), options.seed)
-        check_rows(options.row, source)
-        groups = groups_of(options.groups, source)
-        with _threads(source):
-            outputs = None if model is None else black_box_targets(model, source, options)
-            plan = _plan(options, source, outputs, regime)
-            refuse_without_space(options.out, least_bytes(plan, source))
-            fitted = _fit(options, plan, source, outputs, groups)
-            write_model(folder, fitted.result, source)
-        return source, fitted
+    source: Any
+    plan: FitPlan
+    result: FitResult
+    sections: Sections
+    full: FittedPredictor | None = None
+    """The predictor of the labels that sees everything, where it was fitted first."""
+    entries = "features"
+    masks: ClassVar[int] = PREDICTED_MASKS
+    draws: ClassVar[int] = JUDGED_DRAWS
+    """Masks of a row by which the explainer is judged, and draws of them by EVAL-X."""
 
-    def find(done: tuple[DividedTable, Fitted]) -> tuple[ReportData, bool]:
-        source, fitted = done
-        with _threads(source):
-            return _find(options, source, fitted, command)
+    def __init__(self, options: argparse.Namespace, command: Sequence[str]) -> None:
+        self.options, self.command = options, tuple(command)
+        self.progress = progress_of(options)
 
-    return run_model_first(options, fit, find, write_findings, print_findings)
+    @abstractmethod
+    def read(self, device: Any) -> None:
+        """Read the rows, and plan the fit."""
 
+    @abstractmethod
+    def fit(self) -> None:
+        """Fit the explainer, and first what it explains."""
 
-def _threads(source: DividedTable) -> AbstractContextManager[None]:
-    return one_thread(len(source.train_rows) < FEW_ROWS)
+    @abstractmethod
+    def write_reading(self, folder: Path) -> None:
+        """Write how rows are read."""
 
+    @abstractmethod
+    def fit_full(self) -> FittedPredictor:
+        """Fit a predictor of the labels that sees everything."""
 
-def _plan(
-    options: argparse.Namespace, source: DividedTable, outputs: Tensor | None, regime: Regime
-) -> FitPlan:
-    """What was typed; the penalty from the data, where the method can choose one on some rows."""
-    data = source.data
-    otherwise: dict[str, Any] = {}
-    observed = data.y if outputs is None else outputs
-    has_judged = source.valid_rows is not None or source.fold is not None
-    if chooses_penalty(options.method) and has_judged and not is_asked(options):
-        otherwise["penalty"] = AUTO
-    if source.folds is not None:
-        options.replicates, otherwise["in_folds"] = source.folds, True
-    plan = plan_of(
-        options,
-        len(source.train_rows),
-        data,
-        regime=regime,
-        **_usual_predictor(options, regime),
-        unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
-        **otherwise,
-    )
-    if markers_in(data.encoding):
-        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
-    return plan
+    @abstractmethod
+    def fit_judge(self) -> EvalX:
+        """Fit EVAL-X of the labels."""
 
+    @abstractmethod
+    def notes_of_fit(self) -> list[str]:
+        """What the reader should mind of the fit."""
 
-def _usual_predictor(options: argparse.Namespace, regime: Regime) -> dict[str, str]:
-    """The predictor where none is typed, of a method that leaves it open."""
-    if is_asked(options):
-        return {}
-    is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
-    if is_open and options.imputer is None:
-        return {"predictor": USUAL_PREDICTOR}
-    return {}
+    @abstractmethod
+    def learned(self) -> tuple[BaseRateGain, float | None]:
+        """What predictions are worth against the base rate, and the share of undecided masks."""
 
+    @abstractmethod
+    def found(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
+        """Draw the posterior, run the other sections, and gather what was found."""
 
-def _find(
-    options: argparse.Namespace, source: DividedTable, fitted: Fitted, command: Sequence[str]
-) -> tuple[ReportData, bool]:
-    """Judge and draw; and whether Ctrl-C has left all of it alone."""
-    result, plan = fitted.result, fitted.table.plan
-    if result.interrupted:
-        source = capped(source, options.seed, HASTY_ROWS)
-    notes = [*_notes_of_fit(options, source, fitted), *table_notes(source, fitted.outputs)]
-    gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
-    notes += learned_messages(gain, undecided(result, source, plan), result.sampler is not None)
-    for note in notes:
-        warn(note)
-    judgement, judge, complete = _judge(options, plan, source, fitted)
-    own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
-    behind = behind_message(own, full, gain.error) if plan.regime is Regime.FREE_IN_SITU else []
-    for note in behind:
-        warn(note)
-    notes = [*behind, *notes]
-    collapsed = collapse_messages(result.collapse, judgement.as_good_as_all(gain.error), gain.shown)
-    for note in collapsed:
-        warn(note)
-    notes += collapsed
-    if not complete and not result.interrupted:
-        notes.append("the scores were interrupted and are not complete")
-        warn(notes[-1])
-    tell("drawing the posterior", options.quiet)
-    posterior, explained = _posterior(options, result, source)
-    ranking, gains = selection_table(posterior), None
-    if kind_of(posterior) is PROBABILITY and judge is not None:
-        tell("measuring what the features are worth", options.quiet)
-        try:
-            gains = _gains(options, plan, source, fitted, judge, posterior)
-        except KeyboardInterrupt:
-            # A second Ctrl-C ends with the model alone.
-            if not complete:
-                raise
-            complete = False
-            notes.append("the gains were interrupted; features are ranked without them")
-            warn(notes[-1])
-        except FloatingPointError as error:
-            notes.append(f"gains are not known: {error}")
-            warn(notes[-1])
-    closer, known, settings = _look_closer(
-        options, source, fitted, posterior, gains, judgement, complete
-    )
-    tell("measuring what the choice of features encodes", options.quiet)
-    choice = judge_choice(
-        result,
-        source,
-        plan,
-        outputs=fitted.outputs,
-        full=fitted.full,
-        seed=options.seed,
-        complete=complete and known,
-    )
-    complete = complete and known and choice.complete
-    for note in (*closer.notes, *choice.notes()):
-        notes.append(note)
-        warn(note)
-    findings = ReportData(
-        source=source,
-        given=options.data,
-        plan=plan,
-        predictor=fitted.table.predictor,
-        result=result,
-        posterior=posterior,
-        ranking=ranking if gains is None else gains.joined(ranking),
-        gains=gains,
-        closer=closer,
-        judgement=judgement,
-        explained=explained,
-        warnings=tuple(notes),
-        command=tuple(command),
-        draws=options.draws,
-        device=options.device,
-        black_box=options.black_box,
-        path=fitted.table.path,
-        choice=choice,
-        learning=gain,
-        settings=settings,
-    )
-    return findings, complete
+    @abstractmethod
+    def write(self, folder: Path, found: Any) -> None:
+        """Write the posterior, the tables and the report."""
 
+    @abstractmethod
+    def show(self, found: Any, folder: Path) -> None:
+        """Print what was found."""
 
-def _fit(
-    options: argparse.Namespace,
-    plan: FitPlan,
-    source: DividedTable,
-    outputs: Tensor | None,
-    groups: FeatureGroups,
-) -> Fitted:
-    progress, kept = progress_of(options), checkpoints_of(options)
-    folds = folds_at(source, source.train_rows)
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs, folds)
-    full = None
-    if plan.needs_full_predictor:
-        tell("fitting the predictor that sees everything", options.quiet)
-        full = fit_full_predictor(plan, rows, progress, below(kept, "explained-predictor"))
-    tell(what_is_fitted(plan), options.quiet)
-    with warnings_of_posterior() as told:
-        kind = TREES if plan.predictor_kind == TREES else NETWORK
-        kept = below(kept, kind)
-        fitted = fit_table(
-            plan,
-            rows,
-            full=full,
-            checkpoint=kept,
-            progress=progress,
-            watch=partial(first_answer, groups=groups, seed=plan.seed, quiet=options.quiet),
+    def threads(self) -> AbstractContextManager[None]:
+        """How many threads torch may use."""
+        return nullcontext()
+
+    def run(self) -> int:
+        """Carry it out: the model is written first, then what follows from it, whose failure leaves
+        the model alone in the folder.
+
+        Returns:
+            the exit code: 0, or 130 if the fit or what follows was interrupted.
+
+        Raises:
+            UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
+            KeyboardInterrupt: interrupted before there was anything to write.
+        """
+        options, out, ended = self.options, Path(self.options.out), None
+        device = device_of(options.device)
+        with output_folder(out, options.overwrite, OUTPUTS) as folder:
+            self.read(device)
+            with self.threads():
+                self.fit()
+                if len(self.result.history) == 0 and self.result.sampler is None:
+                    raise KeyboardInterrupt
+                self.sections = Sections(options.quiet, not self.result.interrupted)
+                with deferred_interrupts():
+                    save(self.result, folder / EXPLAINER)
+                    self.write_reading(folder)
+                try:
+                    found = self._find()
+                    self.write(folder, found)
+                except (Exception, KeyboardInterrupt) as error:
+                    # What has no room for the results is left as it was.
+                    if is_full_disk(error):
+                        raise
+                    _keep_model(folder)
+                    ended = error
+        if ended is None:
+            self.show(found, out)
+            return 0 if self.sections.complete else INTERRUPTED
+        stopped = isinstance(ended, KeyboardInterrupt)
+        why = "interrupted" if stopped else "not all was done"
+        tell(f"{why}: {out} holds the fitted explainer, and not what follows from it")
+        if not stopped:
+            raise ended
+        return INTERRUPTED
+
+    def checkpoint(self, *names: str) -> Checkpoints | None:
+        """Where the states of a fit are kept, below the folder that was typed; None for nowhere."""
+        folder = self.options.resume or self.options.checkpoint
+        kept = None if folder is None else Checkpoints(folder)
+        for name in names:
+            kept = below(kept, name)
+        return kept
+
+    def posterior(
+        self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
+    ) -> Posterior:
+        """The masks of rows, given x alone and given y too."""
+        draw = partial(explain if folds is None else folds.posterior, self.result)
+        return draw(
+            x,
+            y,
+            draws=self.options.draws,
+            proposals=PROPOSALS,
+            held_out=True,
+            seed=self.options.seed,
+            row_names=row_names,
         )
-    if len(fitted.result.history) == 0 and fitted.result.sampler is None:
-        raise KeyboardInterrupt
-    # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(fitted, outputs, full if outputs is None else None, groups, tuple(told))
 
+    def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
+        """The scores so far, the explainer's first, with those of other models that there are."""
+        return [own, judge_base_rate(self.source)]
 
-def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:
-    """What the reader should mind of the fit."""
-    result, plan = fitted.result, fitted.table.plan
-    unjudged = source.valid_rows is None and source.fold is None and not result.sampler
-    notes = [NO_VALIDATION] if unjudged else []
-    if notes and options.penalty is None and plan.k is None and chooses_penalty(plan.method):
-        notes.append(NO_PATH.format(plan.penalty))
-    if result.interrupted:
-        return [_interruption(fitted), *notes]
-    if plan.posterior is not None:
-        return [*notes, *fitted.told]
-    grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-    if fitted.table.path is not None:
-        path = fitted.table.path
-        notes += path_message(path.table["penalty"].tolist(), path.index)
-    return notes + early_message(result.best_epoch.tolist(), len(result.history), grows)
+    def _find(self) -> Any:
+        self.sections.warn(self.notes_of_fit())
+        gain, undecided = self.learned()
+        sampled = self.result.sampler is not None
+        self.sections.warn(self._worded(learned_messages(gain, undecided, sampled)))
+        judgement, judge = self.judged()
+        as_good = judgement.as_good_as_all(gain.error)
+        collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
+        self.sections.warn(self._worded(collapsed))
+        tell("drawing the posterior", self.options.quiet)
+        return self.found(gain, judgement, judge)
 
+    def judged(self) -> tuple[Judgement, EvalX | None]:
+        """The scores, and EVAL-X; an interrupted fit is scored by itself."""
+        scores: list[ScoreRow] = []
+        early = "the scores were interrupted and are not complete"
+        work = partial(self._scores, scores)
+        judge, curve = self.sections.run("", work, (None, None), early)
+        return Judgement(tuple(scores), curve), judge
 
-def _interruption(fitted: Fitted) -> str:
-    done = f"after {len(fitted.result.history)} of {fitted.table.plan.epochs} epochs"
-    return (
-        f"interrupted {done}; the best state so far is written, judged by itself on at most "
-        f"{HASTY_ROWS} held-out rows (Ctrl-C again ends with the model alone)"
-    )
-
-
-def _judge(
-    options: argparse.Namespace, plan: FitPlan, source: DividedTable, fitted: Fitted
-) -> tuple[Judgement, EvalX | None, bool]:
-    """The scores, EVAL-X, and whether all is there; an interrupted fit is scored by itself."""
-    scores: list[ScoreRow] = []
-    curve: SizeCurve | None = None
-    progress = progress_of(options)
-    try:
-        scores.append(judge_explainer(fitted.result, source, options.seed))
-        scores.append(judge_base_rate(source))
-        if fitted.outputs is not None:
-            scores.append(judge_black_box(fitted.outputs, source))
-            scores[0] = _with_agreement(scores[0], fitted, fitted.outputs, source, options.seed)
-        if fitted.result.interrupted:
-            return Judgement(tuple(scores), None), None, False
-        if fitted.full is None:
-            tell("fitting a predictor that sees everything", options.quiet)
-        kept = below(checkpoints_of(options), "full-predictor")
-        scores.append(judge_full(plan, source, fitted.full, progress, kept))
-        tell("fitting EVAL-X, the judge", options.quiet)
-        judge = fit_judge(
-            plan, _judge_rows(source, None), progress, below(checkpoints_of(options), "judge")
-        )
-        if judge.result.interrupted:
-            return Judgement(tuple(scores), None), None, False
-        row, curve = judge_by_evalx(judge, fitted.result, source, options.seed)
-        scores.append(row)
-    except KeyboardInterrupt:
-        return Judgement(tuple(scores), None), None, False
-    return Judgement(tuple(scores), curve), judge, True
-
-
-def _judge_rows(source: DividedTable, targets: Tensor | None) -> EncodedRows:
-    """The rows that EVAL-X learns from: those of the explainer, or with other targets."""
-    folds = folds_at(source, source.train_rows)
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, targets, folds)
-    data = source.data
-    # A marker of a missing value is hidden with it.
-    grouping = Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device)
-    return replace(rows, grouping=grouping)
-
-
-def _with_agreement(
-    row: ScoreRow, fitted: Fitted, outputs: Tensor, source: DividedTable, seed: int
-) -> ScoreRow:
-    figures = {**row.figures, "agreement": agreement(fitted.result, outputs, source, seed)}
-    return replace(row, figures=figures)
-
-
-def _posterior(
-    options: argparse.Namespace, result: FitResult, source: DividedTable
-) -> tuple[Posterior, int]:
-    """The masks of held-out rows, given x alone and given y too, and how many rows these are."""
-    count = min(len(source.test), EXPLAINED_ROWS)
-    folds = folds_at(source, source.test_rows[:count])
-    by = partial(explain, result) if folds is None else partial(folds.posterior, result)
-    posterior = by(
-        source.test.x[:count],
-        source.test.y[:count],
-        draws=options.draws,
-        proposals=PROPOSALS,
-        held_out=True,
-        seed=options.seed,
-        row_names=[int(row) for row in source.test_rows[:count]],
-    )
-    return posterior, count
-
-
-def _gains(
-    options: argparse.Namespace,
-    plan: FitPlan,
-    source: DividedTable,
-    fitted: Fitted,
-    judge: EvalX,
-    posterior: Posterior,
-) -> JudgedGains | None:
-    """What groups and features are worth; one row alone has no spread to tell it by."""
-    if len(source.test_rows) < 2:
-        return None
-    targets, predicted = explained_by(source, plan, fitted.outputs, fitted.full)
-    if targets is not source.data.y:
-        judge = fit_judge(plan, _judge_rows(source, targets), progress_of(options))
-        if judge.result.interrupted:
+    def _scores(self, scores: list[ScoreRow]) -> tuple[EvalX | None, SizeCurve | None]:
+        source, seed, quiet = self.source, self.options.seed, self.options.quiet
+        own = judge_explainer(self.result, source, seed, self.masks)
+        scores += self.other_scores(own)
+        if self.result.interrupted:
+            return None, None
+        full = self.full
+        if full is None:
+            tell("fitting a predictor that sees everything", quiet)
+            full = self.fit_full()
+        scores.append(score_full(full, source))
+        tell("fitting EVAL-X, the judge", quiet)
+        judge = self.fit_judge()
+        if full.result.interrupted or judge.result.interrupted:
             raise KeyboardInterrupt
-    return judge_gains(
-        judge,
-        fitted.result,
-        source,
-        posterior,
-        targets,
-        predicted,
-        groups=fitted.groups,
-        fdr=options.fdr,
-        fwer=options.fwer,
-        seed=options.seed,
-    )
+        row, curve = judge_by_evalx(judge, self.result, source, seed, self.draws)
+        scores.append(row)
+        return judge, curve
+
+    def _worded(self, notes: list[str]) -> list[str]:
+        return [note.replace("features", self.entries) for note in notes]
 
 
-def _look_closer(
-    options: argparse.Namespace,
-    source: DividedTable,
-    fitted: Fitted,
-    posterior: Posterior,
-    gains: JudgedGains | None,
-    judgement: Judgement,
-    complete: bool,
-) -> tuple[CloserLook, bool, Settings | None]:
-    """Directions and single rows, whether Ctrl-C has left them alone, and the fit at each penalty;
-    a second one ends with the model alone."""
-    if kind_of(posterior) is not PROBABILITY:
-        note = "--row: masks that do not select have no steps by feature"
-        return CloserLook(notes=(note,) * bool(options.row)), True, None
-    tell("looking at directions and single rows", options.quiet)
-    plan, outputs, full = fitted.table.plan, fitted.outputs, fitted.full
-    closer = CloserLook(notes=("single rows and directions were interrupted",))
-    try:
-        note_rows(posterior, source, gains)
-        closer = look_closer(
-            fitted.result,
-            source,
-            plan,
-            posterior,
-            outputs=outputs,
-            full=full,
-            groups=fitted.groups,
-            asked=options.row,
-            seed=options.seed,
-        )
-        path = fitted.table.path
-        own = next((score for score in judgement.scores if score.who == EXPLAINER), None)
-        if not complete or path is None or own is None:
-            return closer, True, None
-        settings = at_each_penalty(
-            path,
-            source,
-            own,
-            explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
-            fitted.groups,
-            [row.number for row in closer.rows],
-            len(masks_of(posterior)["row"]),
-            options.seed,
-        )
-        return closer, True, settings
-    except KeyboardInterrupt:
-        if not complete:
-            raise
-        return closer, False, None
+def write_tables(
+    folder: Path, posterior: Posterior, ranking: pd.DataFrame, lines: pd.DataFrame | None
+) -> None:
+    """Write the posterior, the ranking, and the lines of single rows where there are any."""
+    save_posterior(posterior, folder / POSTERIOR)
+    ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
+    if lines is not None:
+        lines.to_csv(folder / ROWS, index=False, float_format=DIGITS)
+
+
+def lines_of(rows: Sequence[ExplainedRow]) -> pd.DataFrame | None:
+    """Single rows step by step as lines of a table; None of no rows."""
+    return pd.concat([row.lines() for row in rows], ignore_index=True) if rows else None
+
+
+def _keep_model(folder: Path) -> None:
+    """Remove all but the model."""
+    with deferred_interrupts(raises=False):
+        for path in folder.iterdir():
+            if path.name not in MODEL:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

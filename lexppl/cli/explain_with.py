@@ -11,18 +11,20 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.atomic_output import output_folder
-from lexppl.cli.options.explainer_folder import explainer_folder
+from lexppl.cli.options.checks import explainer_folder
 from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.short_warnings import short_warnings
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.beside.feature_values import decoded_values
-from lexppl.explanation.explained_rows import Explaining, explained_rows
+from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import responses_of
 from lexppl.explanation.reading.ranking import selection_table
-from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.explanation.row_plan import Explaining
+from lexppl.inference.training.penalty_range import with_penalty
+from lexppl.inference.training.result import FitResult
 from lexppl.saving.reading import load
 
 ROW_MASKS = 100
@@ -93,15 +95,24 @@ def _rows(
         drawn = response["y"].values.mean((0, 1), dtype=np.float64)
         labels = [MEAN_RESPONSE] * len(x)
         totals = drawn * encoding.target.scale + encoding.target.mean
-    parts = []
-    for row, order in enumerate(np.argsort(-kept, axis=-1, kind="stable")):
-        ordered = [names[g] for g in order]
-        texts = [values[name].text(row) if name in values else "" for name in ordered]
-        total = np.full(len(order), np.nan)
-        total[-1] = totals[row]
-        columns = {"row": row, "predicted": labels[row], "feature": ordered, "value": texts}
-        parts.append(pd.DataFrame({**columns, "total": total, "kept": kept[row, order]}))
-    return pd.concat(parts, ignore_index=True)
+    order = np.argsort(-kept, axis=-1, kind="stable")
+    total = np.full(kept.shape, np.nan)
+    total[:, -1] = totals
+    texts = [
+        values[names[g]].text(row) if names[g] in values else ""
+        for row, places in enumerate(order)
+        for g in places
+    ]
+    return pd.DataFrame(
+        {
+            "row": np.arange(len(x)).repeat(len(names)),
+            "predicted": np.array(labels, dtype=object).repeat(len(names)),
+            "feature": np.array(names, dtype=object)[order].ravel(),
+            "value": texts,
+            "total": total.ravel(),
+            "kept": np.take_along_axis(kept, order, axis=-1).ravel(),
+        }
+    )
 
 
 def _steps(

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from lexppl.atomic_output import output_file
 from lexppl.choices.imputers import LEARNED
 from lexppl.cli.images_and_texts.image_rows import read_images
-from lexppl.cli.options.checks import imputers_of
-from lexppl.cli.options.image_and_text_options import IMAGES, kind_of_data
+from lexppl.cli.options.data_checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.source import capped, read_source
 from lexppl.cli.tables import text_table
@@ -49,14 +48,13 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
     """
     images = kind_of_data(options) == IMAGES
-    names = imputers_of(options.imputers, images)
     device = device_of(options.device)
     read = _images if images else _table
     if options.out is None:
-        scores, source = _scores(names, options, read(options, device))
+        scores, source = _scores(options, read(options, device))
     else:
         with output_file(options.out, options.overwrite) as file:
-            scores, source = _scores(names, options, read(options, device))
+            scores, source = _scores(options, read(options, device))
             described = {"command": list(command), "scores": _records(scores)}
             file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     _print(scores, source)
@@ -115,12 +113,12 @@ def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
 
 
 def _scores(
-    names: list[str], options: argparse.Namespace, source: ImputedRows
+    options: argparse.Namespace, source: ImputedRows
 ) -> tuple[ImputationScores, ImputedRows]:
     x, grouping = source.train, source.grouping
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
-        for name in names:
+        for name in options.imputers:
             tell(f"fitting {name}", options.quiet)
             fitted[name] = _fitted(name, x, grouping, options)
         tell("scoring", options.quiet)

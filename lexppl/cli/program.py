@@ -10,14 +10,14 @@ from typing import Any
 
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
-from lexppl.cli.options.image_and_text_options import TABLE, kind_of_data
+from lexppl.cli.options.data_checks import TABLE, kind_of_data
 from lexppl.cli.terminal.errors import UsageError, told
 from lexppl.cli.terminal.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "explain": "lexppl.cli.explain_command:run_explain",
+        "explain": "lexppl.cli.explain_table:run_explain",
         "explain with": "lexppl.cli.explain_with:run_explain_with",
         "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
-from lexppl.cli.options.data_name import check_data_name
 from lexppl.cli.options.plan_options import folds_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
@@ -29,7 +28,6 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         UsageError: neither; or options for tables with a set that comes along.
         ValueError, OSError: what :func:`lexppl.data.divided_frame` refuses.
     """
-    check_data_name(options)
     name = options.data
     division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
     in_folds = (
@@ -45,7 +43,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         raise UsageError(f"{asked[0]}: is for tables in files, and {name!r} comes along")
     if division["folds"] is None:
         division |= {
-            "valid_share": options.valid_share,
+            "valid_share": getattr(options, "valid_share", None),
             "test_share": options.test_share,
         }
     if name in shipped_names():

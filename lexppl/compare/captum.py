@@ -109,14 +109,11 @@ def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Te
             "attribution by gradients needs a torch predictor, an nn.Module such as "
             f"lexppl.models.Predictor; it is {name}. Other models have shap, lime and permutation"
         )
-    if output is not None and output not in get_args(Output):
-        raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
     has_likelihood = isinstance(getattr(module, "likelihood", None), Likelihood)
-    if has_likelihood == (output is not None):
+    if output not in (None, *get_args(Output)) or has_likelihood == (output is not None):
         raise ValueError(
-            f"{name} has a likelihood, which says what it returns; leave output={output!r} out"
-            if has_likelihood
-            else f"say what {name} returns: output='logits', 'probabilities' or 'response'"
+            f"output must be one of {get_args(Output)}, what {name} returns, and left out of a "
+            f"predictor with a likelihood; it is {output!r}"
         )
 
     def outputs(rows: Tensor) -> Tensor:
@@ -236,10 +233,9 @@ def conditional_baselines(
 def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
     if not isinstance(imputer, Imputer):
         raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor; it is {kind}")
-    if x.dim() < 2 or len(x) == 0:
-        raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
-    draws = int_at_least("draws", draws)
-    seed = int_at_least("seed", seed, 0)
+    floating = isinstance(x, Tensor) and x.is_floating_point()
+    if not floating or x.dim() < 2 or len(x) == 0:
+        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
+    int_at_least("draws", draws)
+    int_at_least("seed", seed, 0)

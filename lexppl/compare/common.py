@@ -41,14 +41,11 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
         if not isinstance(table, Tensor) or not table.is_floating_point():
             kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
             raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
-        if table.dim() != 2 or table.numel() == 0:
+        if table.dim() != 2 or table.numel() == 0 or not bool(table.isfinite().all()):
             raise ValueError(
-                f"{name} must be a table (N, D) with a row and a column; it has shape "
-                f"{tuple(table.shape)}"
+                f"{name} must be a table (N, D) of finite numbers; it has shape "
+                f"{tuple(table.shape)} and {int((~table.isfinite()).sum())} NaN or infinite values"
             )
-        bad = int((~table.isfinite()).sum())
-        if bad:
-            raise ValueError(f"{name} must be finite; {bad} of its values are NaN or infinite")
         kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")

@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,41 +57,27 @@ class _Context:
     seed: int
 
 
-def _by_gradients(name: str, ground: _Context, **options: Any) -> Importances:
-    if name == "integrated_gradients":
-        options = {"baseline": ground.x.mean(0), **options}
-    model, grouping = ground.model, ground.grouping
-    return lambda x: gradient_importances(name, model, x, grouping=grouping, **options)
+def _importances(name: str, ground: _Context, options: Mapping[str, Any]) -> Importances:
+    """What explains rows, of a method's name and its own options."""
+    model, grouping, seed = ground.model, ground.grouping, ground.seed
+    shared = {"grouping": grouping, "seed": seed, **options}
+    if name == "tabnet":
+        fitted = fit_tabnet(ground.x, ground.y, **{"seed": seed, **options})
+        return lambda x: fitted(x, grouping)
+    if name == "permutation":
+        scored = (ground.x, ground.y)
+        of_all = permutation_importances(model, ground.x[:1], scored, **shared)
+        return lambda x: of_all.expand(len(x), -1)
+    if name in captum.METHODS:
+        start = {"baseline": ground.x.mean(0)} if name == "integrated_gradients" else {}
+        own = {"grouping": grouping, **start, **options}
+        return lambda x: gradient_importances(name, model, x, **own)
+    function: Any = {"shap": shap_importances, "lime": lime_importances}[name]
+    return lambda x: function(model, x, ground.x, **shared)
 
 
-def _by_background(function: Any, ground: _Context, **options: Any) -> Importances:
-    shared = {"grouping": ground.grouping, "seed": ground.seed, **options}
-    return lambda x: function(ground.model, x, ground.x, **shared)
-
-
-def _permutation(ground: _Context, **options: Any) -> Importances:
-    shared = {"grouping": ground.grouping, "seed": ground.seed, **options}
-    scored = (ground.x, ground.y)
-    of_all = permutation_importances(ground.model, ground.x[:1], scored, **shared)
-    return lambda x: of_all.expand(len(x), -1)
-
-
-def _tabnet(ground: _Context, **options: Any) -> Importances:
-    fitted = fit_tabnet(ground.x, ground.y, **{"seed": ground.seed, **options})
-    return lambda x: fitted(x, ground.grouping)
-
-
-METHODS: Mapping[str, Callable[..., Importances]] = MappingProxyType(
-    {
-        "shap": partial(_by_background, shap_importances),
-        "lime": partial(_by_background, lime_importances),
-        **{name: partial(_by_gradients, name) for name in captum.METHODS},
-        "permutation": _permutation,
-        "tabnet": _tabnet,
-    }
-)
-"""By name, from a context and a method's own options to what explains rows. All but "tabnet"
-explain a model; `compare` adds "random", the control."""
+METHODS = tuple(LIBRARIES)
+"""The methods by name. All but "tabnet" explain a model; `compare` adds "random", the control."""
 
 
 def compare(
@@ -205,11 +189,18 @@ def compare(
     seed = int_at_least("seed", seed, 0)
     x, y, grouping, _ = _table(train, "train")
     test_x, test_y, test_grouping, truth = _table(test, "test")
-    _check_tasks((x, y, grouping), (test_x, test_y, test_grouping))
+    check_tables(grouping, train=x, test=test_x)
+    if grouping and test_grouping and not torch.equal(grouping.index, test_grouping.index):
+        raise ValueError("train and test must have the same groups")
+    if y.is_floating_point() != test_y.is_floating_point():
+        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
     entries = x.shape[1] if grouping is None else grouping.entries
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True reads,")
-    chosen = _sizes(sizes, entries)
+    if sizes is not None and len(sizes) == 0:
+        raise ValueError("sizes must have at least one size; it is empty")
+    known = [k for k in FIRST_SIZES if k <= entries] if sizes is None else dict.fromkeys(sizes)
+    chosen = [int_between("each of sizes", k, 0, entries, note="the mask entries") for k in known]
     stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
     for argument, of_methods in (("options", options), ("seconds", seconds or {})):
         if unknown := sorted(set(of_methods) - set(named)):
@@ -234,8 +225,12 @@ def compare(
         return figures_of(judge, ranking.to(test_x), test_x, test_y, truth, chosen, seed)
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
-        importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
-        ranked = _checked(importances, name, (len(test_x), entries))
+        ranked, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
+        if tuple(ranked.shape[1:]) != (len(test_x), entries) or bool(ranked.isnan().any()):
+            raise ValueError(
+                f"importances of {name!r} must be numbers of shape {(len(test_x), entries)}, "
+                f"(rows, mask entries); they have shape {tuple(ranked.shape[1:])}, or NaN"
+            )
         weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
         figures = with_intervals(judged, ranked, weighted)
         if leaks:
@@ -252,20 +247,16 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
     if isinstance(methods, str):
         raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
     names = list(methods)
-    if not isinstance(methods, Mapping):
-        repeated = sorted({str(name) for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"methods must be different names; {repeated} repeat")
+    if not names or RANDOM in names or len(set(names)) < len(names):
+        raise ValueError(
+            f"methods must be different names, one at least, of {list(METHODS)}, and not "
+            f"{RANDOM!r}, the control that every comparison has; they are {names}"
+        )
     stated = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
-    if not stated:
-        raise ValueError(f"methods must have at least one; the names are {list(METHODS)}")
-    if RANDOM in stated:
-        raise ValueError(f"{RANDOM!r} is the control, which every comparison has; leave it out")
     for name, what in stated.items():
-        if isinstance(what, str):
-            if what not in METHODS:
-                raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
-        elif not isinstance(what, FitResult) and not callable(what):
+        if isinstance(what, str) and what not in METHODS:
+            raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
+        if not isinstance(what, str | FitResult) and not callable(what):
             raise TypeError(
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
                 f"importances; it is {type(what).__name__}"
@@ -278,38 +269,13 @@ def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Ten
     if isinstance(data, Dataset):
         grouping = Grouping(data.groups, data.entry_names).to(data.x.device)
         return data.x, data.y, grouping, data.truth
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        raise TypeError(f"{name} must be a Dataset or a pair (x, y); it is {type(data).__name__}")
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    if not pair or not all(isinstance(part, Tensor) for part in data):
+        raise TypeError(f"{name} must be a Dataset or a pair of tensors (x, y); it is {data!r:.60}")
     x, y = data
-    for part, tensor in (("x", x), ("y", y)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{part} of {name} must be a tensor; it is {type(tensor).__name__}")
     if y.shape != x.shape[:1]:
         raise ValueError(f"y of {name} must have shape ({len(x)},); it has {tuple(y.shape)}")
     return x, y, None, None
-
-
-def _check_tasks(
-    train: tuple[Tensor, Tensor, Grouping | None], test: tuple[Tensor, Tensor, Grouping | None]
-) -> None:
-    """Refuse rows to fit on and to judge that are not of the same features, groups and task."""
-    (x, y, grouping), (test_x, test_y, of_test) = train, test
-    check_tables(grouping, train=x, test=test_x)
-    if grouping and of_test and not torch.equal(grouping.index, of_test.index):
-        raise ValueError("train and test must have the same groups")
-    if y.is_floating_point() != test_y.is_floating_point():
-        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
-
-
-def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
-    if sizes is None:
-        return tuple(k for k in FIRST_SIZES if k <= entries)
-    if len(sizes) == 0:
-        raise ValueError("sizes must have at least one size; it is empty")
-    return tuple(
-        int_between("each of sizes", k, 0, entries, note="the mask entries")
-        for k in dict.fromkeys(sizes)
-    )
 
 
 def _explains_model(what: Compared) -> bool:
@@ -341,53 +307,31 @@ def _explained(
 ) -> tuple[Tensor, dict[str, float]]:
     """Importances of each replicate, `(R, N, G)`, and the seconds that they took."""
     started = time.perf_counter()
-    method: Importances
+    fit_seconds = math.nan
+    method: Any = what
     if isinstance(what, str):
-        method = METHODS[what](ground, **options)
-        _synchronise(x)
-        fit_seconds = time.perf_counter() - started
+        method = _importances(what, ground, options)
+        fit_seconds = _seconds_since(started, x)
         if _explains_model(what):
             fit_seconds += ground.model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
-        _synchronise(x)
     elif isinstance(what, FitResult):
-        method = _of_fit(what, draws, ground.seed)
         fit_seconds = float(np.sum(what.history.seconds))
-    else:
-        method = what
-        fit_seconds = math.nan
+    _seconds_since(started, x)
     started = time.perf_counter()
-    found = torch.as_tensor(method(x)).detach()
-    _synchronise(x)
-    seconds = (time.perf_counter() - started) / len(x)
-    each = found if isinstance(what, FitResult) else found[None]
-    return each, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
+    if isinstance(what, FitResult):
+        means = mask_means(explain(what, x, draws=draws, seed=ground.seed))
+        # Of signed attributions their size.
+        found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
+    else:
+        found = torch.as_tensor(method(x)).detach()[None]
+    seconds = _seconds_since(started, x) / len(x)
+    return found, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
 
 
-def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
-    """Mean selection probabilities by replicate; of signed attributions their size."""
-
-    def importances(x: Tensor) -> Tensor:
-        means = mask_means(explain(result, x, draws=draws, seed=seed))
-        size = np.abs(means.transpose("chain", ...).values).astype(np.float64)
-        return torch.from_numpy(size)
-
-    return importances
-
-
-def _synchronise(x: Tensor) -> None:
-    """Wait for the device, so that a clock reads work that is done."""
+def _seconds_since(started: float, x: Tensor) -> float:
+    """Seconds of work that is done, on a device too."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
-
-
-def _checked(found: Tensor, name: str, shape: tuple[int, int]) -> Tensor:
-    if tuple(found.shape[1:]) != shape:
-        raise ValueError(
-            f"importances of {name!r} must have shape {shape}, (rows, mask entries); they have "
-            f"{tuple(found.shape[1:])}"
-        )
-    if bool(found.isnan().any()):
-        raise ValueError(f"importances of {name!r} must be numbers; they have NaN")
-    return found
+    return time.perf_counter() - started

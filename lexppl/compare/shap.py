@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import t
-from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
@@ -17,11 +16,6 @@ from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers.imputer import Imputer
-
-NO_CHANGE = 2**31 - 1
-"""SHAP's code, in a list of toggles, for a mask that is the same as the one before."""
-NUMBERS_AT_ONCE = 2**24
-"""Numbers of imputed features, and of the masks' own D × D matrices, that are held at once."""
 
 
 class ImputerMasker:
@@ -43,8 +37,7 @@ class ImputerMasker:
 
     Args:
         imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
-            is to run. It must do so under `torch.func.vmap`, as those of
-            `lexppl.models.imputers` do.
+            is to run.
         imputations: K.
         grouping: which columns make a mask entry, to be kept or hidden together; values are then
             one an entry, `(B, G)`. Give the explainer the entries' names, as in
@@ -57,7 +50,7 @@ class ImputerMasker:
 
     Raises:
         TypeError: `imputer` is no :class:`~lexppl.models.imputers.Imputer`.
-        ValueError: counts below 1, a grouping of other features, a clustering of another shape.
+        ValueError: counts below 1, rows that are no table, a grouping of other features.
 
     Source:
         Lundberg and Lee 2017, eq. 9 (the conditional expectation that SHAP sets out from);
@@ -72,9 +65,6 @@ class ImputerMasker:
         ((1000, 2), True, True)
     """
 
-    supports_delta_masking = True
-    immutable_outputs = True
-
     def __init__(
         self,
         imputer: Imputer,
@@ -86,25 +76,17 @@ class ImputerMasker:
     ) -> None:
         if not isinstance(imputer, Imputer):
             raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
-        imputations = int_at_least("imputations", imputations)
-        seed = int_at_least("seed", seed, 0)
+        self.imputations = int_at_least("imputations", imputations)
+        self.seed = int_at_least("seed", seed, 0)
         event = imputer.event_shape
-        if event is not None and len(event) != 1:
-            raise ValueError(f"imputer must be of tables, rows (D,); its rows are {tuple(event)}")
-        if grouping is not None and event is not None and grouping.features != event[0]:
+        if event is not None and (
+            len(event) != 1 or (grouping is not None and grouping.features != event[0])
+        ):
             raise ValueError(
-                f"grouping is of {grouping.features} features, and imputer of {event[0]}"
+                f"imputer must be of tables, rows (D,) with the features of the grouping; its rows "
+                f"are {tuple(event)}"
             )
-        if clustering is not None and np.shape(clustering)[1:] != (4,):
-            raise ValueError(
-                "clustering must be a linkage matrix (G - 1, 4); it has shape "
-                f"{np.shape(clustering)}"
-            )
-        self.imputer = imputer
-        self.imputations = imputations
-        self.grouping = grouping
-        self.clustering = None if clustering is None else np.asarray(clustering)
-        self.seed = seed
+        self.imputer, self.grouping, self.clustering = imputer, grouping, clustering
         if grouping is not None:
             self.data_transform = self._entry_values
 
@@ -116,71 +98,30 @@ class ImputerMasker:
         """The shape of a row's values, `(G,)`."""
         return [(self._entries(x),)]
 
-    def __call__(self, mask: Any, x: np.ndarray) -> Any:
-        """Imputed rows of one row under one mask, or, as SHAP asks for speed, under many.
-
-        Args:
-            mask: True or False for all entries; a boolean array `(G,)`; or a list of toggles, of
-                integers: entry g is flipped by g, or by −g − 1 where the mask is not yet complete.
-            x: one row, `(D,)`.
-
-        Returns:
-            `(K, D)`; of toggles giving M masks, `((rows (M·K, D),), all-true (M, K))`.
+    def __call__(self, mask: Any, x: np.ndarray) -> np.ndarray:
+        """Imputed rows `(K, D)` of one row `(D,)` under a mask `(G,)`; True or False for all.
 
         Raises:
-            ValueError: a row or mask of another length.
+            ValueError: a row or a mask of another shape.
         """
         row = np.asarray(x)
-        features = self.imputer.event_shape
-        if row.ndim != 1 or (features is not None and len(row) != features[0]):
-            expected = "(D,)" if features is None else tuple(features)
-            raise ValueError(f"x must be one row, shape {expected}; it has shape {row.shape}")
-        entries = self._entries(row)
-        if isinstance(mask, bool | np.bool_):
-            mask = np.full(entries, mask)
-        mask = np.asarray(mask)
-        if np.issubdtype(mask.dtype, np.integer):
-            masks = _toggled(mask, entries)
-            rows = self._imputed(masks, row).reshape(-1, len(row))
-            return (rows,), np.ones((len(masks), self.imputations), dtype=bool)
-        if mask.dtype != bool or mask.shape != (entries,):
-            raise ValueError(
-                f"mask must be boolean of shape ({entries},); it is {mask.dtype} of shape "
-                f"{mask.shape}"
-            )
-        return self._imputed(mask[None], row)[0]
+        keep = torch.as_tensor(np.broadcast_to(mask, (self._entries(row),)).astype(bool))
+        if self.grouping is not None:
+            keep = keep[self.grouping.index.cpu()]
+        like = next(self.imputer.buffers(), torch.empty(()))
+        rows = torch.as_tensor(row[None].astype(np.float64)).to(like)
+        with torch.no_grad(), seeded(self.seed, like.device):
+            distribution = self.imputer(rows, keep[None].to(like.device))
+            drawn = distribution.expand(torch.Size([self.imputations, 1])).sample()[:, 0]
+        # The kept values are the row's own, though the imputer may be of a coarser type.
+        return np.where(keep.numpy(), row, drawn.double().cpu().numpy())
 
     def _entries(self, x: np.ndarray) -> int:
-        if self.grouping is None:
-            return len(x)
-        if self.grouping.features != len(x):
-            raise ValueError(
-                f"x must have {self.grouping.features} features, those of the grouping; it has "
-                f"{len(x)}"
-            )
-        return self.grouping.entries
-
-    def _imputed(self, masks: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """`(M, K, D)` of M masks, the random numbers of each being the same."""
-        like = next(self.imputer.buffers(), torch.empty(()))
-        x = torch.as_tensor(row[None].astype(np.float64)).to(like)
-        keep = torch.from_numpy(masks).to(like.device)
-        if self.grouping is not None:
-            keep = keep[:, self.grouping.index.to(like.device)]
-
-        def impute(kept: Tensor) -> Tensor:
-            distribution = self.imputer(x, kept)
-            drawn: Tensor = distribution.expand(torch.Size([self.imputations, 1])).sample()
-            return drawn[:, 0]
-
-        width = len(row) * max(self.imputations, len(row))
-        parts = []
-        with torch.no_grad():
-            for chunk in keep.split(max(1, NUMBERS_AT_ONCE // width)):
-                with seeded(self.seed, like.device):
-                    parts.append(torch.func.vmap(impute, randomness="same")(chunk))
-        # The kept values are the row's own, though the imputer may be of a coarser type.
-        return np.where(keep.cpu().numpy()[:, None], row, torch.cat(parts).double().cpu().numpy())
+        event = self.imputer.event_shape
+        features = self.grouping.features if self.grouping else event[0] if event else len(x)
+        if x.ndim != 1 or len(x) != features:
+            raise ValueError(f"x must be one row of {features} features; its shape is {x.shape}")
+        return self.grouping.entries if self.grouping else len(x)
 
     def _entry_values(self, x: np.ndarray) -> list[np.ndarray]:
         """The value of each entry of one column, NaN for others."""
@@ -190,21 +131,6 @@ class ImputerMasker:
         values = np.full(grouping.entries, np.nan)
         values[index] = np.where(alone[index], x, np.nan)
         return [values]
-
-
-def _toggled(toggles: np.ndarray, entries: int) -> np.ndarray:
-    """Masks `(M, G)` that SHAP's list of toggles walks through, from nothing kept.
-
-    >>> _toggled(np.array([NO_CHANGE, 0, -1, 1]), 2)
-    array([[False, False],
-           [ True, False],
-           [False,  True]])
-    """
-    flips = np.zeros((len(toggles), entries), dtype=np.int64)
-    places = np.where(toggles < 0, -toggles - 1, toggles)
-    real = toggles != NO_CHANGE
-    flips[np.nonzero(real)[0], places[real]] = 1
-    return np.asarray(flips.cumsum(0)[toggles >= 0] % 2 == 1)
 
 
 Over = Literal["chains", "draws"]
@@ -264,19 +190,15 @@ def shap_explanation(
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
     level = fraction("level", level)
-    stats = group_of(posterior, "sample_stats")
     site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
-    ess = stats.get("weight_ess") if given_y else None
     chains = mask.sizes["chain"]
-    if over is None:
-        over = "chains" if chains > 1 else "draws"
+    over = over or ("chains" if chains > 1 else "draws")
     if over == "chains" and chains < 2:
         raise ValueError(
             "bounds over chains need two or more, as fit(…, replicates=2) gives; the posterior "
-            "has one. Say over='draws'"
+            "has one. Give over='draws'"
         )
-    shap = library("shap")
     mean = mask.mean(("chain", "draw"), dtype=np.float64).values
     tails = ((1 - level) / 2, (1 + level) / 2)
     if over == "chains":
@@ -285,27 +207,22 @@ def shap_explanation(
         lower, upper = (mean - half).clip(0.0, 1.0), (mean + half).clip(0.0, 1.0)
     else:
         share = np.full((len(mean), 1), 1.0 / (chains * mask.sizes["draw"]))
+        ess = group_of(posterior, "sample_stats").get("weight_ess") if given_y else None
         if ess is not None:
             share = share + 1.0 / ess.sum("chain").values[:, None]
         error = mask.astype(np.float64).std(("chain", "draw")).values * np.sqrt(share)
         lower, upper = mask.quantile(
             tails, ("chain", "draw"), method="inverted_cdf", skipna=False
         ).values
-    names = [str(name) for name in mask[mask.dims[-1]].values]
-    return shap.Explanation(
+    try:
+        data = group_of(posterior, constants_name(posterior))["x"].values
+    except (ValueError, KeyError):
+        data = np.empty(0)
+    return library("shap").Explanation(
         mean,
-        data=_data(posterior, mean.shape),
-        feature_names=names,
+        data=data if data.shape == mean.shape else np.full(mean.shape, np.nan),
+        feature_names=[str(name) for name in mask[mask.dims[-1]].values],
         lower_bounds=lower,
         upper_bounds=upper,
         error_std=error,
     )
-
-
-def _data(posterior: Posterior, shape: tuple[int, ...]) -> np.ndarray:
-    """The rows where they have a column for each entry, else NaN."""
-    try:
-        x = group_of(posterior, constants_name(posterior))["x"].values
-    except (ValueError, KeyError):
-        return np.full(shape, np.nan)
-    return x if x.shape == shape else np.full(shape, np.nan)

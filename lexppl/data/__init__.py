@@ -25,10 +25,8 @@ from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
     SyntheticSet,
-    ThreeWaySwitch,
     synthetic,
     synthetic_set,
-    three_way_switch,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame, read_table
 from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of
@@ -54,7 +52,6 @@ __all__ = [
     "TableReading",
     "TargetColumn",
     "TextDataset",
-    "ThreeWaySwitch",
     "Vocabulary",
     "dataset_from_frame",
     "divided_folder",
@@ -76,5 +73,4 @@ __all__ = [
     "synthetic_set",
     "synthetic_survival",
     "texts_of",
-    "three_way_switch",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numbers
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -53,6 +55,34 @@ def refuse_repeated(what: str, names: Iterable[str]) -> None:
         raise ValueError(f"{what} must differ from each other; repeated: {listed(repeated)}")
 
 
+def folder_of(root: str | Path) -> Path:
+    """The root as a folder that is there; ``~`` is the user's own folder.
+
+    Raises:
+        ValueError: no such folder.
+
+    Example:
+        >>> folder_of("/no/such/place")
+        Traceback (most recent call last):
+        ValueError: root must be a folder that is there; it is '/no/such/place'
+    """
+    if isinstance(root, str | PathLike) and (folder := Path(root).expanduser()).is_dir():
+        return folder
+    raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
+
+
+def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = ()) -> None:
+    """Refuse attributes that are no tensors; the optional ones may be None.
+
+    Raises:
+        TypeError: naming one.
+    """
+    for name in (*names, *(name for name in optional if getattr(data, name) is not None)):
+        value = getattr(data, name)
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
+
+
 def check_labels(y: Tensor, class_names: tuple[str, ...], target: str, is_part: bool) -> None:
     """Refuse labels ``(N,)`` that are not places in the names of the classes.
 
@@ -92,6 +122,15 @@ def label_counts(y: Tensor, class_names: tuple[str, ...], target: str) -> str:
     counts = torch.bincount(y, minlength=len(class_names)).tolist()
     each = some_of(f"{short(n)} ({c:,})" for n, c in zip(class_names, counts, strict=True))
     return f"{target}, {len(counts)} classes: {each}"
+
+
+def part_counts(train: int, valid: int, test: int) -> str:
+    """How many rows each part has, in words.
+
+    >>> part_counts(6000, 0, 200)
+    '6,000 to fit on, 0 to choose the best epoch on, 200 to judge'
+    """
+    return f"{train:,} to fit on, {valid:,} to choose the best epoch on, {test:,} to judge"
 
 
 def level_of(value: object) -> str:

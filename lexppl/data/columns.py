@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from lexppl.argument_checks import finite_float
-from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
-from lexppl.data.dates import Order, checked_order, days_of, holds_dates, waves
+from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing, refuse_repeated
+from lexppl.data.dates import Order, days_of, holds_dates, waves
+from lexppl.type_checks import made_of
 
 Kind = Literal["number", "level", "date"]
 POOLED = "other levels"
@@ -124,17 +124,24 @@ def level_index(
     """
     if not gaps:
         refuse_missing(cells.to_frame())
-    codes, uniques = pd.factorize(cells)
-    position = {level: index for index, level in enumerate(levels)}
-    names = [level_of(value) for value in uniques]
-    unseen = [name for name in names if name not in position]
-    if unseen and pooled is None:
+    codes = pd.Categorical(cells.map(level_of, na_action="ignore"), categories=levels).codes
+    places = codes.astype(np.int64)
+    unseen = (places < 0) & cells.notna().to_numpy()
+    if unseen.any() and pooled is None:
+        new = dict.fromkeys(map(level_of, cells[unseen]))
         raise ValueError(
-            f"column {cells.name!r} has {what} {listed(unseen)}, not seen in fit; "
-            f"known are {listed(levels)}"
+            f"column {cells.name!r} has {what} {listed(new)}, not seen in fit; known are "
+            f"{listed(levels)}"
         )
-    others = -1 if pooled is None else position[pooled]
-    return np.asarray([*(position.get(name, others) for name in names), -1], np.int64)[codes]
+    if pooled is not None:
+        places[unseen] = levels.index(pooled)
+    return places
+
+
+def check_scale(mean: float, scale: float) -> None:
+    """Refuse a mean that is not finite, or a scale that is not positive."""
+    finite_float("mean", mean)
+    finite_float("scale", scale, above=0.0)
 
 
 class _Column:
@@ -188,6 +195,9 @@ class NumericColumn(_Column):
     scale: float
     gaps: bool = False
 
+    def __post_init__(self) -> None:
+        check_scale(self.mean, self.scale)
+
     def numbers(self, cells: pd.Series) -> NDArray[np.float64]:
         """The cells as numbers ``(N,)``, NaN where they are missing."""
         return numbers_of(cells, self.gaps)
@@ -218,6 +228,7 @@ class CategoricalColumn(_Column):
     pooled: str | None = None
 
     def __post_init__(self) -> None:
+        refuse_repeated("levels", self.levels)
         if self.pooled is not None and self.pooled not in self.levels:
             raise ValueError(
                 f"pooled of column {self.name!r} must be one of its levels; it is {self.pooled!r}"
@@ -265,6 +276,7 @@ class DateColumn(_Column):
     gaps: bool = False
 
     def __post_init__(self) -> None:
+        check_scale(self.mean, self.scale)
         known = tuple(waves(np.zeros(1)))
         unknown = [part for part in self.parts if part not in known]
         if unknown:
@@ -332,22 +344,6 @@ def markers_of(columns: Sequence[Column]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def text_of(name: str, value: Any) -> str:
-    """A name in a description; ``ValueError`` where it is no text."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a text; it is {value!r}")
-    return value
-
-
-def texts_of(name: str, value: Any) -> tuple[str, ...]:
-    """Different names in a description; ``ValueError`` where they are no texts, or repeat."""
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} must be a list of texts; it is {value!r}")
-    if len(set(value)) < len(value):
-        raise ValueError(f"{name} must differ from each other; they are {value!r}")
-    return tuple(value)
-
-
 KINDS: Mapping[str, type[Column]] = MappingProxyType(
     {
         "numeric": NumericColumn,
@@ -356,17 +352,6 @@ KINDS: Mapping[str, type[Column]] = MappingProxyType(
         "indicator": IndicatorColumn,
     }
 )
-READ: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {
-        **dict.fromkeys(("name", "of", "pooled"), text_of),
-        **dict.fromkeys(("levels", "parts"), texts_of),
-        "mean": finite_float,
-        "scale": partial(finite_float, above=0.0),
-        "order": lambda _, value: checked_order(value),
-        "gaps": lambda _, value: bool(value),
-    }
-)
-"""What reads a field of a description, and refuses wrong ones."""
 
 
 def column_to_json(column: Column) -> dict[str, Any]:
@@ -391,5 +376,4 @@ def column_from_json(description: Mapping[str, Any]) -> Column:
         raise ValueError(
             f"column {fields.get('name')!r} must be of kind {', '.join(KINDS)}; it is {kind!r}"
         )
-    made: Column = KINDS[kind](**{name: READ[name](name, value) for name, value in fields.items()})
-    return made
+    return made_of(KINDS[kind], fields)

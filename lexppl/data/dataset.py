@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data.checks import check_labels, counted, label_counts, listed, refuse_repeated
+from lexppl.data.checks import (
+    check_labels,
+    check_tensors,
+    counted,
+    label_counts,
+    listed,
+    refuse_repeated,
+)
 from lexppl.data.encoding import TableEncoding, Task
 from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, short, some_of
@@ -62,6 +67,8 @@ class Dataset(Divisible, Summarised):
         (3, 3, 2, 2, 'classification')
     """
 
+    by_row: ClassVar[tuple[str, ...]] = ("x", "y", "truth")
+
     x: Tensor
     y: Tensor
     feature_names: tuple[str, ...]
@@ -110,10 +117,6 @@ class Dataset(Divisible, Summarised):
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
         return label_counts(self.y, self.class_names, self.target_name)
 
-    def __len__(self) -> int:
-        """``N``, the number of rows."""
-        return len(self.x)
-
     @property
     def n_features(self) -> int:
         """``D``, the number of columns of ``x``."""
@@ -136,17 +139,6 @@ class Dataset(Divisible, Summarised):
             return "survival"
         return "regression" if self.class_names is None else "classification"
 
-    def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
-        """The rows of ``index``, which are then a part of a larger table."""
-        rows = self.places(index).to(self.x.device)
-        return replace(
-            self,
-            x=self.x[rows],
-            y=self.y[rows],
-            truth=None if self.truth is None else self.truth[rows],
-            is_part=True,
-        )
-
     @property
     def strata(self) -> NDArray[np.int64]:
         """What each row's part of a division is stratified by: its class; of survival times the
@@ -155,27 +147,9 @@ class Dataset(Divisible, Summarised):
             return np.asarray(self.y[:, 1].long().cpu())
         return np.asarray(self.y.cpu()) if self.class_names else np.zeros(len(self), np.int64)
 
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> Dataset:
-        """The same rows on ``device``, floating tensors as ``dtype``."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
-
-        return replace(
-            self,
-            x=moved(self.x),
-            y=moved(self.y),
-            truth=None if self.truth is None else moved(self.truth),
-        )
-
 
 def _check_shapes(data: Dataset) -> None:
-    for name in ("x", "y", "truth"):
-        value = getattr(data, name)
-        if not isinstance(value, Tensor) and not (name == "truth" and value is None):
-            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
+    check_tensors(data, ("x", "y"), ("truth",))
     if not data.x.is_floating_point():
         raise TypeError(f"x must be floating; it is {data.x.dtype}")
     if data.x.ndim != 2:
@@ -198,14 +172,15 @@ def _check_shapes(data: Dataset) -> None:
                 f"{name} must have {features} entries, one a column of x; "
                 f"it has {len(getattr(data, name))}"
             )
-    if data.truth is not None and data.truth.shape != (rows, len(data.entry_names)):
+    expected = (rows, data.n_entries)
+    if data.truth is not None and data.truth.shape != expected:
         raise ValueError(
-            f"truth must have shape {(rows, len(data.entry_names))}, (rows, mask entries); "
+            f"truth must have shape {expected}, (rows, mask entries); "
             f"it has {tuple(data.truth.shape)}"
         )
-    if set(data.groups) != set(range(len(data.entry_names))):
+    if set(data.groups) != set(range(data.n_entries)):
         raise ValueError(
-            f"groups must use every mask entry 0 to {len(data.entry_names) - 1}, one for each of "
+            f"groups must use every mask entry 0 to {data.n_entries - 1}, one for each of "
             f"entry_names, and no other; it uses {sorted(set(data.groups))}"
         )
 
@@ -213,22 +188,22 @@ def _check_shapes(data: Dataset) -> None:
 def _check_values(data: Dataset) -> None:
     for what, bad in (("NaN", data.x.isnan()), ("infinite values", data.x.isinf())):
         if bad.any():
-            counts = bad.sum(0).tolist()
-            found = {data.feature_names[d]: count for d, count in enumerate(counts) if count}
+            counts = zip(data.feature_names, bad.sum(0).tolist(), strict=True)
+            found = {name: count for name, count in counts if count}
             raise ValueError(f"x must be finite; it has {what} in column {counted(found)}")
     if data.y.is_floating_point() and not data.y.isfinite().all():
-        count = int((~data.y.isfinite()).sum())
         raise ValueError(
-            f"y must be finite; target {data.target_name!r} has {count} NaN or infinite values"
+            f"y must be finite; target {data.target_name!r} has "
+            f"{int((~data.y.isfinite()).sum())} NaN or infinite values"
         )
     if data.truth is not None and not ((data.truth == 0) | (data.truth == 1)).all():
         raise ValueError("truth must hold 0 and 1 only; it holds other values")
 
 
 def _check_variation(data: Dataset) -> None:
-    constant = (data.x == data.x[0]).all(0).nonzero().flatten().tolist()
     if len(data) == 1:
         raise ValueError("the table has one row only; at least two are needed to learn from")
+    constant = (data.x == data.x[0]).all(0).nonzero().flatten().tolist()
     if constant:
         names = listed(data.feature_names[d] for d in constant)
         raise ValueError(f"constant columns explain nothing; leave out {names}")

@@ -141,34 +141,26 @@ def _readable(value: object, order: Order | None) -> object:
     return f"{last['year']}-{month:0>2}-{day:0>2}{last['time']}"
 
 
-def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """The angles, in radians, of what recurs: month of the year, day of the week, hour of the day.
+def waves(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """The sine and the cosine, `(N,)`, of the angles of what recurs: month of the year, day of the
+    week, hour of the day.
 
     Args:
         days: since 1970-01-01, `(N,)`; NaN gives NaN.
 
-    >>> [name for name, angle in cyclic_parts(np.array([0.0, 31.25])).items()]
-    ['month', 'weekday', 'hour']
+    >>> list(waves(np.array([0.0])))
+    ['month sin', 'month cos', 'weekday sin', 'weekday cos', 'hour sin', 'hour cos']
     """
     instants = pd.to_datetime(pd.Series(days), unit="D").dt.round("ms")
-    whole = instants.dt.normalize()
     turns = {
         "month": (instants.dt.month - 1) / 12.0,
         "weekday": instants.dt.day_of_week / 7.0,
-        "hour": (instants - whole) / pd.Timedelta(days=1),
+        "hour": (instants - instants.dt.normalize()) / pd.Timedelta(days=1),
     }
-    return {name: 2.0 * np.pi * turn.to_numpy(dtype=np.float64) for name, turn in turns.items()}
-
-
-def waves(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """The sine and the cosine of each angle of :func:`cyclic_parts`, `(N,)`, by name.
-
-    >>> list(waves(np.array([0.0])))[:2]
-    ['month sin', 'month cos']
-    """
+    angles = {name: 2.0 * np.pi * turn.to_numpy(np.float64) for name, turn in turns.items()}
     return {
         f"{name} {wave.__name__}": wave(angle)
-        for name, angle in cyclic_parts(days).items()
+        for name, angle in angles.items()
         for wave in (np.sin, np.cos)
     }
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
-from lexppl.data.checks import listed
+from lexppl.data.checks import listed, part_counts
 from lexppl.data.dataset import Dataset
 from lexppl.data.dates import date_order, days_of, holds_dates
 from lexppl.data.encoding import TargetColumn
@@ -59,10 +59,7 @@ class DividedTable(Summarised):
         """The data set, and how its rows are divided."""
         of_data = self.data.summarised()
         valid = 0 if self.valid_rows is None else len(self.valid_rows)
-        parts = (
-            f"{len(self.train_rows):,} to fit on, {valid:,} to choose the best epoch on, "
-            f"{len(self.test_rows):,} to judge"
-        )
+        parts = part_counts(len(self.train_rows), valid, len(self.test_rows))
         if self.folds is not None:
             parts = f"{self.folds} folds, each judged by fits to the others"
         columns = (

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float
 from lexppl.data.checks import (
     counted,
     listed,
@@ -29,6 +28,7 @@ from lexppl.data.columns import (
     DateColumn,
     IndicatorColumn,
     NumericColumn,
+    check_scale,
     column_from_json,
     column_to_json,
     kind_of,
@@ -36,12 +36,11 @@ from lexppl.data.columns import (
     levels_in,
     markers_of,
     pooled_levels,
-    text_of,
-    texts_of,
 )
 from lexppl.data.dates import checked_order, date_order, varying_waves
 from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.type_checks import made_of, refuse_types
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
@@ -60,6 +59,10 @@ class TargetColumn:
     class_names: tuple[str, ...] | None
     mean: float = 0.0
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_scale(self.mean, self.scale)
+        refuse_repeated("class_names", self.class_names or ())
 
     @classmethod
     def fit(
@@ -362,18 +365,13 @@ class TableEncoding:
     def from_json(cls, description: Mapping[str, Any]) -> TableEncoding:
         """The encoding that ``to_json`` described; ``ValueError`` for another description."""
         try:
-            target = description["target"]
-            classes = target["class_names"]
+            left_out = description.get("left_out", [])
+            refuse_types(cls, {"left_out": left_out})
             return cls(
                 tuple(column_from_json(column) for column in description["columns"]),
-                TargetColumn(
-                    text_of("name", target["name"]),
-                    None if classes is None else texts_of("class_names", classes),
-                    finite_float("mean", target["mean"]),
-                    finite_float("scale", target["scale"], above=0.0),
-                ),
-                texts_of("left_out", description.get("left_out", [])),
-                FileFormat.from_json(description.get("file_format", {})),
+                made_of(TargetColumn, description["target"]),
+                tuple(left_out),
+                made_of(FileFormat, description.get("file_format", {})),
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(

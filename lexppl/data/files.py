@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -27,14 +28,8 @@ TYPED: Mapping[str, str] = MappingProxyType(
     {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 )
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-"""Byte-order marks, and the encodings that they are of."""
-START, LINES = 2**16, 20
-"""Bytes and lines of a file by which its separator is found."""
+MOST_LINES = 20
+"""Of a file, by which its separator is found."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,8 @@ class FileFormat:
             space; where ``None``, tabs by the name of the file, else what divides its first lines
             evenly: a comma, a semicolon, a tab or a bar.
         decimal: what stands before the decimals, ``","`` or ``"."``; the latter where ``None``.
-        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, by its byte-order
-            mark, else UTF-8.
+        text_encoding: of a text file, such as ``"latin-1"``; where ``None``, UTF-16 by its
+            byte-order mark, else UTF-8.
 
     Raises:
         ValueError: a separator, decimal sign or encoding of another form; one sign for both.
@@ -76,18 +71,17 @@ class FileFormat:
                 "separator must be one character, or r'\\s+' for any white space; it is "
                 f"{separator!r}"
             )
-        if decimal not in (None, ".", ","):
-            raise ValueError(f"decimal must be ',' or '.'; it is {decimal!r}")
-        if decimal is not None and decimal == separator:
-            raise ValueError(f"separator and decimal are both {decimal!r}; a file has two signs")
-        if self.text_encoding is not None:
-            try:
-                codecs.lookup(self.text_encoding)
-            except LookupError as error:
-                raise ValueError(
-                    "text_encoding must be one that Python knows, such as 'utf-8', 'latin-1' or "
-                    f"'cp1252'; it is {self.text_encoding!r}"
-                ) from error
+        if decimal not in (None, ".", ",") or (decimal is not None and decimal == separator):
+            raise ValueError(
+                f"decimal must be ',' or '.', and not the separator; it is {decimal!r}"
+            )
+        try:
+            codecs.lookup(self.text_encoding or "utf-8")
+        except LookupError as error:
+            raise ValueError(
+                "text_encoding must be one that Python knows, such as 'utf-8', 'latin-1' or "
+                f"'cp1252'; it is {self.text_encoding!r}"
+            ) from error
 
     def to_json(self) -> dict[str, Any]:
         """What is not found out from the file, as ``json.dumps`` accepts it."""
@@ -125,8 +119,7 @@ def read_frame(
             name or without a name.
     """
     file = Path(path)
-    changes = {name: value for name, value in written.items() if value}
-    form = replace(file_format or FileFormat(), **changes)
+    form = replace(file_format or FileFormat(), **{n: v for n, v in written.items() if v})
     if not file.exists():
         raise FileNotFoundError(f"there is no file {str(file)!r}")
     if file.is_dir():
@@ -141,26 +134,17 @@ def read_frame(
         if form.separator is None and kind in TYPED:
             return _read_typed(file, TYPED[kind], form, column_names)
         return _read_text(file, kind, form, column_names)
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"the table is empty: {file.name!r} holds nothing") from error
     except UnicodeError as error:
-        hint = (
-            "UTF-8; give text_encoding='cp1252' if it was written by Excel on Windows, or what it "
-            "was written in"
-            if form.text_encoding is None
-            else f"{form.text_encoding!r} ({_one_line(error)})"
-        )
         raise ValueError(
-            f"{file.name!r} cannot be read as a table: its letters are not of {hint}"
+            f"{file.name!r} cannot be read as a table: its letters are not of "
+            f"{form.text_encoding or 'utf-8'}; give text_encoding='cp1252' if it was written by "
+            "Excel on Windows, or what it was written in"
         ) from error
     except (
-        OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error, pd.errors.ParserError
+        OSError, EOFError, KeyError, lzma.LZMAError, zlib.error, csv.Error, zipfile.BadZipFile,
+        pd.errors.ParserError, pd.errors.ParserWarning,
     ) as error:  # fmt: skip
         raise ValueError(f"{file.name!r} cannot be read as a table: {_one_line(error)}") from error
-    except pd.errors.ParserWarning as error:
-        raise ValueError(
-            f"{file.name!r} has rows with more cells than the first line has names"
-        ) from error
 
 
 def _read_typed(
@@ -170,9 +154,7 @@ def _read_typed(
     of_text = {"decimal": form.decimal, "text_encoding": form.text_encoding}
     for name, value in {"column_names": column_names, **of_text}.items():
         if value is not None:
-            article = "an Excel" if what == "Excel" else "a Parquet"
-            has = "its own" if name == "column_names" else "numbers"
-            raise ValueError(f"{name} is for text files; {article} file has {has}")
+            raise ValueError(f"{name} is for text files; {file.name!r}, of {what}, has its own")
     if what == "Excel" and find_spec("openpyxl") is None:
         raise ImportError(
             f"{file.name!r} is an Excel file, and openpyxl, which reads it, is not installed: "
@@ -180,7 +162,7 @@ def _read_typed(
         )
     try:
         frame = pd.read_parquet(file) if what == "Parquet" else pd.read_excel(file)
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         raise ValueError(f"{file.name!r} cannot be read as {what}: {_one_line(error)}") from error
     return frame.mask(frame.isin(list(form.missing))) if form.missing else frame
 
@@ -189,14 +171,12 @@ def _read_text(
     file: Path, kind: str, form: FileFormat, column_names: Sequence[str] | None
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
-        start: bytes = opened.handle.read(START)
-    by_mark = next((name for mark, name in MARKS if start.startswith(mark)), "utf-8")
-    letters = form.text_encoding or by_mark
-    # The last letter may be cut in two; a letter that is wrong is refused when all is read.
-    lines = start.decode(letters, errors="ignore").splitlines()
-    lines = [line for line in lines[: len(lines) - (len(start) == START)] if line.strip()][:LINES]
+        has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
+    with get_handle(file, "r", encoding=letters, compression="infer", errors="ignore") as opened:
+        lines = [line for line in islice(opened.handle, MOST_LINES) if line.strip()]
     if not lines:
-        raise pd.errors.EmptyDataError
+        raise ValueError(f"the table is empty: {file.name!r} holds nothing")
     separator = form.separator or ("\t" if kind != ".csv" else separator_of(lines, form.decimal))
     # pandas renames repeated columns, so the first line is read as cells before.
     cells = (
@@ -218,23 +198,24 @@ def _read_text(
     unnamed_index = not names[0]
     check_columns(names[1:] if unnamed_index else names)
     with warnings.catch_warnings():
+        # Of rows with more cells than there are names.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        options: dict[str, Any] = {
-            "sep": separator,
-            "header": 0 if column_names is None else None,
-            "names": names,
-            "na_values": list(form.missing),
-            "decimal": form.decimal or ".",
-            "skipinitialspace": True,
-            "index_col": False,
-            "low_memory": False,
-            "encoding": letters,
-        }
-        frame = pd.read_csv(file, **options)
+        frame = pd.read_csv(
+            file,
+            sep=separator,
+            header=0 if column_names is None else None,
+            names=names,
+            na_values=list(form.missing),
+            decimal=form.decimal or ".",
+            skipinitialspace=True,
+            index_col=False,
+            low_memory=False,
+            encoding=letters,
+        )
     if not unnamed_index:
         return frame
     values = frame.iloc[:, 0].to_numpy()
-    if len(frame) and not any(np.array_equal(values, np.arange(len(frame)) + s) for s in (0, 1)):
+    if not any(np.array_equal(values, np.arange(len(frame)) + start) for start in (0, 1)):
         raise ValueError(f"the first column of {file.name!r} has no name")
     return frame.iloc[:, 1:]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,7 @@ OPEN_AT_ONCE = 8
 batch has."""
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(NamedTuple):
     """Rows that stand together in a file: its place there, its first row's number in the table,
     and how many."""
 
@@ -74,7 +73,8 @@ class ParquetTable:
         self.row_groups: list[RowGroup] = []
         self._rows = 0
         for file in self.files:
-            opened = _opened(file)
+            with _named(file):
+                opened = pq.ParquetFile(file)
             names = opened.schema_arrow.names
             self.columns = list(columns) if columns is not None else getattr(self, "columns", names)
             lacking = [name for name in self.columns if name not in names]
@@ -82,7 +82,7 @@ class ParquetTable:
                 raise ValueError(
                     f"{file} lacks {listed(lacking)}; its columns are {listed(names, 20)}"
                 )
-            for place in range(opened.metadata.num_row_groups):
+            for place in range(opened.num_row_groups):
                 rows = opened.metadata.row_group(place).num_rows
                 if rows:
                     self.row_groups.append(RowGroup(file, place, self._rows, rows))
@@ -102,17 +102,12 @@ class ParquetTable:
         """
         parts = []
         for group in self.row_groups:
-            first = group.start
-            if first >= stop or first + group.rows <= start:
-                continue
-            for batch in self.batches(group, AT_ONCE):
-                low, high = max(start - first, 0), min(stop - first, len(batch))
-                if low < high:
-                    parts.append(pa.Table.from_batches([batch.slice(low, high - low)]))
-                first += len(batch)
-                if first >= stop:
-                    break
-        # Tables of one schema: a column that is empty in one file may have another type there.
+            low, high = max(start - group.start, 0), min(stop - group.start, group.rows)
+            if low < high:
+                with _named(group.file):
+                    whole = pq.ParquetFile(group.file).read_row_group(group.place, self.columns)
+                parts.append(whole.slice(low, high - low))
+        # A column that is empty in one file may have another type there.
         joined = pa.concat_tables(parts, promote_options="permissive")
         return joined.to_pandas(ignore_metadata=True)
 
@@ -122,11 +117,9 @@ class ParquetTable:
         Raises:
             ValueError: a file that cannot be read.
         """
-        opened = _opened(group.file)
-        try:
+        with _named(group.file):
+            opened = pq.ParquetFile(group.file)
             yield from opened.iter_batches(rows, row_groups=[group.place], columns=self.columns)
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(group.file, error) from error
 
     def identified_by(self) -> Any:
         """The files with their sizes and times, and the columns: the table's identity."""
@@ -161,15 +154,13 @@ def _files(path: Path) -> list[Path]:
     return sorted(found, key=by_value)
 
 
-def _opened(file: Path) -> pq.ParquetFile:
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
     try:
-        return pq.ParquetFile(file)
+        yield
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> ValueError:
-    return ValueError(f"{str(file)!r} cannot be read as Parquet: {' '.join(str(error).split())}")
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{str(file)!r} cannot be read as Parquet: {reason}") from error
 
 
 class ParquetRows:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -113,29 +113,63 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return fold
 
 
-class Divisible(ABC):
+class Divisible:
     """N rows that are divided, or some of them taken, at random, in the proportions of strata."""
 
-    @property
-    @abstractmethod
-    def strata(self) -> NDArray[np.int64]:
-        """The stratum of each row, ``(N,)``."""
+    by_row: ClassVar[tuple[str, ...]]
+    """Fields that hold a value for each row, or None."""
+    y: Tensor
 
-    @abstractmethod
+    def __len__(self) -> int:
+        """``N``, the number of rows."""
+        return len(self.y)
+
+    @property
+    def strata(self) -> NDArray[np.int64]:
+        """The stratum of each row, ``(N,)``: its class."""
+        return np.asarray(self.y.cpu())
+
     def subset(self, index: Tensor | Sequence[int] | slice) -> Self:
-        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+        """The rows of ``index``, which are then a part of a larger set: integers, a boolean mask of
+        length ``N`` or a slice.
 
         Raises:
             ValueError: no row is chosen.
             IndexError: a row that is not there.
         """
+        rows = self.places(index)
+
+        def chosen(values: Any) -> Any:
+            if isinstance(values, Tensor):
+                return values[rows.to(values.device)]
+            return tuple(values[row] for row in rows.tolist())
+
+        return self._changed(chosen, is_part=True)
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Self:
+        """The same rows on ``device``, floating tensors as ``dtype``."""
+
+        def moved(values: Any) -> Any:
+            if not isinstance(values, Tensor):
+                return values
+            return values.to(device=device, dtype=dtype if values.is_floating_point() else None)
+
+        return self._changed(moved)
+
+    def _changed(self, change: Callable[[Any], Any], **others: Any) -> Self:
+        held = {name: getattr(self, name) for name in self.by_row}
+        changed = {name: change(value) for name, value in held.items() if value is not None}
+        made: Self = replace(self, **changed, **others)  # type: ignore[type-var]
+        return made
 
     def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:
         """The numbers of the rows of ``index``, as :meth:`subset` takes them."""
         chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
         if isinstance(chosen, Tensor) and chosen.numel() == 0:
             chosen = slice(0)
-        rows = torch.arange(len(self.strata))[chosen].flatten()
+        rows = torch.arange(len(self))[chosen].flatten()
         if rows.numel() == 0:
             raise ValueError("index must choose at least one row; it chooses none")
         return rows
@@ -170,7 +204,7 @@ class Divisible(ABC):
         sizes = [len(part) for part in parts]
         if min(sizes) == 0:
             raise ValueError(
-                f"each part needs a row; fractions {fractions} of {len(self.strata)} rows "
+                f"each part needs a row; fractions {fractions} of {len(self)} rows "
                 f"give parts of {sizes} rows"
             )
         return tuple(self.subset(torch.from_numpy(part)) for part in parts)

@@ -122,8 +122,6 @@ class ChainMask(MaskDistribution):
         "logits": Vectors(constraints.real),
         "coupling": constraints.dependent,
     }
-    has_rsample = False
-    has_enumerate_support = True
 
     def __init__(
         self, logits: Tensor, coupling: float | Tensor, validate_args: bool | None = None
@@ -152,9 +150,6 @@ class ChainMask(MaskDistribution):
 
     def _of_pairs(self, values: Tensor) -> Tensor:
         return values.expand(*self._batch_shape, self._event_shape[0] - 1)
-
-    def __repr__(self) -> str:
-        return f"ChainMask(logits: {tuple(self.logits.shape)})"
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:

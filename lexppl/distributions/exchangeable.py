@@ -61,8 +61,6 @@ class ExchangeableMasks(MaskDistribution):
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
-    has_rsample = False
-    has_enumerate_support = True
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class ExchangeableMasks(MaskDistribution):
             )
         size = len(weights) - 1
         exact = torch.tensor(weights, dtype=torch.float64) / total
-        ways = torch.tensor([_log_choose(size, s) for s in range(size + 1)], dtype=torch.float64)
+        ways = torch.tensor([log_choose(size, s) for s in range(size + 1)], dtype=torch.float64)
         below = exact.cumsum(0)
         # Rounding must not leave a size of probability 0 a place at the largest uniform.
         below[max(s for s, weight in enumerate(weights) if weight / total > 0.0) :] = 1.0
@@ -94,9 +92,6 @@ class ExchangeableMasks(MaskDistribution):
         self._log_mask = (exact.log() - ways).to(device=device, dtype=dtype)
         self._below = below[:-1].to(device=device, dtype=dtype)
         super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args=validate_args)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(entries: {self._event_shape[0]})"
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> AllowedSizes:
@@ -209,5 +204,5 @@ class UniformSize(ExchangeableMasks):
         super().__init__([1.0] * (int_at_least("entries", entries) + 1), batch_shape, **options)
 
 
-def _log_choose(n: int, k: int) -> float:
+def log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

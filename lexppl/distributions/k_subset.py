@@ -23,6 +23,7 @@ from lexppl.distributions.masks import (
     all_k_hot,
     checked_k,
     checked_logits,
+    largest_entries,
 )
 
 
@@ -79,8 +80,6 @@ class KSubset(MaskDistribution):
         "logits": Vectors(constraints.real),
         "k": constraints.dependent,
     }
-    has_rsample = False
-    has_enumerate_support = True
 
     def __init__(
         self,
@@ -124,10 +123,6 @@ class KSubset(MaskDistribution):
     def max_k(self) -> int:
         """The largest k that any row may have."""
         return self._rows.max_k
-
-    def __repr__(self) -> str:
-        k = tuple(self.k.shape) if isinstance(self.k, Tensor) else self.k
-        return f"KSubset(logits: {tuple(self.logits.shape)}, k: {k})"
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:
@@ -184,9 +179,7 @@ class KSubset(MaskDistribution):
     @property
     def mode(self) -> Tensor:
         """The k entries of largest logit, ``(*batch, G)``; among equals the first."""
-        rank = self.logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-        k = self.k.unsqueeze(-1) if isinstance(self.k, Tensor) else self.k
-        return (rank < k).to(self.logits.dtype)
+        return largest_entries(self.logits, self.k)
 
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Bernoulli, Independent, constraints
 
 ENUMERATION_LIMIT = 2**20
 
@@ -95,6 +95,25 @@ def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
     return bits[allowed[bits.sum(-1)]].to(like.dtype)
 
 
+def bernoulli_base(distribution: Independent, function: str) -> Bernoulli:
+    """The Bernoulli distribution under ``Bernoulli(...).to_event(1)``; another is refused."""
+    base = distribution.base_dist
+    if not isinstance(base, Bernoulli) or len(distribution.event_shape) != 1:
+        raise TypeError(
+            f"{function} knows Bernoulli(...).to_event(1) among independent distributions, and not "
+            f"{type(base).__name__} with event shape {tuple(distribution.event_shape)}; use "
+            "Bernoulli masks, or an estimator that needs none of it, such as LeaveOneOut"
+        )
+    return base
+
+
+def largest_entries(logits: Tensor, k: int | Tensor) -> Tensor:
+    """The mask of the k largest logits of each row, among equals the first: ``(*batch, G)``."""
+    rank = logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    size = k.unsqueeze(-1) if isinstance(k, Tensor) else k
+    return (rank < size).to(logits.dtype)
+
+
 def checked_logits(logits: Tensor) -> int:
     """G, the size of the last dimension of ``logits``."""
     if logits.dim() < 1:
@@ -116,6 +135,8 @@ def checked_k(k: object, size: int) -> int:
 class MaskDistribution(TorchDistribution):
     """Base of distributions of masks, whose expansions share what was computed of their rows."""
 
+    has_rsample = False
+    has_enumerate_support = True
     expanded: ClassVar[tuple[str, ...]] = ()
     """Tensors `(*batch, …)` that are expanded with the batch."""
 
@@ -133,6 +154,12 @@ class MaskDistribution(TorchDistribution):
         TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
+
+    def __repr__(self) -> str:
+        k = getattr(self, "k", None)
+        size = "" if k is None else f", k: {tuple(k.shape) if isinstance(k, Tensor) else k}"
+        shape = (*self._batch_shape, *self._event_shape)
+        return f"{type(self).__name__}({shape}{size})"
 
     def _refuse_infinite(self, *names: str) -> None:
         """Where arguments are validated, refuse tensors that are not finite."""

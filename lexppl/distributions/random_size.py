@@ -1,6 +1,5 @@
 """First how many entries are kept, then which: k-subset masks whose k has a distribution."""
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
-from lexppl.distributions.exchangeable import AllowedSizes
+from lexppl.distributions.exchangeable import AllowedSizes, log_choose
 from lexppl.distributions.k_subset import KSubset
 from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
 
@@ -54,8 +53,6 @@ class RandomSizeSubset(MaskDistribution):
         "logits": Vectors(constraints.real),
         "size_logits": constraints.dependent,
     }
-    has_rsample = False
-    has_enumerate_support = True
 
     def __init__(
         self, logits: Tensor, size_logits: Tensor, validate_args: bool | None = None
@@ -95,9 +92,6 @@ class RandomSizeSubset(MaskDistribution):
         """log P(k), ``(*batch, S + 1)``."""
         return self._sizes.expand(*self._batch_shape, self._largest + 1)
 
-    def __repr__(self) -> str:
-        return f"RandomSizeSubset(logits: {tuple(self.logits.shape)}, sizes: 0 to {self._largest})"
-
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> AllowedSizes:
         return AllowedSizes(self._allowed())
@@ -110,10 +104,7 @@ class RandomSizeSubset(MaskDistribution):
     def uniform(self) -> "RandomSizeSubset":
         """The distribution with the same sizes and shapes under which all masks are alike."""
         entries = self._event_shape[0]
-        ways = [
-            math.lgamma(entries + 1) - math.lgamma(k + 1) - math.lgamma(entries - k + 1)
-            for k in range(self._largest + 1)
-        ]
+        ways = [log_choose(entries, k) for k in range(self._largest + 1)]
         sizes = torch.where(self._sizes.isfinite(), self._sizes.new_tensor(ways), -torch.inf)
         alike = RandomSizeSubset(torch.zeros_like(self._logits), sizes, validate_args=False)
         return alike.expand(self._batch_shape)

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Independent
+from torch.distributions import Independent
 from torch.distributions.utils import clamp_probs
 from torch.nn.functional import softplus
 
-from lexppl.distributions.gumbel import gumbel, gumbel_given_order, log_exponential
 from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.log_space import gumbel, gumbel_given_order, log_exponential
+from lexppl.distributions.masks import bernoulli_base
 from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import OrderedTopK, TopKMask, log_weights_of_picks
 
@@ -144,15 +145,8 @@ class BernoulliRelaxation(Relaxation):
     extends_log_prob: ClassVar[bool] = True
 
     def __init__(self, distribution: Independent) -> None:
-        if not isinstance(distribution.base_dist, Bernoulli) or len(distribution.event_shape) != 1:
-            raise TypeError(
-                "relaxation knows Bernoulli(...).to_event(1) among independent distributions; it "
-                f"was given {type(distribution.base_dist).__name__} with event shape "
-                f"{tuple(distribution.event_shape)}: use Bernoulli masks, or an estimator that "
-                "needs no relaxation, such as LeaveOneOut"
-            )
         super().__init__(distribution)
-        self._logits: Tensor = distribution.base_dist.logits
+        self._logits: Tensor = bernoulli_base(distribution, "relaxation").logits
 
     def noise(self, sample_shape: Any = ()) -> Tensor:
         uniform = self._uniform(torch.Size(sample_shape) + self._logits.shape)
@@ -181,8 +175,6 @@ class BernoulliRelaxation(Relaxation):
 class _OfKeys(Relaxation):
     """Gumbel noise, and the relaxed mask of the k largest keys."""
 
-    soften = staticmethod(successive_softmax)
-
     def __init__(self, distribution: Any) -> None:
         super().__init__(distribution)
         self._logits: Tensor = distribution.logits
@@ -192,15 +184,14 @@ class _OfKeys(Relaxation):
         return gumbel(torch.Size(sample_shape) + self._logits.shape, self._logits)
 
     def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return self.soften(self._logits + noise, self._k, temperature)
+        return successive_softmax(self._logits + noise, self._k, temperature)
 
 
 @relaxation.register(OrderedTopK)
 class OrderedTopKRelaxation(_OfKeys):
     """Ordered top-k: Gumbel noise, the k largest keys in falling order.
 
-    The relaxed mask is ``successive_softmax`` of the keys; a subclass may set ``soften`` to another
-    function of keys, k and temperature, such as ``soft_top_k``. The noise given the ordered draw is
+    The relaxed mask is ``successive_softmax`` of the keys; the noise given the ordered draw is
     ``gumbel_given_order`` (Gadetsky et al. 2020).
     """
 

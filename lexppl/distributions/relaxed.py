@@ -1,15 +1,14 @@
-"""Relaxed masks: of the k largest of Gumbel keys, and of the largest of k Concrete draws."""
+"""Continuous masks: of the k largest Gumbel keys, of the largest of k Concrete draws, Dirichlet."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
+import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.gumbel import gumbel
-from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.log_space import gumbel
 from lexppl.distributions.masks import MaskDistribution, Vectors, checked_k, checked_logits
 
 
@@ -24,7 +23,7 @@ def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Ten
     As the temperature t falls to 0 it becomes the k-hot mask of the k largest keys. At any positive
     temperature entries can exceed 1, and with them the features that such a mask weighs: keys that
     nearly tie share several rounds before they give way (at temperatures of 0.1 to 1, in 10 to 30 %
-    of the entries). ``soft_top_k`` stays within [0, 1]. Cost: k rounds over G entries.
+    of the entries). Cost: k rounds over G entries.
 
     Source: Xie and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations",
     IJCAI, eq. 3 to 5; Plötz and Roth (2018), "Neural nearest neighbors networks".
@@ -47,20 +46,12 @@ def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Ten
     return mask
 
 
-def soft_top_k(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
-    """A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, in [0, 1], with sum k.
-
-    The inclusion probabilities of ``KSubset(keys / temperature, k)``. As the temperature falls to 0
-    they become the k-hot mask of the k largest keys. Cost: log2 G rounds, whatever k is.
-    """
-    return KSubset(keys / temperature, k, validate_args=False).mean
-
-
 class _RelaxedMask(MaskDistribution):
     """Reparameterised masks of logits, a k and a temperature, without a density."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     has_rsample = True
+    has_enumerate_support = False
     expanded = ("logits",)
 
     def __init__(
@@ -76,9 +67,6 @@ class _RelaxedMask(MaskDistribution):
         super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
         self._refuse_infinite("logits")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
-
     def log_prob(self, value: Tensor) -> Tensor:
         name = type(self).__name__
         raise NotImplementedError(
@@ -88,7 +76,7 @@ class _RelaxedMask(MaskDistribution):
 
 
 class RelaxedSubset(_RelaxedMask):
-    r"""Relaxed masks of k entries: ``soften`` applied to ``logits`` plus Gumbel noise.
+    r"""Relaxed masks of k entries: ``successive_softmax`` of ``logits`` plus Gumbel noise.
 
     At a falling temperature its draws become those of ``TopKMask`` (k entries drawn without
     replacement), not those of ``KSubset`` with the same logits. Draws are reparameterised.
@@ -100,8 +88,6 @@ class RelaxedSubset(_RelaxedMask):
         logits: log-weights, finite.
         k: the sum of a mask, 1 ≤ k ≤ G.
         validate_args: as in every torch distribution.
-        soften: the function of keys, k and temperature that makes the mask: the published
-            ``successive_softmax``, or ``soft_top_k``, which stays within [0, 1].
 
     Raises:
         ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
@@ -117,24 +103,12 @@ class RelaxedSubset(_RelaxedMask):
         tensor([2.0000, 2.0000, 2.0000])
     """
 
-    def __init__(
-        self,
-        temperature: float | Tensor,
-        logits: Tensor,
-        k: int,
-        validate_args: bool | None = None,
-        *,
-        soften: Callable[[Tensor, int, float | Tensor], Tensor] = successive_softmax,
-    ) -> None:
-        self.soften = soften
-        super().__init__(temperature, logits, k, validate_args)
-
     support = constraints.independent(constraints.nonnegative, 1)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
         noise = gumbel(self._extended_shape(sample_shape), self.logits)
-        return self.soften(self.logits + noise, self.k, self.temperature)
+        return successive_softmax(self.logits + noise, self.k, self.temperature)
 
 
 class MaxConcrete(_RelaxedMask):
@@ -175,6 +149,41 @@ class MaxConcrete(_RelaxedMask):
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
         noise = gumbel((self.k, *self._extended_shape(sample_shape)), self.logits)
         return ((self.logits + noise) / self.temperature).softmax(-1).amax(0)
+
+
+class MaskDirichlet(dist.Dirichlet):
+    r"""Dirichlet(α) over the shares of G entries, drawn in logarithms.
+
+    .. math:: f = \mathrm{softmax}(\log \gamma + \log u / \alpha), \qquad
+              \gamma_g \sim \Gamma(\alpha_g + 1), \; u_g \sim U(0, 1),
+
+    since :math:`\gamma u^{1/\alpha} \sim \Gamma(\alpha)`. torch's own draws divide Gamma variates
+    that underflow together where all α are small (a prior of 0.01), and cannot be vectorised by
+    `torch.func.vmap`. Draws are reparameterised; density, moments, entropy and KL are torch's.
+
+    Args:
+        concentration: α > 0, ``(*batch, G)``.
+
+    Source: Marsaglia and Tsang (2000), "A simple method for generating Gamma variables", § 6.
+
+    Example:
+        >>> draws = MaskDirichlet(torch.full((3,), 0.01)).rsample((1000,))
+        >>> bool(draws.isfinite().all()), bool(((draws.sum(-1) - 1).abs() < 1e-5).all())
+        (True, True)
+    """
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(MaskDirichlet, _instance)
+        return super().expand(batch_shape, new)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
+        # Draws fill memory in its order: those of a seed shall not depend on the layout.
+        concentration = self.concentration.contiguous().expand(self._extended_shape(sample_shape))
+        tiny = torch.finfo(concentration.dtype).tiny
+        gamma = torch._standard_gamma(concentration + 1.0).clamp(min=tiny)
+        uniform = torch.rand_like(concentration).clamp(min=tiny)
+        return torch.softmax(gamma.log() + uniform.log() / concentration, -1)
 
 
 def checked_temperature(temperature: float | Tensor, validate: bool | None) -> float | Tensor:

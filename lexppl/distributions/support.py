@@ -6,10 +6,10 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Independent, constraints
+from torch.distributions import Independent, constraints
 
 from lexppl.distributions.exchangeable import AllowedSizes
-from lexppl.distributions.masks import KHot
+from lexppl.distributions.masks import KHot, all_of_sizes, bernoulli_base
 from lexppl.distributions.top_k import OrderedTopK
 
 DEFAULT_LIMIT = 2**16
@@ -58,12 +58,11 @@ def _(distribution: OrderedTopK, limit: int = DEFAULT_LIMIT) -> Tensor:
 
 @mask_support.register
 def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
-    probabilities = _bernoulli(distribution, "mask_support").mean
+    probabilities = bernoulli_base(distribution, "mask_support").mean
     size = distribution.event_shape[0]
     _refuse_too_many(distribution, 2**size, limit)
-    code = torch.arange(2**size, device=probabilities.device)
-    bits = (code.unsqueeze(-1) >> torch.arange(size, device=probabilities.device)) & 1
-    return bits.to(probabilities.dtype).reshape(-1, *(1,) * len(distribution.batch_shape), size)
+    masks = all_of_sizes("Bernoulli", torch.ones(size + 1, dtype=torch.bool), probabilities)
+    return masks.reshape(-1, *(1,) * len(distribution.batch_shape), size)
 
 
 def draws_zeros_and_ones(distribution: Any) -> bool:
@@ -112,18 +111,8 @@ def uniform_masks(distribution: Any) -> Any:
 
 @uniform_masks.register
 def _(distribution: Independent) -> Independent:
-    logits = torch.zeros_like(_bernoulli(distribution, "uniform_masks").mean)
+    logits = torch.zeros_like(bernoulli_base(distribution, "uniform_masks").mean)
     return dist.Bernoulli(logits=logits, validate_args=False).to_event(1)
-
-
-def _bernoulli(distribution: Independent, function: str) -> Bernoulli:
-    base = distribution.base_dist
-    if not isinstance(base, Bernoulli) or len(distribution.event_shape) != 1:
-        raise TypeError(
-            f"{function} knows Bernoulli(...).to_event(1) among independent distributions; it was "
-            f"given {type(base).__name__} with event shape {tuple(distribution.event_shape)}"
-        )
-    return base
 
 
 def _refuse_too_many(distribution: Any, count: int, limit: int) -> None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.gumbel import gumbel
-from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
+from lexppl.distributions.log_space import LOG_ZERO, gumbel, log_add, log_cumulative_sum
 from lexppl.distributions.masks import (
     ENUMERATION_LIMIT,
     KHot,
@@ -20,6 +19,7 @@ from lexppl.distributions.masks import (
     all_k_hot,
     checked_k,
     checked_logits,
+    largest_entries,
 )
 
 
@@ -44,8 +44,6 @@ class _WithoutReplacement(MaskDistribution):
     Gumbel keys."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
-    has_rsample = False
-    has_enumerate_support = True
     expanded = ("logits",)
 
     logits: Tensor
@@ -62,9 +60,6 @@ class _WithoutReplacement(MaskDistribution):
 
     def _event_size(self) -> int:
         raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
 
     def uniform(self) -> Self:
         """The distribution of the same shapes and k under which all draws are alike."""
@@ -202,7 +197,7 @@ class TopKMask(_WithoutReplacement):
     @property
     def mode(self) -> Tensor:
         """The k entries of largest logit, ``(*batch, G)``: the likeliest mask."""
-        return self.ordered.mask(self.logits.topk(self.k, -1).indices)
+        return largest_entries(self.logits, self.k)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), ``sample_shape + batch_shape``; without validation of any k-hot mask."""
@@ -243,13 +238,7 @@ class TopEntries(dist.Delta):
         size = checked_logits(logits)
         self.k = k if isinstance(k, Tensor) else checked_k(k, size)
         self.logits = logits
-        if isinstance(self.k, Tensor):
-            rank = logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-            mask = (rank < self.k.unsqueeze(-1)).to(logits.dtype)
-        else:
-            chosen = logits.topk(self.k, -1).indices
-            mask = torch.zeros_like(logits).scatter(-1, chosen, 1.0)
-        super().__init__(mask, event_dim=1, validate_args=validate_args)
+        super().__init__(largest_entries(logits, self.k), event_dim=1, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """A Delta at the mask: the logits stay with the distribution of the rows."""

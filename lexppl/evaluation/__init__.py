@@ -7,15 +7,14 @@ from lexppl.evaluation.bayes.guide_check import GuideWarning, guide_check
 from lexppl.evaluation.bayes.loo import LooWarning, compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import mask_table
-from lexppl.evaluation.bayes.posteriors import GuideFits
+from lexppl.evaluation.bayes.simulated import GuideFits
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.gain_tables import gain_table, group_table, interaction_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
-from lexppl.evaluation.imputation import imputation
-from lexppl.evaluation.imputed_samples import imputed_samples
+from lexppl.evaluation.imputation import imputation, imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, best_validation, penalty_path, plateau

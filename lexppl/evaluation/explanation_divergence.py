@@ -82,20 +82,30 @@ def explanation_divergence(
             raise ValueError(
                 f"{name} has {len(alpha)} replicate(s); give {FEWEST} or more: fit(replicates=8)"
             )
-    between, within, others = _pairs(first, second), _pairs(first, first), _pairs(second, second)
+    pairs = ((first, second), (first, first), (second, second))
+    # KL of each pair of replicates, the mean over rows where there are rows.
+    between, own, own_of_other = (
+        nats if nats.dim() == 2 else nats.mean(-1)
+        for nats in (importance_divergence(a[:, None], b[None]) for a, b in pairs)
+    )
 
-    def statistics(pairs: Tensor, own: Tensor, own_of_other: Tensor) -> Tensor:
-        """D and D − V of pairs of replicates, `(2,)`."""
-        return torch.stack([pairs.mean(), pairs.mean() - _noise(own, own_of_other)])
+    def statistics(rows: list[int], columns: list[int]) -> Tensor:
+        """D, V and D − V of some replicates of both."""
+        kept = own[rows][:, rows], own_of_other[columns][:, columns]
+        each = [one.sum() / (len(one) * (len(one) - 1)) for one in kept]
+        nats, noise = between[rows][:, columns].mean(), torch.stack(each).mean()
+        return torch.stack([nats, noise, nats - noise])
 
-    rows = [[i for i in range(len(first)) if i != out] for out in range(len(first))]
-    columns = [[j for j in range(len(second)) if j != out] for out in range(len(second))]
-    by_first = [statistics(between[kept], within[kept][:, kept], others) for kept in rows]
-    by_second = [statistics(between[:, kept], within, others[kept][:, kept]) for kept in columns]
-    errors = (_jackknife(torch.stack(by_first)) + _jackknife(torch.stack(by_second))).sqrt()
-    nats, excess = statistics(between, within, others).tolist()
-    noise = float(_noise(within, others))
-    return ExplanationDivergence(nats, float(errors[0]), noise, excess, float(errors[1]))
+    every, others = list(range(len(first))), list(range(len(second)))
+    variance = torch.zeros(3, dtype=torch.float64)
+    for count, left_out in (
+        (len(first), [statistics([i for i in every if i != out], others) for out in every]),
+        (len(second), [statistics(every, [j for j in others if j != out]) for out in others]),
+    ):
+        values = torch.stack(left_out)
+        variance += (count - 1) / count * (values - values.mean(0)).square().sum(0).cpu()
+    (nats, noise, excess), errors = statistics(every, others).tolist(), variance.sqrt().tolist()
+    return ExplanationDivergence(nats, errors[0], noise, excess, errors[2])
 
 
 @torch.no_grad()
@@ -127,21 +137,3 @@ def concentrations(result: FitResult, x: Tensor | None = None) -> Tensor:
             )
         found.append(distribution.concentration.double())
     return torch.stack(found)
-
-
-def _pairs(first: Tensor, second: Tensor) -> Tensor:
-    """KL of each pair of replicates, `(R, R')`, the mean over rows where there are rows."""
-    nats = importance_divergence(first[:, None], second[None])
-    return nats if nats.dim() == 2 else nats.mean(-1)
-
-
-def _noise(*own: Tensor) -> Tensor:
-    """Mean KL between different replicates of one result, averaged over the results."""
-    each = [pairs.sum() / (len(pairs) * (len(pairs) - 1)) for pairs in own]
-    return torch.stack(each).mean()
-
-
-def _jackknife(values: Tensor) -> Tensor:
-    """The variance of estimates from their values `(R, …)` without one replicate each."""
-    count = len(values)
-    return (count - 1) / count * (values - values.mean(0)).square().sum(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -22,8 +21,6 @@ CUT = 0.7
 BINS = (4, 20)
 """Fewest and most parts of a number's range, about the cube root of the rows."""
 DEPENDENCE_ROWS = 5000
-MOST_STEMS, LONGEST_TITLE = 3, 40
-"""Different words that stand in the name of a group, and letters of it."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,11 @@ class FeatureGroups:
             raise ValueError(
                 f"groups must have each entry from 0 to {len(every) - 1} once; they have {every}"
             )
-        if len(self.names) != len(self.members):
-            raise ValueError(f"{len(self.members)} groups need as many names: {len(self.names)}")
-        if len(set(self.names)) != len(self.names):
-            raise ValueError(f"groups must have different names; they have {list(self.names)}")
+        if len(set(self.names)) != len(self.members) or len(self.names) != len(self.members):
+            raise ValueError(
+                f"{len(self.members)} groups need as many different names, which no column outside "
+                f"them has; they have {list(self.names)}"
+            )
 
     @classmethod
     def alone(cls, entry_names: Sequence[str]) -> Self:
@@ -78,22 +76,16 @@ class FeatureGroups:
             if not isinstance(members, Sequence) or isinstance(members, str) or not members:
                 raise ValueError(f"group {group!r} must be a list of columns; it is {members!r}")
             for member in map(str, members):
-                if member not in names:
+                if member not in names or member in owner:
                     raise ValueError(
-                        f"group {group!r} has the column {member!r}, which the data does not have: "
-                        f"it has {', '.join(names)}"
-                    )
-                if member in owner:
-                    raise ValueError(
-                        f"the column {member!r} is in the groups {owner[member]!r} and {group!r}: "
-                        "leave it in one"
+                        f"group {group!r} has the column {member!r}, which is in the group "
+                        f"{owner[member]!r} too: leave it in one"
+                        if member in owner
+                        else f"group {group!r} has the column {member!r}, which the data does not "
+                        f"have: it has {', '.join(names)}"
                     )
                 owner[member] = str(group)
         alone = [name for name in names if name not in owner]
-        if both := sorted(set(alone) & set(map(str, groups))):
-            raise ValueError(
-                f"the group {both[0]!r} has the name of a column outside it: rename it"
-            )
         found = [tuple(names.index(str(m)) for m in members) for members in groups.values()]
         found += [(names.index(name),) for name in alone]
         return cls((*map(str, groups), *alone), tuple(found))
@@ -109,9 +101,8 @@ class FeatureGroups:
     ) -> Self:
         """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
 
-        A group is called by the words that its members share and other columns hardly have, or
-        those of each member (`mean radius` and `worst area`: `radius / area`), and where these are
-        many after the member that the others depend on most, and how many more there are.
+        A group is called after the member that the others depend on most, and how many more there
+        are: `mean radius (+4)`.
 
         Args:
             x: rows, `(N, D)`.
@@ -131,12 +122,9 @@ class FeatureGroups:
         members.sort()
         titles: list[str] = []
         for group in members:
-            middle = group[int(depends[np.ix_(group, group)].sum(1).argmax())]
-            outside = [name for entry, name in enumerate(names) if entry not in group]
-            title = _title([names[entry] for entry in group], outside, names[middle])
-            if title in outside or title in titles:
-                title = f"{names[middle]} (+{len(group) - 1})"
-            titles.append(f"{title} more" if title in outside else title)
+            title = names[group[int(depends[np.ix_(group, group)].sum(1).argmax())]]
+            title = title if len(group) == 1 else f"{title} (+{len(group) - 1})"
+            titles.append(f"{title} more" if title in names and len(group) > 1 else title)
         return cls(tuple(titles), tuple(members))
 
     def kept(self, probability: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -156,41 +144,6 @@ class FeatureGroups:
         for number, group in enumerate(self.members):
             found[list(group)] = number
         return found
-
-
-def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
-    """The name of a group, of words that stand in more of its members than of other columns.
-
-    Example:
-        >>> _title(["mean radius", "mean area"], ["mean age", "mean height"], "mean area")
-        'radius / area'
-        >>> _title(["capital_gain", "capital_loss"], ["age"], "capital_gain")
-        'capital'
-        >>> _title(["a", "b", "c", "d"], [], "b")
-        'b (+3)'
-    """
-    if len(members) == 1:
-        return members[0]
-    inner, outer = ([_words(name) for name in names] for names in (members, outside))
-    own = [[w for w in words if _count(w, inner) > _count(w, outer)] for words in inner]
-    common = [word for word in own[0] if all(word in words for words in own)]
-    stems = [
-        " ".join(words) if any(map(str.isalpha, "".join(words))) else name
-        for words, name in zip(own, members, strict=True)
-    ]
-    title = " ".join(common) or " / ".join(dict.fromkeys(stems))
-    few = len(set(stems)) <= MOST_STEMS or common
-    if few and len(title) <= LONGEST_TITLE and any(map(str.isalpha, title)):
-        return title
-    return f"{middle} (+{len(members) - 1})"
-
-
-def _words(name: str) -> list[str]:
-    return [word for word in re.split(r"[\s_./-]+", name) if word]
-
-
-def _count(word: str, names: Sequence[Sequence[str]]) -> int:
-    return sum(word in words for words in names)
 
 
 def dependence(

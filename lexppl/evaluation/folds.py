@@ -13,7 +13,14 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import (
+    Posterior,
+    attrs_of,
+    group_names,
+    group_of,
+    is_unread,
+    posterior_of,
+)
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.beside.fold_means import with_fold_means
@@ -220,9 +227,9 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if isinstance(first, Tensor):
+    if not is_unread(first) and isinstance(first, Tensor):
         return torch.cat(list(parts), 1)[:, order.to(first.device)]
-    if is_dataclass(first) and not isinstance(first, type):
+    if not is_unread(first) and is_dataclass(first) and not isinstance(first, type):
         changed = {
             field.name: _joined([getattr(part, field.name) for part in parts], order)
             for field in fields(first)
@@ -231,7 +238,7 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
         return replace(first, **changed)
     names = group_names(first)
     groups = {name: _group([group_of(p, name) for p in parts], name, order) for name in names}
-    return posterior_of(groups, first.attrs)
+    return posterior_of(groups, attrs_of(first))
 
 
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:

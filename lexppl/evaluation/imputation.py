@@ -1,4 +1,4 @@
-"""Scores of imputers on hidden values that are known: log-likelihood and CRPS."""
+"""Imputers: scores on hidden values that are known (log-likelihood, CRPS), and imputed rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import numpy as np
 import pandas as pd
 import pyro.distributions as dist
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.evaluation.mean_errors import mean_errors
+from lexppl.evaluation.forced_runs import ForcedRuns, Run
+from lexppl.evaluation.prediction import mean_errors
+from lexppl.evaluation.truth.selection import check_binary
+from lexppl.explanation.given_program import as_fitted
 from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.objective.program import ParticleTrace
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Default shares of the entries that are hidden."""
@@ -70,15 +75,13 @@ class ImputationScores:
         if imputer not in self.imputers:
             raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
         place = self.imputers.index(imputer)
-        others = [name for name in self.imputers if name != imputer]
-        chosen = [self.imputers.index(name) for name in others]
+        chosen = [other for other in range(len(self.imputers)) if other != place]
         more = self.log_likelihood[chosen] - self.log_likelihood[place]
-        less = -1.0 * (self.crps[chosen] - self.crps[place])
-        table = self._table(others, {"log_likelihood": more, "crps": less})
-        for place, name in ((2, "log_likelihood"), (5, "crps")):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                z = table[name].to_numpy() / table[f"{name}_error"].to_numpy()
-            table.insert(place, f"{name}_z", z)
+        less = self.crps[place] - self.crps[chosen]
+        names = [self.imputers[other] for other in chosen]
+        table = self._table(names, {"log_likelihood": more, "crps": less})
+        for name in ("log_likelihood", "crps"):
+            table[f"{name}_z"] = table[name] / table[f"{name}_error"]
         return table
 
     def _table(self, imputers: Sequence[str], each: Mapping[str, Tensor]) -> pd.DataFrame:
@@ -152,12 +155,24 @@ def imputation(
         >>> scores.table["crps"].idxmin()[0]
         'conditional'
     """
-    x = _checked_rows(rows)
+    x = torch.as_tensor(rows)
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    if x.ndim < 2 or x.numel() == 0 or not bool(x.isfinite().all()):
+        raise ValueError(
+            f"rows must be finite and of shape (N, *event); they have shape {tuple(x.shape)} and "
+            f"{int((~x.isfinite()).sum())} values that are NaN or infinite"
+        )
     rates = tuple(fraction("a rate", rate, of="the entries") for rate in rates)
-    if not rates:
-        raise ValueError("rates must hold a share of the entries to hide; it is empty")
+    if not rates or not isinstance(imputers, Mapping) or not imputers:
+        raise ValueError("give one rate or more, and a mapping of one imputer or more by name")
+    for name, imputer in imputers.items():
+        if not isinstance(imputer, nn.Module):
+            raise TypeError(f"the imputer {name!r} is a {type(imputer).__name__}, not a module")
+        if getattr(imputer, "leaves_gaps", False):
+            raise ValueError(
+                f"the imputer {name!r} leaves hidden features missing, and has no values to score"
+            )
     draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
-    _check_imputers(imputers)
     entries = x[0].numel() if grouping is None else int(getattr(grouping, "entries", 0))
     # Rows are often made from the same small seed, and must not be those of the draws.
     of_masks, of_draws = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
@@ -241,27 +256,85 @@ def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> T
     return features.expand(x.shape).bool()
 
 
-def _checked_rows(rows: Any) -> Tensor:
-    x = torch.as_tensor(rows)
-    if not x.is_floating_point():
-        x = x.to(torch.get_default_dtype())
-    if x.ndim < 2 or x.numel() == 0:
-        raise ValueError(f"rows must have shape (N, *event); it has shape {tuple(x.shape)}")
-    bad = int((~x.isfinite()).sum())
-    if bad:
+SITE = "x_imputed"
+"""The site of imputed rows in the library's programs."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImputedSamples:
+    """Rows, a mask of each, and what the imputer makes of them.
+
+    Args:
+        x: the rows, `(N, *event)`.
+        masks: of their entries, `(N, G)`.
+        keep: of their features, `(N, *event)`.
+        samples: imputed rows, `(N, S, *event)`.
+    """
+
+    x: NDArray[Any]
+    masks: NDArray[Any]
+    keep: NDArray[Any]
+    samples: NDArray[Any]
+
+
+def imputed_samples(
+    program: Any, x: Any, masks: Any = None, *, samples: int = 4, seed: int = 0
+) -> ImputedSamples:
+    """Draw x̃ ~ p_ι(x̃ | x, z): rows with what the mask z hides filled in by the program's imputer.
+
+    Args:
+        program: a fit, or a Pyro program, with a site `x_imputed`, as those of `lexppl.systems`
+            have that impute; of several replicates the best.
+        x: rows, `(N, *event)`.
+        masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
+        samples: S.
+        seed: of the draws. Global random state is left alone.
+
+    Raises:
+        TypeError: neither a fit nor a program.
+        ValueError: rows unlike those of the fit; masks of another shape, or of other values than 0
+            and 1; a program that imputes nothing.
+
+    Source: Senetaire et al. 2023, eq. 4 and figure 1.
+
+    Example:
+        >>> from lexppl.models import GaussianImputer
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, k=1, imputer=GaussianImputer()).program()
+        >>> found = imputed_samples(program, torch.ones(2, 3), [[1, 0, 0], [0, 0, 1]], samples=5)
+        >>> found.samples.shape, found.samples[1, :, 2].tolist()
+        ((2, 5, 3), [1.0, 1.0, 1.0, 1.0, 1.0])
+    """
+    result = as_fitted(program, x, None)
+    runs = ForcedRuns(result, x, masks=1, imputations=samples, seed=seed, what="imputed samples")
+    forced: Tensor | None = None
+    if masks is not None:
+        forced = masks if isinstance(masks, Tensor) else torch.as_tensor(np.asarray(masks))
+        check_binary("masks", forced, (len(runs.rows), runs.mask.entries))
+
+    def work(run: Run, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        own = None if forced is None else [forced[rows].to(runs.rows.x).unsqueeze(0)]
+        drawn, both = run(own)
+        return drawn[0][0], both[0, :, 0], both[0, :, 1:]
+
+    parts = runs.each(_imputed, work)[result.best]
+    mask, keep, imputed = (torch.cat(own).cpu().numpy() for own in zip(*parts, strict=True))
+    rows = runs.rows.x.detach().cpu().numpy()
+    return ImputedSamples(rows, mask, keep, imputed)
+
+
+def _imputed(run: ParticleTrace, masks: int) -> Tensor:
+    """What is kept, and the imputed rows of each mask, `(L, B, 1 + S, *event)`."""
+    site = run.sites.get(SITE)
+    if site is None or not hasattr(site.distribution, "keep"):
         raise ValueError(
-            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite"
+            f"the program imputes nothing at a site {SITE!r}; it has {list(run.sites)}"
         )
-    return x
-
-
-def _check_imputers(imputers: Mapping[str, nn.Module]) -> None:
-    if not isinstance(imputers, Mapping) or not imputers:
-        raise ValueError("imputers must be a mapping from names to imputers, one or more")
-    for name, imputer in imputers.items():
-        if not isinstance(imputer, nn.Module):
-            raise TypeError(f"the imputer {name!r} is a {type(imputer).__name__}, not a module")
-        if getattr(imputer, "leaves_gaps", False):
-            raise ValueError(
-                f"the imputer {name!r} leaves hidden features missing, and has no values to score"
-            )
+    value = torch.as_tensor(site.value)
+    if site.distribution.keep.shape[-1] != value.shape[-1]:
+        raise ValueError(
+            f"imputed rows must have the rows' own shape; {SITE!r} has shape {tuple(value.shape)}, "
+            f"and what is kept {tuple(site.distribution.keep.shape)}"
+        )
+    keep = site.distribution.keep.to(value.dtype).expand(value.shape[1:])
+    return torch.cat([keep.unsqueeze(0), value]).movedim(0, 2)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.mean_errors import mean_errors
-from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.evaluation.prediction import mean_errors, predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
 
@@ -84,15 +83,14 @@ def slopes(penalties: Sequence[float], sizes: Sequence[float]) -> list[float]:
         >>> [round(slope, 3) for slope in slopes([1.0, math.e, math.e**2], [5.0, 3.0, 3.0])]
         [2.0, 1.0, 0.0]
     """
-    if len(penalties) != len(sizes) or len(sizes) < 2:
-        raise ValueError(
-            f"{len(penalties)} penalties and {len(sizes)} sizes must be of one length, at least 2"
-        )
     for penalty in penalties:
         finite_float("a penalty of a path", penalty, above=0.0)
     steps = [math.log(after) - math.log(before) for before, after in pairwise(penalties)]
-    if min(steps) <= 0.0:
-        raise ValueError(f"penalties must rise from one to the next; they are {list(penalties)}")
+    if len(penalties) != len(sizes) or len(sizes) < 2 or min(steps) <= 0.0:
+        raise ValueError(
+            "penalties must rise from one to the next and be as many as sizes, at least 2; they "
+            f"are {list(penalties)} with {len(sizes)} sizes"
+        )
     falls = [abs(after - before) for before, after in pairwise(sizes)]
     return [
         sum(falls[max(place - 1, 0) : place + 1]) / sum(steps[max(place - 1, 0) : place + 1])
@@ -159,27 +157,24 @@ def plateau(
     within = finite_float("within", within, least=0.0)
     best = best_validation(sizes, scores)
     slope = slopes(penalties, sizes)
-    if len(errors) != len(sizes):
-        raise ValueError(f"errors must be one for each of {len(sizes)} sizes; {len(errors)}")
-    if any(error < 0.0 for error in errors):
-        raise ValueError(f"errors must not be negative; they are {list(errors)}")
-    if max(sizes) > entries * (1.0 + ROUNDING):
-        raise ValueError(f"sizes must be at most the {entries} entries; the most is {max(sizes)}")
-    good = [
-        place
-        for place, (score, error) in enumerate(zip(scores, errors, strict=True))
-        if score >= scores[best] - ROUNDING - (0.0 if math.isnan(error) else within * error)
-    ]
-    selecting = [p for p in good if COLLAPSED < sizes[p] < entries - COLLAPSED]
+    most = entries * (1.0 + ROUNDING)
+    if len(errors) != len(sizes) or any(error < 0.0 for error in errors) or max(sizes) > most:
+        raise ValueError(
+            f"errors must be one for each of {len(sizes)} sizes and not negative, and sizes at "
+            f"most the {entries} entries; they are {list(errors)} and {list(sizes)}"
+        )
+
+    def behind(place: int, margin: float) -> bool:
+        return scores[place] < scores[best] - ROUNDING - margin
+
     # An error that is NaN shows of nothing that it is as good as the best.
-    idle = [
-        place
-        for place in good
-        if sizes[place] <= COLLAPSED and scores[place] >= scores[best] - ROUNDING - errors[place]
-    ]
+    margins = [0.0 if math.isnan(error) else error for error in errors]
+    good = [p for p, margin in enumerate(margins) if not behind(p, within * margin)]
+    selecting = [p for p in good if COLLAPSED < sizes[p] < entries - COLLAPSED]
     if usual is not None and any(math.isclose(penalty, usual) for penalty in penalties):
         away = [round(abs(math.log(penalty / usual)), 9) for penalty in penalties]
-        near = [*selecting, *(place for place in idle if math.isclose(penalties[place], usual))]
+        idle = [p for p in good if sizes[p] <= COLLAPSED and math.isclose(penalties[p], usual)]
+        near = selecting + [p for p in idle if not (behind(p, errors[p]) or math.isnan(errors[p]))]
         if near:
             # Of two as far away the larger λ, which keeps fewer.
             return min(near, key=lambda place: (away[place], -penalties[place]))
@@ -208,15 +203,12 @@ def best_validation(sizes: Sequence[float], scores: Sequence[float]) -> int:
         >>> best_validation([9.0, 2.0, 5.0], [0.79, 0.70, 0.79])
         2
     """
-    if len(sizes) == 0 or len(sizes) != len(scores):
+    finite = all(map(math.isfinite, (*sizes, *scores)))
+    if len(sizes) == 0 or len(sizes) != len(scores) or not finite or min(sizes) < 0:
         raise ValueError(
-            f"{len(sizes)} sizes and {len(scores)} scores must be of one length, at least 1"
+            "sizes, not negative, and scores must be finite and of one length, at least 1; they "
+            f"are {list(sizes)} and {list(scores)}"
         )
-    for name, numbers in (("sizes", sizes), ("scores", scores)):
-        if wrong := [number for number in numbers if not math.isfinite(number)]:
-            raise ValueError(f"{name} must be finite; they have {wrong}")
-    if min(sizes) < 0:
-        raise ValueError(f"sizes must not be negative; the least is {min(sizes)}")
     return min(range(len(sizes)), key=lambda index: (-scores[index], sizes[index]))
 
 

@@ -1,4 +1,4 @@
-"""Predictive distributions of fitted explainers on new rows, and scores of them."""
+"""Predictive distributions of fitted explainers on new rows, their scores, and errors of means."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
@@ -197,20 +197,39 @@ def prediction_scores(
         >>> prediction_scores(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])).rmse
         1.4142
     """
-    if y.dim() != 1 or len(y) == 0:
-        raise ValueError(f"y must have shape (N,), N >= 1; it has {tuple(y.shape)}")
+    responses = y.is_floating_point()
+    classes = predictions.shape[-1]
+    shape = (len(y),) if responses else (len(y), classes)
+    if y.dim() != 1 or len(y) == 0 or tuple(predictions.shape) != shape:
+        raise ValueError(
+            "predictions must be means (N,) where y holds responses, probabilities (N, C) of one "
+            "replicate where it holds labels (an integer type), and y have shape (N,), N >= 1; "
+            f"they are {tuple(predictions.shape)} and {y.dtype} {tuple(y.shape)}"
+        )
     if log_likelihood is not None and log_likelihood.shape != y.shape:
         raise ValueError(
             f"log_likelihood must have one value a row, {tuple(y.shape)}; it has "
             f"{tuple(log_likelihood.shape)}"
         )
-    if not bool(predictions.isfinite().all()):
-        raise ValueError("predictions must be finite; they have NaN or infinite values")
+    if not bool(predictions.isfinite().all() and y.isfinite().all()):
+        raise ValueError("predictions and y must be finite; they have NaN or infinite values")
     likelihood = None if log_likelihood is None else float(log_likelihood.double().mean())
-    if y.is_floating_point():
-        return _response_scores(predictions, y, likelihood)
-    _check_probabilities(predictions, y)
     exact = predictions.double()
+    if responses:
+        truth = y.double()
+        error = (exact - truth).square().sum()
+        spread = float((truth - truth.mean()).square().sum())
+        return PredictionScores(
+            log_likelihood=likelihood,
+            rmse=float((error / len(y)).sqrt()),
+            r2=1.0 - float(error) / spread if spread > 0.0 else math.nan,
+        )
+    if bool((predictions < 0.0).any()) or float((predictions.sum(1) - 1.0).abs().max()) > 1e-3:
+        raise ValueError("predictions must be probabilities, each row summing to 1")
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        raise ValueError(
+            f"y must hold labels 0 to {classes - 1}; it holds {int(y.min())} to {int(y.max())}"
+        )
     chosen = exact.gather(1, y.long()[:, None]).squeeze(1)
     return PredictionScores(
         accuracy=float((exact.argmax(1) == y).double().mean()),
@@ -238,10 +257,8 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         >>> auroc(torch.eye(3), torch.arange(3))
         1.0
     """
-    values, labels = _arrays(probabilities, y)
-    every = range(1, 2) if values.shape[1] == 2 else range(values.shape[1])
-    classes = [c for c in every if 0 < (labels == c).sum() < len(labels)]
-    return _mean_over(classes, roc_auc_score, values, labels)
+    classes = [1] if probabilities.shape[-1] == 2 else range(probabilities.shape[-1])
+    return _mean_over(classes, roc_auc_score, probabilities, y)
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
@@ -269,68 +286,26 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
         >>> average_precision(torch.full((4, 2), 0.5), torch.tensor([0, 1, 0, 0]))
         0.25
     """
-    values, labels = _arrays(probabilities, y)
-    count = values.shape[1]
-    classes = [c for c in range(count) if 0 < (labels == c).sum() < len(labels)]
-    if count == 2 and classes:
-        classes = [0 if 2 * int((labels == 0).sum()) < len(labels) else 1]
-    return _mean_over(classes, average_precision_score, values, labels)
+    classes: Sequence[int] = range(probabilities.shape[-1])
+    if len(classes) == 2:
+        classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]
+    return _mean_over(classes, average_precision_score, probabilities, y)
 
 
 def _mean_over(
-    classes: Sequence[int], score: Callable[..., Any], values: NDArray[Any], labels: NDArray[Any]
+    classes: Sequence[int], score: Callable[..., Any], probabilities: Tensor, y: Tensor
 ) -> float:
-    """Mean score of one label against the rest; NaN without labels."""
-    found = [float(score(labels == c, values[:, c])) for c in classes]
-    return sum(found) / len(found) if found else math.nan
-
-
-def _arrays(probabilities: Tensor, y: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Mean score of one label against the rest, over labels that some rows have; NaN of none."""
     if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
         raise ValueError(
             f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
         )
     if not bool(probabilities.isfinite().all()):
         raise ValueError("probabilities must be finite; they have NaN or infinite values")
-    return probabilities.detach().cpu().numpy(), y.cpu().numpy()
-
-
-def _response_scores(means: Tensor, y: Tensor, likelihood: float | None) -> PredictionScores:
-    if means.shape != y.shape:
-        raise ValueError(
-            f"predictions must have one mean a row, {tuple(y.shape)}, as y holds responses "
-            f"({y.dtype}); they have {tuple(means.shape)}. Labels are of an integer type"
-        )
-    if not bool(y.isfinite().all()):
-        raise ValueError("y must be finite; it has NaN or infinite values")
-    exact = y.double()
-    error = (means.double() - exact).square().sum()
-    spread = float((exact - exact.mean()).square().sum())
-    return PredictionScores(
-        log_likelihood=likelihood,
-        rmse=float((error / len(y)).sqrt()),
-        r2=1.0 - float(error) / spread if spread > 0.0 else math.nan,
-    )
-
-
-def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
-    if probabilities.dim() != 2 or len(probabilities) != len(y) or probabilities.shape[1] < 2:
-        raise ValueError(
-            f"predictions must be probabilities ({len(y)}, C), one replicate's, as y holds labels; "
-            f"they have shape {tuple(probabilities.shape)}"
-        )
-    total = probabilities.sum(1)
-    if bool((probabilities < 0.0).any()) or float((total - 1.0).abs().max()) > 1e-3:
-        raise ValueError(
-            "predictions must be probabilities, each row summing to 1; the least is "
-            f"{float(probabilities.min()):.4g} and rows sum to {float(total.min()):.4g} to "
-            f"{float(total.max()):.4g}"
-        )
-    if int(y.min()) < 0 or int(y.max()) >= probabilities.shape[1]:
-        most = probabilities.shape[1] - 1
-        raise ValueError(
-            f"y must hold labels 0 to {most}; it holds {int(y.min())} to {int(y.max())}"
-        )
+    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
+    found = [float(score(labels == c, values[:, c])) for c in mixed]
+    return sum(found) / len(found) if found else math.nan
 
 
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
@@ -371,3 +346,43 @@ def mean_weight(run: ParticleTrace) -> Tensor:
     the particles that the weights depend on."""
     each = log_weights(run)
     return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
+
+
+def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Standard errors of the means over the last axis, of N values that are as many as there are
+    whatever they weigh; NaN of one value.
+
+    With `m = Σ w v / Σ w` it is `√(N / (N − 1) · Σ w² (v − m)²) / Σ w`.
+
+    Args:
+        values: `(P, N)`.
+        weights: how often each counts, `(N,)`; None for once.
+
+    Example:
+        >>> values = np.array([[1.0, 2.0, 3.0, 4.0]])
+        >>> round(float(mean_errors(values)[0]), 3), mean_errors(values[:, :1])
+        (0.645, array([nan]))
+    """
+    count = values.shape[1]
+    if count < 2:
+        return np.full(len(values), math.nan)
+    if weights is None:
+        error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
+        return error
+    far = values - np.average(values, axis=1, weights=weights)[:, None]
+    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
+    return weighted / weights.sum()
+
+
+def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
+    """Whether the mean of differences in pairs is above one standard error of it.
+
+    Args:
+        more: of each row, `(N,)`.
+        weights: how often each counts, `(N,)`; None for once.
+
+    Example:
+        >>> more_by_an_error(np.array([1.0, 2.0, 3.0])), more_by_an_error(np.array([-1.0, 1.5]))
+        (True, False)
+    """
+    return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.prediction import runs_by_replicate
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
@@ -38,8 +37,6 @@ def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed
         each = [_hazards(run).components for run in runs]
         return torch.cat([values.flatten(0, -2) for values in each]).mT
 
-    int_at_least("masks", masks)
-    int_at_least("imputations", imputations)
     return runs_by_replicate(result, (x,), read, masks, imputations, seed).mT.contiguous()
 
 
@@ -129,8 +126,6 @@ def predict_survival(
         >>> predict_survival(result, x[:5], [0.0, 0.1, 0.2]).shape
         torch.Size([1, 5, 3])
     """
-    int_at_least("masks", masks)
-    int_at_least("imputations", imputations)
     result.check(x)
     when = torch.as_tensor(times, dtype=x.dtype, device=x.device)
     if when.dim() != 1 or len(when) == 0:
@@ -140,7 +135,7 @@ def predict_survival(
         own = None if stratum is None else stratum[rows]
         return torch.stack([_survival(_hazards(run), when, own) for run in runs]).mean(0).mT
 
-    most = max(1, 2**22 // (masks * imputations * len(when)))
+    most = max(1, 2**22 // max(1, masks * imputations * len(when)))
     return runs_by_replicate(result, (x,), read, masks, imputations, seed, most)
 
 
@@ -152,13 +147,10 @@ def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
             "result = lexppl.evaluation.with_baseline(result, x, y)"
         )
     baseline = hazards.baseline
-    if hazards.stratified and stratum is None:
+    known = bool(baseline.knows(stratum).all()) if stratum is not None else not hazards.stratified
+    if not known:
         raise ValueError(
-            f"the fit has strata {baseline.strata.tolist()}: give stratum=, one for each row"
-        )
-    if stratum is not None and not bool(baseline.knows(stratum).all()):
-        raise ValueError(
-            f"stratum must be of {baseline.strata.tolist()}, those of the fit; it has others"
+            f"the fit has strata {baseline.strata.tolist()}: give stratum=, one of them a row"
         )
     end = float(baseline.last.min())
     if not bool(((when >= 0) & (when <= end)).all()):
@@ -192,12 +184,12 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
     Source:
         Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 247, 1982.
     """
-    if risk.dim() != 1 or y.dim() != 2 or y.shape[1] < 2 or len(y) != len(risk):
+    shaped = risk.dim() == 1 and y.dim() == 2 and y.shape[1] >= 2 and len(y) == len(risk)
+    if not shaped or not bool(risk.isfinite().all() and y.isfinite().all()):
         raise ValueError(
-            f"risk must have shape (N,) and y (N, 2); {tuple(risk.shape)} and {tuple(y.shape)}"
+            "risk must have shape (N,) and y (N, 2), and both be finite; they have shapes "
+            f"{tuple(risk.shape)} and {tuple(y.shape)}"
         )
-    if not bool(risk.isfinite().all()) or not bool(y.isfinite().all()):
-        raise ValueError("risk and y must be finite; they have NaN or infinite values")
     metrics = extra_library("sksurv.metrics", "survival")
     time, event = y[:, 0].double().cpu().numpy(), y[:, 1].cpu().numpy() == 1
     try:
@@ -254,18 +246,19 @@ def with_baseline(
         torch.Size([1, 60])
     """
     models = [copy.deepcopy(model) for model in result.models]
-    for model in models:
-        _set_baseline(model, None)
+    for part in (part for model in models for part in _cox_parts(model)):
+        part.baseline = None
     fitted = replace(result, models=models)
     fitted.check(x, y)
     if y.dim() != 2:
         raise ValueError(f"y must have shape (N, 2) or (N, 3); it has shape {tuple(y.shape)}")
     for place, model in enumerate(models):
         particles = log_hazards(fitted.subset([place]), x, masks, imputations, seed)[0]
-        likelihood = _cox_parts(model)[0]
+        parts = _cox_parts(model)
         with torch.no_grad():
-            baseline = breslow_baseline(particles, y, likelihood.ties, likelihood.stratified)
-        _set_baseline(model, baseline)
+            baseline = breslow_baseline(particles, y, parts[0].ties, parts[0].stratified)
+        for part in parts:
+            part.baseline = copy.deepcopy(baseline)
     return fitted
 
 
@@ -342,8 +335,3 @@ def _cox_parts(model: Any) -> list[CoxLikelihood]:
             "program with one, such as lex(..., classes=None, likelihood=CoxLikelihood())"
         )
     return found
-
-
-def _set_baseline(model: Any, baseline: BaselineHazard | None) -> None:
-    for part in _cox_parts(model):
-        part.baseline = copy.deepcopy(baseline)

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior, posterior_when_read
-from lexppl.explanation.explained_rows import Explaining, explained_rows
-from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.explanation.explained_rows import explained_rows
+from lexppl.explanation.row_plan import Explaining
+from lexppl.inference.training.penalty_range import with_penalty
+from lexppl.inference.training.result import FitResult
+from lexppl.threads import ONE_THREAD
 
 
 def explain(
@@ -105,7 +109,7 @@ def explain(
       `feature_map` (height, width), the place of each pixel's entry along `feature`:
       `means.isel(feature=feature_map)` is a map of pixels. Where the channels of a pixel have
       entries of their own it is (channel, height, width); where the entries are not of pixels there
-      is none (:func:`with_images` tells it).
+      is none (:func:`with_images` adds it).
 
     A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.
@@ -202,21 +206,9 @@ def explain(
         >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
         True
     """
-    how = Explaining(
-        guide=guide,
-        samples=samples,
-        draws=draws,
-        imputations=imputations,
-        seed=seed,
-        rows_per_chunk=rows_per_chunk,
-        entry_names=entry_names,
-        feature_names=feature_names,
-        proposals=proposals,
-        held_out=held_out,
-        dims=dims,
-        coords=coords,
-    )
+    arguments = locals()
+    how = Explaining(**{field.name: arguments[field.name] for field in fields(Explaining)})
     models = program.models if isinstance(program, FitResult) else [program]
-    with nullcontext() if penalty is None else with_penalty(models, penalty):
+    with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
         found = explained_rows(program, x, y, how, row_names=row_names)
     return posterior_when_read(found.groups, found.attrs)

@@ -1,9 +1,9 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -13,7 +13,6 @@ import xarray as xr
 from pyro.distributions import Unit
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.given_program import (
     as_fitted,
@@ -21,11 +20,10 @@ from lexppl.explanation.given_program import (
     sampled_draws,
     with_samples,
 )
-from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
-from lexppl.explanation.masks.drawless import StatedMeans, refuse_drawless
+from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, GUIDE, PRIOR
+from lexppl.explanation.masks.drawless import StatedMeans, needs_draws
 from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ROWS, ProgramSites, sites_of
-from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.meanings import (
     HELD_OUT,
     attributes,
@@ -33,12 +31,19 @@ from lexppl.explanation.meanings import (
     what_likelihoods_are,
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
-from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, usual_draws
+from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.row_plan import (
+    OF_ITS_OWN,
+    SHARED,
+    Explaining,
+    RowPlan,
+    is_listed,
+    usual_draws,
+)
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
-from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
+from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 
@@ -49,55 +54,12 @@ STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 """What is drawn, each from a stream of seeds of its own."""
 
 
-Sums = dict[tuple[str, str], np.ndarray]
-"""Of a block's rows, by group and name, `(chain, …)`."""
-
-
-@dataclass(frozen=True)
-class Explaining:
-    """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
-
-    guide: Any = None
-    samples: Mapping[str, Any] | None = None
-    draws: int | None = None
-    imputations: int = 1
-    seed: int = 0
-    rows_per_chunk: int = 1000
-    entry_names: Sequence[str] | None = None
-    feature_names: Sequence[str] | None = None
-    proposals: float | None = None
-    held_out: bool = False
-    dims: Mapping[str, Sequence[str]] | None = None
-    coords: Mapping[str, Sequence[Any]] | None = None
-
-    @property
-    def features(self) -> Sequence[Any] | None:
-        """Names of the mask entries, by either argument."""
-        return (self.coords or {}).get(FEATURE, self.entry_names)
-
-    def check(self) -> None:
-        """Refuse counts below 1, and two names for one thing.
-
-        Raises:
-            ValueError: such counts; entries named by two arguments.
-        """
-        if self.entry_names is not None and FEATURE in (self.coords or {}):
-            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
-        int_at_least("imputations", self.imputations)
-        int_at_least("rows_per_chunk", self.rows_per_chunk)
-        if self.draws is not None:
-            int_at_least("draws", self.draws, 0)
-        if self.proposals is not None and not is_listed(self.proposals):
-            int_at_least("proposals", self.proposals)
-        int_at_least("seed", self.seed, 0)
-
-
 @dataclass(frozen=True)
 class TablePart:
-    """Which rows of a longer table are explained.
+    """Which rows of a longer table are explained: a block of :data:`BLOCK`, or the last rows.
 
     Args:
-        block: the number of the first block, from 0.
+        block: its number, from 0.
         first: x and y of the table's first rows, a block or less: what all rows share is drawn as
             it is drawn with them.
     """
@@ -112,14 +74,8 @@ PROGRAM = "program"
 
 @dataclass(frozen=True)
 class KnownProgram:
-    """What is the same of a fit's programs whatever the rows, found out once.
-
-    Args:
-        sites: of the programs.
-        means: of each program, how E[z | x] is had without draws.
-        parts: all modules of the programs, or programs that are none.
-        rows: shape of a row, type and device.
-    """
+    """What is the same of a fit's programs whatever the rows: their sites, and how E[z | x] of each
+    is had without draws; of these modules and programs, and rows of one shape, type and device."""
 
     sites: ProgramSites
     means: list[StatedMeans]
@@ -169,14 +125,13 @@ class ExplainedRows:
 
     Args:
         groups: builds them, by ArviZ's names.
-        attrs: what is said of all.
-        sums: of a part of a table, for each of its blocks what its rows add to means over rows,
-            which in the groups are 0.
+        attrs: of all groups.
+        means: the groups and names of what is a mean over rows.
     """
 
     groups: Callable[[], dict[str, xr.Dataset]]
     attrs: dict[str, Any]
-    sums: list[Sums] = field(default_factory=list)
+    means: list[tuple[str, str]]
 
 
 def explained_rows(
@@ -190,9 +145,8 @@ def explained_rows(
 ) -> ExplainedRows:
     """The groups of :func:`lexppl.explain`.
 
-    The rows of a part of a table are drawn in blocks of :data:`BLOCK`, by the rows' numbers in the
-    table, each from a seed of its own, so that they are the same whichever part they come in; those
-    of the first block are drawn as `explain` draws them.
+    A block of a longer table is drawn by its number there, from a seed of its own, so that it is
+    the same whichever rows come beside it; the first block is drawn as `explain` draws it.
 
     Args:
         program, x, y, row_names: of `explain`.
@@ -213,8 +167,9 @@ def explained_rows(
         if draws is None:
             usual = usual_draws(sites, len(rows) * len(result.models))
             draws = sampled_draws(result.guides[0]) or usual
-        if draws == 0:
-            refuse_drawless(sites, rows.y)
+        reason = needs_draws(sites, rows.y)
+        if draws == 0 and reason is not None:
+            raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
         features = how.feature_names
         if features is None and rows.x.dim() == 2:
             features = result.feature_names
@@ -223,39 +178,19 @@ def explained_rows(
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
-        plan = RowPlan(
-            sites,
-            draws,
-            how.imputations,
-            how.proposals,
-            listed,
-            how.rows_per_chunk,
-            tree,
-            known.means,
-        )
+        plan = RowPlan(how, sites, draws, known.means, tree, listed)
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
                 "rows share a mask or are observed in one, so that their masks are drawn together: "
                 "explain as many rows as fit at once"
             )
-        arrays = PosteriorArrays(
-            result,
-            rows,
-            sites,
-            draws,
-            how.features,
-            features,
-            joint=plan.is_joint,
-            weighted=listed is None,
-            part=part is not None,
-            dims=SharedDims(how.dims or {}, how.coords or {}),
-        )
-        sums = _draw(result, rows, plan, arrays, how.seed, part, first)
+        arrays = PosteriorArrays(result, rows, plan, features, part is not None)
+        _draw(result, rows, plan, arrays, how.seed, part, first)
         attrs = attributes(result, how.seed)
         likelihoods = what_likelihoods_are(result, plan, how.held_out)
         own = draws_of_groups(result, plan, y is not None, likelihoods)
     groups = partial(arrays.groups, attrs, own, are_draws=likelihoods is not HELD_OUT)
-    return ExplainedRows(groups, attrs, sums)
+    return ExplainedRows(groups, attrs, arrays.over_rows)
 
 
 def _prepared(
@@ -296,13 +231,12 @@ def _draw(
     seed: int,
     part: TablePart | None,
     first: tuple[Tensor, Tensor | None],
-) -> list[Sums]:
-    """Fill the arrays, chain by chain; of a part of a table the sums of each block."""
+) -> None:
+    """Fill the arrays, chain by chain."""
     sites, device = plan.sites, rows.x.device
     names = [site.name for site in sites.shared]
     few = slice(0, plan.rows_at_once(rows, False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
-    sums: dict[int, dict[tuple[str, str], list[np.ndarray]]] = {}
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         fitted = partial(
             FittedProgram,
@@ -325,40 +259,9 @@ def _draw(
                         continue
                 else:
                     program = own
-                for number, block in _blocks(len(rows), part):
-                    if number:
-                        seed_generators(_chain_seed(seed, chain, stream, number))
-                    plan.draw(program, rows, arrays, chain, block, source)
-                    _take(sums, number, arrays, chain, part, again=source != GIVEN_X)
-    return [{place: np.stack(of) for place, of in one.items()} for _, one in sorted(sums.items())]
-
-
-def _blocks(rows: int, part: TablePart | None) -> Iterator[tuple[int, slice]]:
-    """The blocks of the rows, with their numbers in the table; all in one where it is no part."""
-    if part is None:
-        yield 0, slice(0, rows)
-        return
-    for place, block in enumerate(row_chunks(rows, BLOCK)):
-        yield part.block + place, block
-
-
-def _take(
-    sums: dict[int, dict[tuple[str, str], list[np.ndarray]]],
-    number: int,
-    arrays: PosteriorArrays,
-    chain: int,
-    part: TablePart | None,
-    again: bool = False,
-) -> None:
-    """Take a block's sums over rows out of the arrays; a chain's other sources add to the first."""
-    if part is None:
-        return
-    held = sums.setdefault(number, {})
-    for place, values in arrays.take_sums(chain).items():
-        if again:
-            held[place][chain] += values
-        else:
-            held.setdefault(place, []).append(values)
+                if part is not None and part.block:
+                    seed_generators(_chain_seed(seed, chain, stream, part.block))
+                plan.draw(program, rows, arrays, chain, source)
 
 
 def _observed(
@@ -367,8 +270,8 @@ def _observed(
     sites: ProgramSites,
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
-    """The plates of the program's masks, and all of these where they are asked for, or are no more
-    than would be proposed.
+    """The plates of the program's masks, and all of these where they are to be listed, or are no
+    more than would be proposed.
 
     Raises:
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.

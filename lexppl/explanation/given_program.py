@@ -137,23 +137,14 @@ def _checked(
     """The draws `(C, S, *value)` of the latents that rows share."""
     shared = {site.name: site for site in sites.shared}
     unknown = [name for name in samples if name not in sites.names and name != RETURNED]
-    if unknown:
-        raise ValueError(
-            f"samples have {unknown}, which the program does not sample; its latents that all rows "
-            f"share are {list(shared)}"
-        )
     missing = [name for name in shared if name not in samples]
-    if missing:
+    if unknown or missing or not shared:
         raise ValueError(
-            f"samples have no draws of {missing}, which the program samples for all rows; they "
-            f"have {list(samples)}"
+            f"samples must be of the latents that all rows share, {list(shared) or 'none here'}; "
+            f"they are of {list(samples)}"
+            + (f", and the program does not sample {unknown}" if unknown else "")
         )
-    if not shared:
-        raise ValueError(
-            "the program has no latents that all rows share, which samples could be of; leave "
-            "samples out"
-        )
-    tensors = {name: _tensor(samples[name]) for name in shared}
+    tensors = {name: torch.as_tensor(samples[name]) for name in shared}
     # Predictive puts a dimension of one entry for each plate between draws and event.
     padded = any(tensors[name].dim() - len(site.shape) > 2 for name, site in shared.items())
     values = {n: _of_site(tensors[n], site, dtype, padded) for n, site in shared.items()}
@@ -165,19 +156,15 @@ def _checked(
     return values
 
 
-def _tensor(given: Any) -> Tensor:
-    return given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
-
-
 def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool) -> Tensor:
     """`(C, S, *value)`."""
-    expected, shape = site.shape, tuple(values.shape)
-    leading = len(shape) - len(expected)
+    shape = tuple(values.shape)
+    leading = len(shape) - len(site.shape)
     if padded and leading > 1 and set(shape[1:leading]) == {1}:
-        values, leading = values.flatten(0, leading - 1), 1
-        shape = tuple(values.shape)
-    if leading not in (1, 2) or shape[leading:] != expected or 0 in shape[:leading]:
-        event = "".join(f", {size}" for size in expected)
+        values = values.flatten(0, leading - 1)
+        shape, leading = tuple(values.shape), 1
+    if leading not in (1, 2) or shape[leading:] != site.shape or 0 in shape[:leading]:
+        event = "".join(f", {size}" for size in site.shape)
         raise ValueError(
             f"samples[{site.name!r}] must have shape (S{event}), or (C, S{event}) by chain; it has "
             f"shape {shape}"

@@ -11,8 +11,8 @@ from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 HELD_OUT = (
-    "log p(y | x), the log-density of the mean over all chains and draws: the rows have told them "
-    "nothing, and arviz.loo gives their log score"
+    "log p(y | x), the log-density of the mean over all chains and draws, which have not learned "
+    "from the rows: arviz.loo gives their log score"
 )
 BY_DRAW = "log p(y | x) with the masks summed out, given the draw of what all rows share"
 BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had weights of its own"
@@ -28,12 +28,11 @@ def chains_are(posterior: Posterior) -> str:
 
 
 def attributes(result: FitResult, seed: int) -> dict[str, Any]:
-    """What is said of all groups.
-
-    Args:
-        result: the fit.
-        seed: of the draws.
-    """
+    """The attributes of all groups, of draws of a fit with a seed."""
+    chains = "replicates of the fit, one chain each"
+    if result.sampler is not None:
+        kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
+        chains = f"{kind}: {result.sampler.name}"
     return {
         "inference_library": "lexppl",
         "inference_library_version": _version(),
@@ -41,7 +40,7 @@ def attributes(result: FitResult, seed: int) -> dict[str, Any]:
         "seed": seed,
         "fit_seed": result.seed,
         "row_weights": result.row_weights or "none",
-        "chains": _chains(result),
+        "chains": chains,
     }
 
 
@@ -56,26 +55,27 @@ def draws_of_groups(
         given_y: whether y was.
         likelihoods: what the log-likelihood holds.
     """
+    sites = plan.sites
     given_x = "independent draws of the masks given x alone, p(z | x)"
     if plan.draws == 0:
         given_x = "none: the means of p(z | x) are those that each fitted model states"
-    for site in plan.sites.masks:
-        if site.is_one_law:
-            given_x += f"; the law of {site.name!r} is one for all rows"
-    by = "the guide" if result.sampler is None else result.sampler.name
-    parts = [f"draws of the latents that all rows share, by {by}"] if plan.sites.shared else []
-    if parts and not plan.sites.has_prior:
-        parts.append("none from a prior, as parameters of the fits have none")
-    prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
-    if plan.sites.has_outer_latents:
-        prior = "independent draws from the prior of what is latent outside the masks' plate"
-    masks = ""
+    of_all = [site.name for site in sites.masks if site.is_one_law]
+    given_x += "".join(f"; the law of {name!r} is one for all rows" for name in of_all)
+    parts, masks = [], ""
     if given_y:
         way = f"resampled by importance from {plan.masks} proposals a row"
         if plan.listed is not None:
             way = f"exact, from all {plan.masks} masks"
         masks = f"draws of the masks given x and y, p(z | x, y), {way}"
-        parts.insert(0, masks)
+        parts.append(masks)
+    if sites.shared:
+        by = "the guide" if result.sampler is None else result.sampler.name
+        parts.append(f"draws of the latents that all rows share, by {by}")
+        if not sites.has_prior:
+            parts.append("none from a prior, as parameters of the fits have none")
+    prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
+    if sites.has_outer_latents:
+        prior = "independent draws from the prior of what is latent outside the masks' plate"
     meanings = {
         named.GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
         named.GIVEN_XY: "; ".join(parts),
@@ -102,13 +102,6 @@ def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> st
         return BY_DRAW
     weighted = result.row_weights == DIRICHLET and result.replicates > 1
     return BY_FIT if weighted else HELD_OUT
-
-
-def _chains(result: FitResult) -> str:
-    if result.sampler is None:
-        return "replicates of the fit, one chain each"
-    kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
-    return f"{kind}: {result.sampler.name}"
 
 
 @cache

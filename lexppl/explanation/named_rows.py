@@ -44,34 +44,30 @@ class NamedRows:
             ValueError: labels beyond the classes, or probabilities of another number of classes,
                 or that do not sum to one.
         """
-        if self.y is None:
-            return
         y = self.y
-        if response is None:
-            # Observed as a factor, if at all: the program knows what of.
+        if y is None or response is None:
+            # Without a site of its own it is observed as a factor, if at all.
             return
+        rows = (len(self),)
         if response.labels is None:
-            expected = (len(self), *response.event_shape)
+            expected = (*rows, *response.event_shape)
             if tuple(y.shape) != expected:
                 raise ValueError(f"y must have shape {expected}; it has shape {tuple(y.shape)}")
             return
         classes = len(response.labels)
         if y.dim() == 1:
-            known = torch.tensor(response.labels, device=y.device)
-            unknown = sorted(set(y[~torch.isin(y, known.to(y.dtype))].tolist()))
+            unknown = sorted(set(y.tolist()) - set(response.labels))
             if unknown:
                 raise ValueError(
                     f"y has labels {unknown[:5]} that the model does not have; it has "
                     f"{list(response.labels)}"
                 )
-            return
-        if tuple(y.shape) != (len(self), classes) or not y.is_floating_point():
+        elif tuple(y.shape) != (*rows, classes) or not y.is_floating_point():
             raise ValueError(
-                f"y must hold labels, shape ({len(self)},), or the probabilities of {classes} "
-                f"classes, shape ({len(self)}, {classes}); it is {y.dtype} of shape "
-                f"{tuple(y.shape)}"
+                f"y must hold labels, shape {rows}, or the probabilities of {classes} classes, "
+                f"shape {(*rows, classes)}; it is {y.dtype} of shape {tuple(y.shape)}"
             )
-        if bool((y < 0).any()) or not bool(((y.sum(-1) - 1).abs() < 1e-3).all()):
+        elif bool((y < 0).any()) or not bool(((y.sum(-1) - 1).abs() < 1e-3).all()):
             raise ValueError("y holds probabilities of classes, and they do not sum to 1 in a row")
 
 
@@ -93,8 +89,10 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
     labels = y is not None and y.dim() == 1 and result.labels is not None
-    result.check(x, y.long() if labels and _whole(y) else y)
-    _check_like_model(result, x)
+    if y is not None and labels and bool((y == y.double().round()).all()):
+        result.check(x, y.long())
+    else:
+        result.check(x, y)
     if y is not None and y.is_floating_point() and not bool(y.isfinite().all()):
         raise ValueError("y must be finite; it has NaN or infinite values")
     if y is not None and y.device != x.device:
@@ -166,13 +164,6 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
     return torch.float64
 
 
-def _parameter(result: FitResult) -> Tensor | None:
-    model = result.model
-    if not isinstance(model, torch.nn.Module):
-        return None
-    return next((p for p in model.parameters() if p.is_floating_point()), None)
-
-
 def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     if isinstance(values, Tensor):
         return values
@@ -186,22 +177,3 @@ def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     if tensor.is_floating_point() or name == "x":
         return tensor.to(dtype)
     return tensor.long()
-
-
-def _whole(y: Tensor | None) -> bool:
-    return y is not None and (not y.is_floating_point() or bool((y == y.round()).all()))
-
-
-def _check_like_model(result: FitResult, x: Tensor) -> None:
-    parameter = _parameter(result)
-    if parameter is None:
-        return
-    if parameter.device != x.device:
-        raise ValueError(
-            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
-        )
-    if x.is_floating_point() and x.dtype != parameter.dtype:
-        raise ValueError(
-            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as "
-            f"x.to({parameter.dtype})"
-        )

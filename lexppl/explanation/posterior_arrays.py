@@ -1,11 +1,15 @@
 """The arrays of a posterior: which variables there are, and where draws are written."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import xarray as xr
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.explanation.beside.image_geometry import (
@@ -16,28 +20,23 @@ from lexppl.explanation.beside.image_geometry import (
 )
 from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
-from lexppl.explanation.layout.drawn_means import DrawnMeans
 from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
 from lexppl.explanation.masks.draws import RowDraws
-from lexppl.explanation.masks.log_likelihood import LogLikelihood
-from lexppl.explanation.masks.program_sites import (
-    ROWS,
-    MaskSite,
-    ProgramSites,
-    Response,
-    SharedSite,
-)
+from lexppl.explanation.masks.log_likelihood import by_draw, log_mean
+from lexppl.explanation.masks.program_sites import ROWS, MaskSite, Response, SharedSite
 from lexppl.explanation.masks.shared_dims import SharedDims
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
 
+if TYPE_CHECKING:
+    from lexppl.explanation.row_plan import RowPlan
+
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
 LISTED = "mean of p(z | x, y), over all masks"
 """What E[z | x, y] says of itself."""
-
-GUIDE = "guide"
-"""What is drawn beside z given x (`predictions`), z given x and y (`posterior`), and from the
-`prior`: z from the guide."""
+MOST_NUMBERS = 2**23
+"""Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
+alone."""
 
 
 class PosteriorArrays:
@@ -46,15 +45,9 @@ class PosteriorArrays:
     Args:
         result: the fit.
         rows: B rows.
-        sites: the program's masks, response and latents that rows share.
-        draws: D.
-        entries: names of the first site's mask entries, or None.
+        plan: of the draws.
         features: names of the columns of x, or None.
-        joint: whether the program observes all rows in one.
-        weighted: whether masks given y are resampled by importance, and not listed.
-        part: whether these are some rows of a longer table: what is a mean over rows is then kept
-            as a sum, and E[z | x, θ] by row is left out.
-        dims: names of the dimensions of latents that rows share.
+        part: whether these are some rows of a longer table: E[z | x, θ] by row is then left out.
 
     Raises:
         ValueError: names of another number.
@@ -64,59 +57,56 @@ class PosteriorArrays:
         self,
         result: FitResult,
         rows: NamedRows,
-        sites: ProgramSites,
-        draws: int,
-        entries: Sequence[str] | None,
+        plan: RowPlan,
         features: Sequence[str] | None,
-        *,
-        joint: bool = False,
-        weighted: bool = True,
-        part: bool = False,
-        dims: SharedDims | None = None,
+        part: bool,
     ) -> None:
-        self._rows = rows
-        self._divisor = 1 if part else len(rows)
-        self._sites = sites
-        self._dims = SharedDims() if dims is None else dims
-        self._dims.check(sites.shared)
+        dims = self._dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
+        self._rows, self._plan, self._sites = rows, plan, plan.sites
+        self._part = part
+        sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
+        dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
-        self._of_weights = WEIGHTED if weighted else LISTED
-        given_y, of_prior = rows.y is not None, sites.has_outer_latents and sites.has_prior
+        of_prior = sites.has_outer_latents and sites.has_prior
         known = {
             named.GIVEN_X: True,
             named.GIVEN_XY: given_y,
             named.PRIOR: of_prior,
-            GUIDE: bool(sites.guided),
+            named.GUIDE: bool(sites.guided),
         }
         self.sources = tuple(source for source, here in known.items() if here)
         """What is drawn, of each chain."""
         self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
-        self._over_rows: list[tuple[str, str]] = []
+        self.over_rows: list[tuple[str, str]] = []
+        """The groups and names of what is a mean over rows."""
         first = sites.masks[0]
-        names = entry_names(result, first.entries, entries)
+        names = entry_names(result, first.entries, plan.how.features)
         self._coordinates: dict[str, Any] = {
             "chain": range(len(result.models)),
-            "draw": range(draws),
+            "draw": range(plan.draws),
             "row": rows.names,
-            **self._dims.coords,
+            **dims.coords,
             "feature": names,
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
         self._layout = ArvizLayout(self._coordinates)
-        self._evidence: LogLikelihood | None = None
-        self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
+        self._likelihood: NDArray[np.float64] | None = None
+        """log p(y | x, θ), `(C, P, B)`."""
+        self._mean_names: dict[str, str] = {}
         for source in self.sources:
             if source == named.PRIOR and not given_y:
                 continue
             for site in self._masks(source):
                 self._add_mask(site, source)
-            if sites.response is not None and draws > 0 and source != GUIDE:
+            if sites.response is not None and plan.draws > 0 and source != named.GUIDE:
                 self._add_response(sites.response, result.class_names, self._groups(source)[2])
         if given_y and not sites.has_outer_latents:
             self._add_prior()
-        if given_y:
-            self._add_weights(joint, weighted)
+        if given_y and plan.listed is None:
+            for name in ("weight_ess", "weight_pareto_k"):
+                self._add("sample_stats", name, ("chain", *self._plate_dims(first)))
+        self._has_likelihood = given_y and (not joint or sites.are_together)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
         self._add_constants(features, names)
@@ -135,53 +125,46 @@ class PosteriorArrays:
             source: one of `sources`, what they are draws of.
         """
         layout, (_, average, predictive) = self._layout, self._groups(source)
+        every = slice(None)
         for site in self._masks(source):
             group = self._group_of(site, source)
             mask = drawn.masks[site.name]
-            where, over = _entries(site, rows), self._divisor if site.plate == ROWS else site.size
+            where = _entries(site, rows)
+            over = len(self._rows) if site.plate == ROWS else site.size
             shares = layout[average, self._named(site, "importance", average)]
             shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / over
             if group is None:
                 continue
-            layout[group, site.name].put((chain, slice(None), *where), _of_plate(site, mask, 1))
+            layout[group, site.name].put((chain, every, *where), _of_plate(site, mask, 1))
             size = layout[group, self._named(site, "size", group)]
-            size.put((chain, slice(None), *where), _of_plate(site, mask.sum(-1), 1))
+            size.put((chain, every, *where), _of_plate(site, mask.sum(-1), 1))
             if source == named.PRIOR:
                 continue
             mean = layout["sample_stats", self._mean_name(site, source)]
             mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
         if drawn.means_by_draw is not None and source == named.GIVEN_X:
-            self._drawn_means.write(chain, rows, self._divisor, drawn.means_by_draw)
+            for site_name, name in self._mean_names.items():
+                each = drawn.means_by_draw[site_name]
+                if (named.GIVEN_X, name) in layout:
+                    layout[named.GIVEN_X, name].put((chain, every, rows), each)
+                over_rows = layout[named.GIVEN_XY, f"{name}_over_rows"]
+                over_rows.values[chain] += each.double().sum(1).cpu().numpy() / len(self._rows)
         if drawn.y is not None:
-            layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
+            layout[predictive, "y"].put((chain, every, rows), drawn.y)
         if drawn.label_probability is not None:
             layout[predictive, "y_probability"].put((chain, rows), drawn.label_probability)
         first = self._sites.masks[0]
-        for name, values in (
-            ("weight_ess", drawn.weight_ess),
-            ("weight_pareto_k", drawn.weight_pareto_k),
-        ):
+        for name in ("weight_ess", "weight_pareto_k"):
+            values = getattr(drawn, name)
             if values is not None:
                 place = layout["sample_stats", name]
                 place.put((chain, *_entries(first, rows)), _of_plate(first, values, 0))
-        if drawn.log_evidence is not None and self._evidence is not None:
-            self._evidence.write(chain, rows, drawn.log_evidence)
-
-    @property
-    def over_rows(self) -> list[tuple[str, str]]:
-        """The groups and names of what is a mean over rows."""
-        return self._over_rows + self._drawn_means.over_rows
-
-    def take_sums(self, chain: int) -> dict[tuple[str, str], np.ndarray]:
-        """What a chain's sums over rows have come to since they were last taken; they begin anew.
-
-        Args:
-            chain: of the fit.
-        """
-        taken = {place: self._layout[place].values[chain].copy() for place in self.over_rows}
-        for place in taken:
-            self._layout[place].values[chain] = 0.0
-        return taken
+        if drawn.log_evidence is not None and self._has_likelihood:
+            found = drawn.log_evidence.double().cpu().numpy()
+            if self._likelihood is None:
+                chains = len(self._coordinates["chain"])
+                self._likelihood = np.zeros((chains, len(found), len(self._rows)))
+            self._likelihood[chain, :, rows] = found
 
     def write_shared(self, chain: int, values: Mapping[str, Tensor], group: str) -> None:
         """Put the draws `(D, *value)` of the latents that rows share into their place."""
@@ -199,24 +182,28 @@ class PosteriorArrays:
         """The groups as data sets.
 
         Args:
-            attrs: what is said of every group.
-            own: what is said of one.
+            attrs: of every group.
+            own: further ones of one group.
             are_draws: whether values of the log-likelihood are those of posterior draws.
         """
-        if self._evidence is not None and self._evidence.is_written:
-            layout, real = self._layout, self._rows.float_type
+        if self._likelihood is not None:
             if not self._sites.are_together:
-                evidence = layout.add(
-                    "sample_stats", "log_evidence", ("chain", "row"), real, units="nats"
-                )
-                evidence[:] = self._evidence.by_chain()
-            likelihood = self._evidence.by_draw(len(self._coordinates["draw"]), are_draws)
+                evidence = self._add("sample_stats", "log_evidence", ("chain", "row"), units="nats")
+                evidence[:] = log_mean(self._likelihood, (1,))
+            values = by_draw(self._likelihood, len(self._coordinates["draw"]), are_draws)
             dims = ("chain", "draw", "row")
-            layout.add("log_likelihood", "y", dims, likelihood.dtype, units="nats")[:] = likelihood
+            self._add("log_likelihood", "y", dims, values.dtype, units="nats")[:] = values
         return self._layout.groups(attrs, own)
 
+    def _add(
+        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
+    ) -> np.ndarray:
+        """A new variable; of the type of log-probabilities where none is given."""
+        kind = self._rows.float_type if dtype is None else dtype
+        return self._layout.add(group, name, dims, kind, **attrs)
+
     def _masks(self, source: str) -> tuple[MaskSite, ...]:
-        return self._sites.guided if source == GUIDE else self._sites.masks
+        return self._sites.guided if source == named.GUIDE else self._sites.masks
 
     def _groups(self, source: str) -> tuple[str | None, str, str]:
         """The groups of masks by row, of their means over rows, and of responses."""
@@ -229,7 +216,7 @@ class PosteriorArrays:
     def _group_of(self, site: MaskSite, source: str) -> str | None:
         """Where a mask stands: one that rows share among what else they share."""
         group = self._groups(source)[0]
-        return group if site.plate == ROWS or source in (named.GIVEN_X, GUIDE) else source
+        return group if site.plate == ROWS or source in (named.GIVEN_X, named.GUIDE) else source
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
         """A variable's name for a mask site: the first site has it plain, unless a latent that rows
@@ -249,13 +236,10 @@ class PosteriorArrays:
             own = site.name.removesuffix(named.BY_GUIDE)
             feature = f"{own}_feature"
             self._coordinates[feature] = [f"{own}{g + 1}" for g in range(site.entries)]
-        discrete = site.dtype.kind == "i"
-        add = self._layout.add
         plate = self._plate_dims(site)
-        stated = {} if site.kind is None else {"kind": site.kind}
         share = self._named(site, "importance", average)
-        self._over_rows.append((average, share))
-        add(
+        self.over_rows.append((average, share))
+        self._add(
             average,
             share,
             ("chain", "draw", feature),
@@ -265,28 +249,44 @@ class PosteriorArrays:
         )
         if group is None:
             return
-        add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **stated)
-        add(
-            group,
-            self._named(site, "size", group),
-            ("chain", "draw", *plate),
-            np.int32 if discrete else site.dtype,
-            site=site.name,
-        )
+        kind = {} if site.kind is None else {"kind": site.kind}
+        self._add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **kind)
+        size, dims = self._named(site, "size", group), ("chain", "draw", *plate)
+        numbers = np.int32 if site.dtype.kind == "i" else site.dtype
+        self._add(group, size, dims, numbers, site=site.name)
         if source == named.PRIOR:
             return
-        stated_mean = GUIDED if source == GUIDE else STATED
-        origin = stated_mean if site.states_mean else "mean of the draws"
-        add(
-            "sample_stats",
-            self._mean_name(site, source),
-            ("chain", *plate, feature),
-            self._rows.float_type,
-            site=site.name,
-            source=self._of_weights if source == named.GIVEN_XY else origin,
-        )
+        origin = GUIDED if source == named.GUIDE else STATED
+        if source == named.GIVEN_XY:
+            origin = WEIGHTED if self._plan.listed is None else LISTED
+        elif not site.states_mean:
+            origin = "mean of the draws"
+        mean, dims = self._mean_name(site, source), ("chain", *plate, feature)
+        self._add("sample_stats", mean, dims, site=site.name, source=origin)
         if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
-            self._drawn_means.add(site.name, feature, self._rows.float_type)
+            self._add_drawn_means(site.name, feature)
+
+    def _add_drawn_means(self, site: str, feature: str) -> None:
+        """E[z | x, θ] of each draw θ of what rows share: by row where it is not too large, and its
+        means over rows."""
+        name = f"{site}_mean"
+        while name in self._shared or f"{name}_over_rows" in self._shared:
+            name += "_"
+        self._mean_names[site] = name
+        attrs = {"site": site, named.MEAN_OF: named.EACH_DRAW}
+        dims = ("chain", "draw", "row", feature)
+        numbers = math.prod(len(self._coordinates[dim]) for dim in dims)
+        description = f"mean over rows of E[z | x, θ], {name}"
+        if not self._part and numbers <= MOST_NUMBERS:
+            self._add(named.GIVEN_X, name, dims, **attrs)
+        else:
+            description += (
+                f", which is left out: it has more than {MOST_NUMBERS:,} numbers, or rows come in "
+                "parts; explain fewer rows, or give fewer draws"
+            )
+        over_rows, average = f"{name}_over_rows", ("chain", "draw", feature)
+        self.over_rows.append((named.GIVEN_XY, over_rows))
+        self._add(named.GIVEN_XY, over_rows, average, np.float64, **attrs, description=description)
 
     def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
         """What a mask's plate is called; none for a mask of all rows."""
@@ -308,13 +308,12 @@ class PosteriorArrays:
         for i, size in enumerate(response.event_shape):
             extra.append(f"y_dim_{i}")
             self._coordinates[extra[-1]] = range(size)
-        self._layout.add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
+        self._add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
         if response.labels is None:
             return
-        named = class_names is not None and len(class_names) == len(response.labels)
-        self._coordinates["class"] = class_names if named else response.labels
-        dims = ("chain", "row", "class")
-        self._layout.add(group, "y_probability", dims, self._rows.float_type)
+        fits = class_names is not None and len(class_names) == len(response.labels)
+        self._coordinates["class"] = class_names if fits else response.labels
+        self._add(group, "y_probability", ("chain", "row", "class"))
 
     def _add_prior(self) -> None:
         """Masks given x alone are the prior of those given y, where nothing else is drawn: the same
@@ -323,7 +322,7 @@ class PosteriorArrays:
             share = self._named(site, "importance", named.PRIOR)
             for name in (site.name, share, self._named(site, "size", named.PRIOR)):
                 self._layout.share(named.PRIOR, name, named.GIVEN_X)
-            self._over_rows.append((named.PRIOR, share))
+            self.over_rows.append((named.PRIOR, share))
         for name in named.RESPONSES:
             if (named.GIVEN_X, name) in self._layout:
                 self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
@@ -333,16 +332,7 @@ class PosteriorArrays:
         for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
         for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
-            self._layout.add(group, site.name, ("chain", "draw", *dims), site.dtype)
-
-    def _add_weights(self, joint: bool, weighted: bool) -> None:
-        if weighted:
-            real = self._rows.float_type
-            for name in ("weight_ess", "weight_pareto_k"):
-                dims = ("chain", *self._plate_dims(self._sites.masks[0]))
-                self._layout.add("sample_stats", name, dims, real)
-        if not joint or self._sites.are_together:
-            self._evidence = LogLikelihood(len(self._coordinates["chain"]), len(self._rows))
+            self._add(group, site.name, ("chain", "draw", *dims), site.dtype)
 
     def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:
         """The sampler's own statistics, at the draws that were taken of it."""
@@ -354,7 +344,7 @@ class PosteriorArrays:
                 dim: range(n) for dim, n in zip(extra, values.shape[2:], strict=True)
             }
             dims = ("chain", "draw", *extra)
-            self._layout.add("sample_stats", name, dims, values.dtype)[:] = values[:, taken]
+            self._add("sample_stats", name, dims, values.dtype)[:] = values[:, taken]
 
     def _add_constants(self, features: Sequence[str] | None, entries: Sequence[str]) -> None:
         x, y = self._rows.x, self._rows.y
@@ -364,11 +354,11 @@ class PosteriorArrays:
             extra = [f"y_dim_{i}" for i in range(events)] or ["class"] * (y.dim() - 1)
             self._coordinates |= {f"y_dim_{i}": range(y.shape[i + 1]) for i in range(events)}
             observed = y.detach().cpu().numpy()
-            self._layout.add("observed_data", "y", ("row", *extra), observed.dtype)[:] = observed
+            self._add("observed_data", "y", ("row", *extra), observed.dtype)[:] = observed
         if x.dim() == 2:
             self._coordinates["input"] = feature_names(x.shape[1], features, entries)
             table = x.detach().cpu().numpy()
-            self._layout.add(self._constants, "x", ("row", "input"), table.dtype)[:] = table
+            self._add(self._constants, "x", ("row", "input"), table.dtype)[:] = table
         elif features is not None:
             raise ValueError(
                 f"feature_names are of the columns of a table; rows of x have shape "
@@ -378,15 +368,15 @@ class PosteriorArrays:
     def _add_images(self, grouping: Any, entries: int) -> None:
         """The rows, and of which entry each of their pixels is."""
         images = self._rows.x.detach().cpu().numpy()
-        self._layout.add(self._constants, "x", ("row", *EVENT), images.dtype)[:] = images
+        self._add(self._constants, "x", ("row", *EVENT), images.dtype)[:] = images
         groups = getattr(grouping, "groups", None)
         places = feature_map_of(images.shape[1:], entries, groups)
         if places is not None:
             description = "the place of each pixel's mask entry along `feature`"
             dims = map_dimensions(places)
-            self._layout.add(
-                self._constants, FEATURE_MAP, dims, places.dtype, description=description
-            )[:] = places
+            self._add(self._constants, FEATURE_MAP, dims, places.dtype, description=description)[
+                :
+            ] = places
 
 
 def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:

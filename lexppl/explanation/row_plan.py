@@ -1,39 +1,77 @@
 """How much is drawn of each row, and of how many rows at once."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY
-from lexppl.explanation.masks.drawless import StatedMeans, no_draws
-from lexppl.explanation.masks.draws import guide_draws, prior_draws, together
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY, GUIDE
+from lexppl.explanation.masks.drawless import StatedMeans
+from lexppl.explanation.masks.draws import RowDraws, draws_given_x, together
 from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
+from lexppl.explanation.masks.shared_dims import FEATURE
 from lexppl.explanation.named_rows import NamedRows
-from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
+from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
 """Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
 rows share, listed or proposed, for each draw of the other latents."""
-
-
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
 MOST_BYTES = 2**29
-"""What the masks of a group take at most, unless the draws are asked for or are fewest."""
+"""What the masks of a group take at most, where no number of draws is given, or they are fewest."""
 
 
 def usual_draws(sites: ProgramSites, rows: int) -> int:
-    """Draws of each row where none are asked for: 100, or as many as fit, and 10 at least.
-
-    Args:
-        sites: of the program.
-        rows: B, times the chains.
-    """
+    """Draws of each row, B times the chains, where no number is given: 100, or as many as fit, and
+    10 at least."""
     bytes_of_draw = rows * sum(site.entries * site.dtype.itemsize for site in sites.masks)
     return min(USUAL_DRAWS, max(LEAST_DRAWS, MOST_BYTES // max(1, bytes_of_draw)))
+
+
+@dataclass(frozen=True)
+class Explaining:
+    """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
+
+    guide: Any = None
+    samples: Mapping[str, Any] | None = None
+    draws: int | None = None
+    imputations: int = 1
+    seed: int = 0
+    rows_per_chunk: int = 1000
+    entry_names: Sequence[str] | None = None
+    feature_names: Sequence[str] | None = None
+    proposals: float | None = None
+    held_out: bool = False
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
+
+    @property
+    def features(self) -> Sequence[Any] | None:
+        """Names of the mask entries, by either argument."""
+        return (self.coords or {}).get(FEATURE, self.entry_names)
+
+    def check(self) -> None:
+        """Refuse counts below 1, and two names for one thing.
+
+        Raises:
+            ValueError: such counts; entries named by two arguments.
+        """
+        if self.entry_names is not None and FEATURE in (self.coords or {}):
+            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
+        int_at_least("imputations", self.imputations)
+        int_at_least("rows_per_chunk", self.rows_per_chunk)
+        if self.draws is not None:
+            int_at_least("draws", self.draws, 0)
+        if self.proposals is not None and not is_listed(self.proposals):
+            int_at_least("proposals", self.proposals)
+        int_at_least("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -41,24 +79,20 @@ class RowPlan:
     """The draws of a row.
 
     Args:
+        how: rows are explained.
         sites: of the program.
         draws: D.
-        imputations: K.
-        proposals: masks proposed for each draw; None for the usual number.
-        listed: all masks that there are, in the place of proposals, or None.
-        most_rows: rows at once at most.
-        tree: of the masks' plates, where y is given.
         means: E[z | x] of each chain, where nothing is drawn.
+        tree: of the masks' plates, where y is given.
+        listed: all masks that there are, in the place of proposals, or None.
     """
 
+    how: Explaining
     sites: ProgramSites
     draws: int
-    imputations: int
-    proposals: float | None
-    listed: MaskList | None
-    most_rows: int
-    tree: MaskTree | None
     means: Sequence[StatedMeans]
+    tree: MaskTree | None
+    listed: MaskList | None
 
     @property
     def is_joint(self) -> bool:
@@ -72,19 +106,21 @@ class RowPlan:
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
-        if self.proposals is None and self.is_joint:
+        if self.how.proposals is None and self.is_joint:
             return SHARED
-        if self.proposals is None:
+        if self.how.proposals is None:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
-        return int(self.proposals) * (1 if own else self.draws)
+        return int(self.how.proposals) * (1 if own else self.draws)
 
     def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
         """B of a chunk."""
         if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, (self.masks if given_y else draws) * self.imputations, draws)
-        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest, self.sites.layers)
+        particles = max(1, (self.masks if given_y else draws) * self.how.imputations, draws)
+        return rows_at_once(
+            rows.x, particles, self.how.rows_per_chunk, self.sites.widest, self.sites.layers
+        )
 
     def draw(
         self,
@@ -92,65 +128,53 @@ class RowPlan:
         rows: NamedRows,
         arrays: PosteriorArrays,
         chain: int,
-        block: slice,
         source: str,
     ) -> None:
-        """Draw a chain's masks of a block of rows, chunk by chunk.
+        """Draw a chain's masks of the rows, chunk by chunk.
 
         Args:
             program: fitted; with θ from its prior where that is the source.
-            rows: of all blocks.
+            rows: all of them.
             arrays: to write into.
             chain: its number.
-            block: the rows.
             source: of the draws, one of `arrays.sources`.
         """
-        if source == GIVEN_XY:
-            self._draw_given_y(program, rows, arrays, chain, block)
-            return
-        names = [site.name for site in self.sites.masks]
-        for chunk in _chunks(block, self.rows_at_once(rows, False)):
-            args = (rows.x[chunk], None)
-            if source == GUIDE:
+        given_y = source == GIVEN_XY
+        for chunk in row_chunks(len(rows), self.rows_at_once(rows, given_y)):
+            x, y = rows.arguments(chunk)
+            if given_y:
+                drawn = self._given_y(program, (x, y))
+            elif source == GUIDE:
                 guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
-                drawn = together([guide_draws(s, guided, self.draws) for s in program.guided(args)])
+                of_guide = partial(draws_given_x, suffix=BY_GUIDE, kept=self.draws)
+                drawn = together([of_guide(s, guided) for s in program.guided((x, None))])
             elif self.draws == 0:
-                drawn = no_draws(self.means[chain](program, args))
+                means = self.means[chain](program, (x, None))
+                masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
+                drawn = RowDraws(masks, means)
             else:
-                runs = program.runs(args, self.imputations)
-                drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
+                k, names = self.how.imputations, [site.name for site in self.sites.masks]
+                runs = program.runs((x, None), k)
+                drawn = together([draws_given_x(run.sites, names, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
 
-    def _draw_given_y(
-        self,
-        program: FittedProgram,
-        rows: NamedRows,
-        arrays: PosteriorArrays,
-        chain: int,
-        block: slice,
-    ) -> None:
-        """Draw a chain's masks of a block of rows given x and y, chunk by chunk."""
+    def _given_y(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
         names = [site.name for site in self.sites.masks]
         listed, tree = self.listed, self.tree
-        imputations = self.imputations if listed is None else 1
+        if tree is None:
+            raise ValueError("masks given y need y")
+        imputations = self.how.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
-        for chunk in _chunks(block, self.rows_at_once(rows, True)):
-            x, y = rows.arguments(chunk)
-            if y is None or tree is None:
-                raise ValueError("masks given y need y")
-            give = None if listed is None else listed.give
-            parts, many = [], (self.masks, imputations)
-            again = partial(program.again, x)
-            for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give):
-                parts.append(posterior_draws(run, tree, listed, names, *many, count, again))
-            arrays.write(chain, chunk, together(parts), GIVEN_XY)
-
-
-def _chunks(block: slice, size: int) -> Iterator[slice]:
-    for chunk in row_chunks(block.stop - block.start, size):
-        yield slice(block.start + chunk.start, block.start + chunk.stop)
+        give = None if listed is None else listed.give
+        again = partial(program.again, args[0])
+        return together(
+            [
+                posterior_draws(run, tree, listed, names, self.masks, imputations, count, again)
+                for run, count in runs_of.runs(args, imputations, masks=self.masks, draw=give)
+            ]
+        )
 
 
 def is_listed(proposals: float | None) -> bool:
-    """Whether all masks are asked for."""
+    """Whether all masks are to be listed."""
     return proposals is not None and math.isinf(proposals)

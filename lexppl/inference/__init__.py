@@ -1,24 +1,19 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
-from lexppl.inference.annealed import annealed
-from lexppl.inference.entropy_unit import entropy_unit
-from lexppl.inference.estimators import (
-    REBAR,
-    DisARM,
-    Enumerate,
-    GradientEstimator,
-    LearnedConstant,
-    LeaveOneOut,
+from lexppl.inference.estimators.base import GradientEstimator
+from lexppl.inference.estimators.disarm import DisARM
+from lexppl.inference.estimators.enumerate import Enumerate
+from lexppl.inference.estimators.leave_one_out import LeaveOneOut
+from lexppl.inference.estimators.rebar import REBAR, TunedControl
+from lexppl.inference.estimators.sample_path import (
     MarginalStraightThrough,
     Pathwise,
     PlugInMean,
-    ScoreFunction,
-    SelfNormalized,
     StraightThrough,
-    TunedControl,
     Unscored,
 )
-from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.estimators.score_function import ScoreFunction, SelfNormalized
+from lexppl.inference.nested_iwae import NestedIWAE, annealed
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.convergence import SamplerWarning
 from lexppl.inference.posterior.global_draws import (
@@ -30,19 +25,17 @@ from lexppl.inference.posterior.global_draws import (
 from lexppl.inference.posterior.mcmc import MCMC
 from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
 from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
-from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
-from lexppl.inference.stages import LossTerm, Stage
-from lexppl.inference.system import System
-from lexppl.inference.tensorboard_log import TensorBoardLog
+from lexppl.inference.replicates.replicates import averaged
+from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp, entropy_unit
+from lexppl.inference.stages import LossTerm, Stage, System
 from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning
 from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.cross_fitting import CrossFitted
-from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settled, settled
-from lexppl.inference.training.watch import Epoch, SkippedStepsWarning
+from lexppl.inference.training.settled import NotSettledWarning, Settled, settled
+from lexppl.inference.training.watch import Epoch, SkippedStepsWarning, TensorBoardLog
 
 __all__ = [
     "MCMC",
@@ -63,9 +56,7 @@ __all__ = [
     "GlobalDraws",
     "GradientEstimator",
     "History",
-    "Iterates",
     "Laplace",
-    "LearnedConstant",
     "LeaveOneOut",
     "Linear",
     "LossTerm",

@@ -35,50 +35,51 @@ are read batch by batch."""
 
 @dataclass(frozen=True)
 class TensorRows:
-    """Columns of tensors with rows in common, checked."""
+    """Columns of tensors with rows in common, checked.
+
+    Args:
+        columns: `(N, …)`, or `(R, N, …)` where each replicate has rows of its own.
+        by_replicate: whether it is the latter.
+    """
 
     columns: tuple[Tensor, ...]
-    by_replicate: ClassVar[bool] = False
+    by_replicate: bool = False
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return self.columns[0].shape[1 if self.by_replicate else 0]
 
     @property
     def device(self) -> torch.device:
         return self.columns[0].device
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of at most `size` rows; the last may be smaller, and none is dropped."""
-        rows = len(self)
-        if not shuffle and size >= rows:
-            yield self.columns
-            return
-        if not shuffle:
-            yield from _slices(self.columns, size)
-            return
-        order = torch.randperm(rows, device=self.device)
-        row_bytes = sum(c[0].numel() * c.element_size() for c in self.columns)
-        for places in order.split(size * max(1, GATHERED_BYTES // (size * row_bytes))):
-            yield from _slices(tuple(c[places] for c in self.columns), size)
+        """Batches of at most `size` rows; the last may be smaller, and none is dropped. Shuffled,
+        each replicate's rows have an order of their own."""
+        if shuffle:
+            for places in self._order().split(size, -1):
+                yield self.at(places).columns
+        else:
+            dim = 1 if self.by_replicate else 0
+            yield from zip(*(column.split(size, dim) for column in self.columns), strict=True)
 
     def split(self, share: float) -> tuple["TensorRows", "TensorRows"]:
         """A random share of the rows apart: `(others, share)`."""
         rows = len(self)
         apart = min(max(round(share * rows), 1), rows - 1)
-        order = torch.randperm(rows, device=self.device)
-        return (
-            TensorRows(tuple(c[order[apart:]] for c in self.columns)),
-            TensorRows(tuple(c[order[:apart]] for c in self.columns)),
-        )
+        order = self._order()
+        return self.at(order[..., apart:]), self.at(order[..., :apart])
 
+    def at(self, places: Tensor) -> "TensorRows":
+        """Rows by their places `(n,)`, or `(R, n)` in each replicate."""
+        if not self.by_replicate:
+            return TensorRows(tuple(c[places] for c in self.columns))
+        replicate = torch.arange(len(places), device=self.device).unsqueeze(1)
+        return TensorRows(tuple(c[replicate, places] for c in self.columns), True)
 
-GATHERED_BYTES = 16 * 2**20
-"""Of shuffled rows that are gathered at once: a small table's epoch, a batch or so of images."""
-
-
-def _slices(columns: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
-    for start in range(0, len(columns[0]), size):
-        yield tuple(c[start : start + size] for c in columns)
+    def _order(self) -> Tensor:
+        if self.by_replicate:
+            return torch.rand(self.columns[0].shape[:2], device=self.device).argsort(1)
+        return torch.randperm(len(self), device=self.device)
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,6 @@ def rows_of(
         name: what the data is called in errors.
         one_class: whether all labels may be one: a posterior given them has its prior, a predictor
             that is fitted to them has nothing to learn.
-
-    Raises:
-        TypeError: not one of these.
-        ValueError: no rows, columns of different lengths, values that are not finite, a label
-            column with one class only where that may not be.
 
     Example:
         >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import pyro
@@ -10,14 +9,11 @@ import torch
 from pyro.nn import PyroModule
 from pyro.nn.module import _Context
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import effectful
 from torch import Tensor
 
-from lexppl.effects import (
-    IMPUTATION_PLATE,
-    LABEL_PLATE,
-    MASK_PLATE,
-    PENALTY,
-)
+from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
+from lexppl.threads import ONE_THREAD, own_random_state
 
 ROWS = "data"
 """The name of the plate over rows, where several plates could be it."""
@@ -35,21 +31,14 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
         ...     torch.equal(first, torch.randn(3))
         True
     """
-    device = torch.device(device)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with own_random_state(device):
         seed_generators(seed)
         yield
 
 
 def seed_generators(seed: int) -> None:
-    """`torch.manual_seed`, which without an accelerator is of the CPU alone.
-
-    Torch keeps the seed for every kind of accelerator until one is first used, each with a stack
-    trace: most of a millisecond a call, of which a fit has one an epoch.
-
-    Args:
-        seed: of the default generators.
+    """`torch.manual_seed`, which without an accelerator is of the CPU alone: torch keeps the seed
+    for each kind of accelerator until one is used, most of a millisecond a call.
 
     Example:
         >>> with torch.random.fork_rng(devices=[]):
@@ -57,17 +46,11 @@ def seed_generators(seed: int) -> None:
         ...     torch.initial_seed()
         3
     """
-    if has_accelerator():
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None or accelerator.is_available():
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(int(seed))
-
-
-@cache
-def has_accelerator() -> bool:
-    """Whether torch may draw elsewhere than on the CPU; versions that cannot say may."""
-    accelerator = getattr(torch, "accelerator", None)
-    return accelerator is None or bool(accelerator.is_available())
 
 
 @contextmanager
@@ -75,6 +58,7 @@ def program_settings(validate: bool) -> Iterator[None]:
     """Pyro's argument checks on or off, parameters local to their modules, and no denormal numbers,
     until the end."""
     with (
+        ONE_THREAD,
         pyro.validation_enabled(validate),
         pyro.settings.context(module_local_params=True),
         flushed_denormals(),
@@ -165,9 +149,6 @@ class MiniBatch(Messenger):
         batch: B, the rows of the mini-batch.
         plate: name of the plate over rows, as :func:`rows_plate` finds it; None where none has B
             entries.
-
-    Raises:
-        ValueError: at a site of the whole batch, where there are more rows than the batch's.
     """
 
     def __init__(self, rows: int, batch: int, plate: str | None = "data") -> None:
@@ -201,10 +182,6 @@ class RowWeights(Messenger):
     Args:
         weights: `(B,)`, at least 0.
         plate: name of the plate over rows, as :func:`rows_plate` finds it.
-
-    Raises:
-        ValueError: at a site of the whole batch, which has no weight of its own, or of some of its
-            rows, where the program draws them.
 
     Example:
         >>> import pyro.distributions as dist
@@ -255,15 +232,7 @@ def _observes_whole_batch(msg: Any) -> bool:
 
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
     """The name of the plate over the batch's rows: of those at dimension −1 with B entries the one
-    called "data", or the only one.
-
-    Args:
-        nodes: the sample statements of model and guide, as in a trace.
-        batch: B.
-
-    Raises:
-        ValueError: several plates with as many entries as the batch has rows, none called "data".
-    """
+    called "data", or the only one."""
     found = {
         plate.name
         for node in nodes
@@ -276,3 +245,32 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
         f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
         f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'
     )
+
+
+@effectful(type="random_state")
+def random_state(like: Tensor) -> Any:
+    """Where the default generator stands that draws tensors like this one.
+
+    Where a step is traced (`training.compiled`) it is a place among the draws made so far, as a
+    graph has no generator to ask.
+
+    Example:
+        >>> with torch.random.fork_rng(devices=[]):
+        ...     state = random_state(torch.zeros(1))
+        ...     first = torch.rand(3)
+        ...     set_random_state(torch.zeros(1), state)
+        ...     torch.equal(first, torch.rand(3))
+        True
+    """
+    if like.is_cuda:
+        return torch.cuda.get_rng_state(like.device)
+    return torch.get_rng_state()
+
+
+@effectful(type="set_random_state")
+def set_random_state(like: Tensor, state: Any) -> None:
+    """Go back to where :func:`random_state` found it."""
+    if like.is_cuda:
+        torch.cuda.set_rng_state(state, like.device)
+    else:
+        torch.set_rng_state(state)

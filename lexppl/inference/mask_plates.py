@@ -20,10 +20,9 @@ from torch import Tensor
 from lexppl.distributions import uniform_masks
 from lexppl.effects import LABEL_PLATE, MASK_DIM
 from lexppl.inference.objective.listed_latents import (
+    ListedLatents,
     draw_log_prob,
     is_point,
-    joint_values,
-    listed_value,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
@@ -81,16 +80,7 @@ class MaskTree:
 
     @classmethod
     def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str] = ()) -> "MaskTree":
-        """The tree of a program's random latents in the mask plate.
-
-        Args:
-            run: of all rows, given y.
-            again: runs it again.
-            masks: other sites that have a level.
-
-        Raises:
-            ValueError: rows that depend on the masks of several groups.
-        """
+        """The tree of a program's random latents in the mask plate."""
         others = [site.name for site in run.mask_sites if is_random(site)]
         masks = list(dict.fromkeys([*masks, *others]))
         own = {plate_of(run.sites[name]) for name in masks}
@@ -135,14 +125,7 @@ class MaskTree:
         priors: Collection[str] = (),
     ) -> list[Tensor]:
         """By plate, the log-weights of its masks given those above, what is below summed out:
-        `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation.
-
-        Args:
-            run: of Π C masks, those of the last plate next to each other.
-            counts: masks of each plate.
-            imputations: K.
-            priors: mask sites whose log p(z) is part of the weights.
-        """
+        `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation."""
         last = len(self.plates) - 1
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
@@ -236,7 +219,7 @@ def _groups_of_rows(
     return found
 
 
-class MaskList:
+class MaskList(ListedLatents):
     """Every joint value of the discrete latents of a program, those of the last plate next to each
     other.
 
@@ -245,9 +228,6 @@ class MaskList:
         tree: of its plates.
         most: masks that are listed at most.
         exact: refuse imputations that are random, which K draws would approximate.
-
-    Raises:
-        ValueError: random sites whose values cannot be listed, or too many masks.
     """
 
     def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = True) -> None:
@@ -269,26 +249,15 @@ class MaskList:
         if not sites:
             raise ValueError(f"the masks {list(tree.levels)} are not random")
         # Without a tree every entry has a mask beside those of the others.
-        apart = {-1} if tree.above else ()
-        values = joint_values(sites, most, apart=apart, instead="draw them")
-        self.values = {
-            site.name: values[site.name].transpose(0, -2 - len(site.distribution.event_shape))[0]
-            for site in sites
-        }
+        super().__init__(
+            run, sites, most=most, instead="draw them", apart={-1} if tree.above else ()
+        )
         by_level = [1] * len(tree.plates)
         for site in sites:
             shape = site.distribution.batch_shape
             entries = math.prod(shape[:-1] if tree.above else shape)
             by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
-        self.names = list(values)
-
-    def __len__(self) -> int:
-        return math.prod(self.counts)
-
-    def give(self, site: Site) -> Tensor | None:
-        """The value of a site in a run of all masks; None of what is not listed."""
-        return listed_value(self.values, site)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""

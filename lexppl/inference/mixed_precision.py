@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 Precision = Literal["bf16-mixed"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
+MIXED: Precision = "bf16-mixed"
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MOST_ROUNDED = 0.02
 """Of a column's standard deviation, that rounding it may take (root mean square)."""
-
-
-def check_precision(given: Any) -> Precision | None:
-    """A precision that `fit` has.
-
-    Args:
-        given: as it is given to `fit`.
-
-    Raises:
-        ValueError: neither None nor one of :data:`PRECISIONS`.
-
-    Example:
-        >>> check_precision("bf16-mixed"), check_precision(None)
-        ('bf16-mixed', None)
-    """
-    if given is None:
-        return None
-    if isinstance(given, str) and given in PRECISIONS:
-        return "bf16-mixed"
-    raise ValueError(
-        f"precision must be None or one of {list(PRECISIONS)}; it is {given!r}. None is the "
-        "model's own: model.double() and rows of float64 make that float64"
-    )
 
 
 class MixedPrecision:
@@ -125,31 +100,8 @@ def _rounded(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16)
 
 
-def products_of(
-    precision: Precision | None, modules: nn.Module, learned: Collection[str]
-) -> AbstractContextManager[Any]:
-    """What a stage's steps run their programs in.
-
-    Args:
-        precision: as `fit` has it.
-        modules, learned: as :class:`MixedPrecision` takes them, of the stage.
-
-    Example:
-        >>> type(products_of(None, nn.Linear(2, 1), ["weight"])).__name__
-        'nullcontext'
-    """
-    return nullcontext() if precision is None else MixedPrecision(modules, learned)
-
-
 def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
     """Refuse a fit that has nothing to gain from rounded products, or too much to lose.
-
-    Args:
-        modules: the programs, before the first step.
-        dtype: of what is learned.
-
-    Raises:
-        ValueError: parameters that are not float32; no linear layer or convolution that is learned.
 
     Example:
         >>> refuse_unmixed(nn.Linear(2, 1), torch.float32)
@@ -177,9 +129,6 @@ def refuse_rounded_away(x: Tensor, modules: nn.Module) -> None:
     Args:
         x: a batch `(B, D)`; rows of other shapes are not looked at.
         modules: the programs.
-
-    Raises:
-        ValueError: naming the columns.
 
     Example:
         >>> refuse_rounded_away(torch.randn(100, 3), nn.Linear(3, 1))

@@ -43,9 +43,6 @@ def as_called(program: Program) -> Program:
     """A program as it is to be run here: plainly inside :class:`PlainCalls`, elsewhere by Pyro's
     own call, its weights with priors drawn first.
 
-    Args:
-        program: a module or a function.
-
     Example:
         >>> class Program(PyroModule):
         ...     def __init__(self):
@@ -71,9 +68,6 @@ def can_be_called_plainly(program: Program) -> bool:
     """Whether a program's parameters are torch's alone: none has a prior or a constraint, which
     Pyro's own call sees to. That nothing within the program reads the statements remains to be
     seen from a run.
-
-    Args:
-        program: a module or a function.
 
     Example:
         >>> can_be_called_plainly(nn.Linear(1, 1)), can_be_called_plainly(print)

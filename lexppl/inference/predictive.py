@@ -82,11 +82,7 @@ class FittedProgram:
         return other
 
     def shared(self, names: Collection[str]) -> dict[str, Tensor]:
-        """The draws `(D, *value)` of latents that rows share, by site.
-
-        Args:
-            names: sites that the guide covers.
-        """
+        """The draws `(D, *value)` of latents that rows share, by site."""
         return self._shared.values(names)
 
     def runs(
@@ -99,12 +95,6 @@ class FittedProgram:
     ) -> Iterator[tuple[ParticleTrace, int]]:
         """Run the program on rows.
 
-        Args:
-            args: the rows, as arguments of model and guide.
-            imputations: K.
-            masks: masks of each run; as many as it is to give draws if None.
-            draw: gives the value of a site, or None to draw it.
-
         Yields:
             a run, and how many of the D draws it is to give.
         """
@@ -114,22 +104,12 @@ class FittedProgram:
             yield program.run(count if masks is None else masks, imputations, draw), count
 
     def again(self, x: Tensor, latents: Mapping[str, Tensor], masks: int) -> dict[str, Site]:
-        """The sites of the program alone, run without y.
-
-        Args:
-            x: the rows.
-            latents: their values in `masks` masks and one imputation each, by site.
-            masks: of the run.
-        """
+        """The sites of the program alone, run without y."""
         program = pyro.poutine.condition(weights_first(self.model), data=latents)
         return _sites_of(program, (x, None), masks)
 
     def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:
-        """The sites of the guide: of all draws at once, or of a run a draw.
-
-        Args:
-            args: the rows, as arguments of the guide.
-        """
+        """The sites of the guide: of all draws at once, or of a run a draw."""
         for guide, good_for in self._shared.guides(propose_masks=True):
             if guide is None:
                 raise ValueError("the program has no guide")
@@ -203,9 +183,6 @@ def rows_at_once(
         most: rows at most; as many as fit if None.
         entries: numbers of another site of a particle, where they may be more than a row's.
         layers: of the networks, where they may be wider.
-
-    Raises:
-        ValueError: fewer than one row or particle.
 
     Example:
         >>> rows_at_once(torch.zeros(10, 3), particles=1000), rows_at_once(torch.zeros(10, 3), 1, 7)

@@ -42,11 +42,7 @@ class PyroObjective(Objective):
 
     def refuse_uncovered(self, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:
         """Refuse a latent that no guide covers: its log-prior at the draw would be added to the
-        bound, where :class:`NestedIWAE` proposes it from the model.
-
-        Raises:
-            ValueError: naming the latent.
-        """
+        bound, where :class:`NestedIWAE` proposes it from the model."""
         name_of = type(self.elbo).__name__
         listed = isinstance(self.elbo, TraceEnum_ELBO)
         for name, node in model.items():
@@ -61,11 +57,7 @@ class PyroObjective(Objective):
             )
 
     def differentiable_loss(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         guide = _nothing if guide is None else weights_first(guide)
         model = weights_first(model)
@@ -78,10 +70,6 @@ class PyroObjective(Objective):
 
 def as_objective(objective: Any) -> Objective:
     """An objective of a fit: as it is, or a plain ELBO that gives a loss to differentiate.
-
-    Raises:
-        TypeError: one that cannot be fitted, naming what can; a plain ELBO with schedules of its
-            own, which a fit would not follow.
 
     Example:
         >>> from pyro.infer import Trace_ELBO

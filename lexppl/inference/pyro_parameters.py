@@ -105,17 +105,7 @@ class PyroParams(nn.Module):
             self._pyro_open = False
 
     def value(self, name: str, start: Sequence[Any], constraint: Any) -> Any:
-        """The constrained value of a statement.
-
-        Args:
-            name: of the parameter.
-            start: its first value, or what gives it; empty where another statement has it.
-            constraint: of this statement.
-
-        Raises:
-            MisstatedError: a name that is new, or has another shape; a start outside its
-                constraint, or of whole numbers.
-        """
+        """The constrained value of a statement."""
         key = name.replace("%", "%25").replace(".", "%2E")
         if start and self._pyro_open:
             first = _unconstrained(name, start[0], constraint)
@@ -225,17 +215,7 @@ def with_parameters(
     stages: Sequence[Stage], first: FirstRows, apart: str | None = None
 ) -> list[Stage]:
     """Stages whose programs hold what their `pyro.param` statements learn, as a run of each on a
-    batch states them.
-
-    Args:
-        stages: no one else may hold their modules.
-        first: gives the batch.
-        apart: the part of a program, "predictor", that is to hold its own, to be copied with it.
-
-    Raises:
-        MisstatedError: a parameter with a value for each row, or one that a handler hides; as
-            :meth:`PyroParams.value`.
-    """
+    batch states them."""
     params, made = PyroParams(), dict[int, Any]()
     terms = [term for stage in stages for term in stage.terms]
     modules = [module for term in terms for module in modules_of(term)]
@@ -258,14 +238,7 @@ def with_parameters(
 def holding(
     given: Any, params: PyroParams, rows: Callable[[], tuple[Tensor, ...]], apart: str | None = None
 ) -> Any:
-    """A program that holds the parameters that it states; one of the library's parts states none.
-
-    Args:
-        given: a module, to which they are added, or a function.
-        params: to hold them.
-        rows: gives the batch.
-        apart, and what is raised: as :func:`with_parameters`.
-    """
+    """A program that holds the parameters that it states; a part of the library states none."""
     program = given if isinstance(given, nn.Module) else ProgramFunction(given)
     kinds = [type(part) for part in program.modules()]
     own = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
@@ -314,11 +287,7 @@ def _state(program: nn.Module, holders: Sequence[PyroParams], batch: tuple[Tenso
 
 @contextmanager
 def refusing_hidden() -> Iterator[None]:
-    """Refuse `pyro.param` statements inside that no program of the fit answers.
-
-    Raises:
-        MisstatedError: naming the first.
-    """
+    """Refuse `pyro.param` statements inside that no program of the fit answers."""
     with pyro.get_param_store().scope() as state:
         yield
     if state["params"]:
@@ -329,15 +298,7 @@ def refusing_hidden() -> Iterator[None]:
 
 
 def refuse_unheld(loss: Tensor, held: Iterable[Tensor]) -> None:
-    """Refuse a loss with a parameter that no program holds, so that nothing would move it.
-
-    Args:
-        loss: of the first step.
-        held: the parameters of the fit.
-
-    Raises:
-        ValueError: naming its shape.
-    """
+    """Refuse a loss with a parameter that no program holds, so that nothing would move it."""
     known, seen, nodes = {id(p) for p in held}, set[Any](), [loss.grad_fn]
     while nodes:
         node: Any = nodes.pop()
@@ -354,15 +315,7 @@ def refuse_unheld(loss: Tensor, held: Iterable[Tensor]) -> None:
 
 
 def hold_saved(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Let a program that is built anew hold the parameters that it has stated, as a file has them.
-
-    Args:
-        module: the program.
-        weights: its weights by name.
-
-    Raises:
-        AttributeError: a part that the program does not have.
-    """
+    """Let a program built anew hold the parameters that it has stated, as a file has them."""
     for key in sorted(weights, key=lambda name: -name.count(".")):
         *above, held, name = ["", *key.split(".")]
         if held == HELD:

@@ -30,10 +30,7 @@ class SampleNodes:
 
     @classmethod
     def of(
-        cls,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        args: tuple[Any, ...],
+        cls, model: Callable[..., Any], guide: Callable[..., Any] | None, args: tuple[Any, ...]
     ) -> "SampleNodes":
         """Run each by itself on a batch, without gradients."""
         return cls(_samples(model, args), {} if guide is None else _samples(guide, args))
@@ -67,11 +64,7 @@ def _refuse_larger(name: str, law: Any, observed: tuple[int, ...]) -> None:
 
 @contextmanager
 def plate_errors_explained() -> Iterator[None]:
-    """Errors of Pyro about the plates of a program, with what mends them.
-
-    Raises:
-        ValueError: naming plates or site.
-    """
+    """Errors of Pyro about the plates of a program, with what mends them."""
     try:
         yield
     except ValueError as error:
@@ -97,12 +90,7 @@ def plate_errors_explained() -> Iterator[None]:
 
 def runs_alike_plainly(program: Callable[..., Any] | None, args: tuple[Any, ...]) -> bool:
     """Whether a program makes the same sample statements when it is called without those of its
-    parameters: within it nothing (such as `poutine.lift`) turns parameters into latents.
-
-    Args:
-        program: a model or a guide, or None, which is not run.
-        args: a batch.
-    """
+    parameters: within it nothing (such as `poutine.lift`) turns parameters into latents."""
     if program is None or not can_be_called_plainly(program):
         return False
     statements = _samples(program, args)

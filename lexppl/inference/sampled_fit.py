@@ -25,9 +25,14 @@ from lexppl.inference.pyro_parameters import (
     is_program,
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.system import System
-from lexppl.inference.training.result import FitResult, History, check_alike
-from lexppl.inference.training.rows.rows import are_unit_pixels, holds_labels, refuse_responses
+from lexppl.inference.stages import System
+from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.rows.rows import (
+    are_unit_pixels,
+    check_alike,
+    holds_labels,
+    refuse_responses,
+)
 from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")
@@ -39,15 +44,7 @@ class DefaultShare(float):
 
 
 def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuse arguments of training beside an inference, which has settings of its own.
-
-    Args:
-        fit: the function, whose defaults are no choice of the user's.
-        given: what it was called with, by name.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Refuse arguments of training beside an inference, which has settings of its own."""
     defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
     chosen = [name for name, value in given.items() if not _same(value, defaults[name])]
     meaningless = [name for name in chosen if name not in READ]
@@ -66,26 +63,14 @@ def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any])
 
 
 def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress: bool) -> FitResult:
-    """Draws of a program's global latents given all rows, as a result of one "replicate" a chain.
-
-    Args:
-        model: a program, a function that builds one, or a :class:`System`, whose explaining program
-            is sampled; it is copied.
-        train: all rows, with y.
-        inference: as :func:`as_inference` takes it.
-        seed: of all that is drawn.
-        progress: show a progress bar.
-
-    Raises:
-        ValueError, TypeError: what cannot be sampled, before any draw.
-    """
+    """Draws of a program's global latents given all rows: a result of one "replicate" a chain."""
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)
-    if not isinstance(rows, TensorRows):
-        kind = "a loader, which gives them in batches"
-        if not isinstance(rows, LoadedRows):
-            kind = "a data set for each replicate"
+    if not isinstance(rows, TensorRows) or rows.by_replicate:
+        kind = "a data set for each replicate"
+        if isinstance(rows, LoadedRows):
+            kind = "a loader, which gives them in batches"
         raise TypeError(
             f"inference= is given all rows at once, and train is {kind}: give tensors, "
             "arrays or a data set"

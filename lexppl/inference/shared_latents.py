@@ -73,11 +73,7 @@ class SharedLatents:
             self._traces.append(trace)
 
     def values(self, names: Collection[str]) -> dict[str, Tensor]:
-        """The draws `(D, *value)` of some of the latents that rows share, by site.
-
-        Args:
-            names: sites that the guide covers.
-        """
+        """The draws `(D, *value)` of some of the latents that rows share, by site."""
         return {
             name: torch.stack([trace.nodes[name]["value"].detach() for trace in self._traces])
             for name in names
@@ -85,11 +81,7 @@ class SharedLatents:
 
     def guides(self, propose_masks: bool) -> list[tuple[Guide | None, int | None]]:
         """The guides to run a chunk of rows with, each with the number of draws it is good for
-        (None for all).
-
-        Args:
-            propose_masks: whether masks are proposed from the guide, or drawn from the model.
-        """
+        (None for all)."""
         if not self._traces:
             return [(self._guide if propose_masks else None, None)]
         if self._from_prior or not (propose_masks or self._drawn_with_rows):
@@ -120,22 +112,12 @@ class _Given:
 
 
 def has_latents_outside(model: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether a program has latents outside the mask plate.
-
-    Args:
-        model: the program.
-        args: a few rows, to call it with.
-    """
+    """Whether a program has latents outside the mask plate."""
     return bool(_outside(_trace(model, args)))
 
 
 def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:
-    """The names of what a guide samples outside the mask plate.
-
-    Args:
-        guide: the guide.
-        args: a few rows, to call it with.
-    """
+    """The names of what a guide samples outside the mask plate."""
     return tuple(_outside(_trace(guide, args)))
 
 

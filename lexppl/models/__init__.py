@@ -10,12 +10,6 @@ from lexppl.models.architectures.images import (
 )
 from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.black_box import BlackBox, black_box
-from lexppl.models.counts import (
-    NegativeBinomialLikelihood,
-    PoissonLikelihood,
-    ZeroInflatedNegativeBinomialLikelihood,
-    ZeroInflatedPoissonLikelihood,
-)
 from lexppl.models.grouping import Grouping, slic_segments
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
@@ -41,9 +35,13 @@ from lexppl.models.likelihoods import (
     CategoricalLikelihood,
     HeteroscedasticLikelihood,
     Likelihood,
+    NegativeBinomialLikelihood,
     NormalLikelihood,
     OrdinalLikelihood,
+    PoissonLikelihood,
     StudentTLikelihood,
+    ZeroInflatedNegativeBinomialLikelihood,
+    ZeroInflatedPoissonLikelihood,
 )
 from lexppl.models.missing import HiddenByNature
 from lexppl.models.networks import MLP

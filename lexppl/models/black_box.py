@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,6 +21,8 @@ SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a row may sum; they are divided by their sum."""
 RANGE_TOLERANCE = 1e-6
 """How far outside [0, 1] rounding may put a probability; it is put back."""
+BATCH_ROWS = 4096
+"""Rows of a call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +34,12 @@ class BlackBox:
         task: whether it gives probabilities of labels or responses.
         classes: C, or None where it is not known before a call, or for responses.
         outputs: from rows `(B, *event)` to `(B, C)`, or `(B,)`, float64, not yet checked.
-        check_input: refuses rows that the model cannot take, before any work.
-        batch_rows: rows of a call.
     """
 
     name: str
     task: Task
     classes: int | None
     outputs: Callable[[Tensor], Tensor]
-    check_input: Callable[[Tensor], None] = lambda x: None
-    batch_rows: int = 4096
 
     def targets(self, x: Tensor) -> Tensor:
         """Its output for each row, without gradient, on the device and in the type of `x`.
@@ -63,11 +61,10 @@ class BlackBox:
             raise ValueError(f"x must have shape (N, *event), N >= 1; it has {tuple(x.shape)}")
         if not bool(x.isfinite().all()):
             raise ValueError("x must be finite; it has NaN or infinite values")
-        self.check_input(x)
         parts: list[Tensor] = []
         classes = self.classes
         with torch.no_grad():
-            for rows in x.split(self.batch_rows):
+            for rows in x.split(BATCH_ROWS):
                 part = self._checked(self.outputs(rows), len(rows), classes)
                 classes = part.shape[1] if self.task == "classification" else None
                 parts.append(part.to(device=x.device, dtype=x.dtype))
@@ -78,11 +75,15 @@ class BlackBox:
         return self.targets(x)
 
     def _checked(self, given: Tensor, rows: int, classes: int | None) -> Tensor:
-        expected = f"({rows},)" if self.task == "regression" else f"({rows}, {classes or 'C'})"
-        if given.dim() == 0 or len(given) != rows:
+        """Outputs that are finite, of so many rows and classes; probabilities divided by their
+        sum."""
+        regression = self.task == "regression"
+        expected = f"({rows},)" if regression else f"({rows}, {classes or 'C'})"
+        shape = (rows,) if regression else (rows, classes or given.shape[-1])
+        if tuple(given.shape) != shape:
             raise ValueError(
-                f"{self.name} must give one row for each of the {rows} rows of x, shape "
-                f"{expected}; it gave shape {tuple(given.shape)}"
+                f"{self.name} must give {'responses' if regression else 'probabilities'} of shape "
+                f"{expected}; it gave {tuple(given.shape)}"
             )
         broken = int((~given.isfinite()).sum())
         if broken:
@@ -90,22 +91,16 @@ class BlackBox:
                 f"{self.name} must give finite values; {broken} of its {given.numel()} values are "
                 "NaN or infinite"
             )
-        if self.task == "regression":
+        if regression:
             return given
-        if classes is not None and given.shape[1] != classes:
-            raise ValueError(
-                f"{self.name} must give probabilities of {classes} classes; it gave "
-                f"{given.shape[1]}"
-            )
         low, high = float(given.min()), float(given.max())
         if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
             raise ValueError(
                 f"{self.name} must give probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}. "
-                "For logits say output='logits', for responses task='regression'"
+                "For logits give output='logits', for responses task='regression'"
             )
         total = given.sum(1)
-        off = float((total - 1.0).abs().max())
-        if off > SUM_TOLERANCE:
+        if float((total - 1.0).abs().max()) > SUM_TOLERANCE:
             raise ValueError(
                 f"{self.name} must give probabilities that sum to 1 in each row; they sum to "
                 f"{float(total.min()):.4g} to {float(total.max()):.4g}"
@@ -120,7 +115,6 @@ def black_box(
     classes: int | Sequence[object] | None = None,
     task: Task | None = None,
     output: Output | None = None,
-    batch_rows: int = 4096,
 ) -> BlackBox:
     """A fitted model of any make, wrapped so that an explainer can be fitted to its output.
 
@@ -145,13 +139,11 @@ def black_box(
         output: what a module or function returns: "logits" (`(B, C)`, or `(B,)` or `(B, 1)` for
             the log-odds of y = 1), "probabilities" (the same shapes) or "response". A function
             gives probabilities if None.
-        batch_rows: rows of a call.
 
     Raises:
         TypeError: not one of these.
         ValueError: a module without `output`, a classifier without `predict_proba` or with labels
-            that `classes` does not have, arguments that contradict the model or each other; an
-            estimator that was not fitted (scikit-learn's `NotFittedError`).
+            that `classes` does not have, arguments that contradict the model or each other.
 
     Source: Senetaire et al. 2023, § 2.5: the post-hoc regimes.
 
@@ -169,31 +161,46 @@ def black_box(
     for name, value, known in (("task", task, Task), ("output", output, Output)):
         if value is not None and value not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}; it is {value!r}")
-    batch_rows = int_at_least("batch_rows", batch_rows)
     count, labels = _class_count(classes)
-    if isinstance(model, nn.Module):
-        box = _of_module(model, count, task, output)
-    elif hasattr(model, "predict_proba") or hasattr(model, "predict"):
-        box = _of_estimator(model, count, labels, output)
-    elif callable(model):
-        name = getattr(model, "__name__", type(model).__name__)
-        box = _of_outputs(
-            name,
-            lambda rows: model(rows.detach().cpu().numpy()),
-            output or ("response" if task == "regression" else "probabilities"),
-            count,
+    own_name = getattr(model, "__name__", type(model).__name__)
+    likelihood = getattr(model, "likelihood", None)
+    estimator = hasattr(model, "predict_proba") or hasattr(model, "predict")
+    if output is not None and (isinstance(likelihood, Likelihood) or estimator):
+        raise ValueError(
+            f"{own_name} has a likelihood, or is called by predict_proba or predict, so that what "
+            f"it returns is known; leave output={output!r} out"
         )
+    if isinstance(model, nn.Module) and isinstance(likelihood, Likelihood):
+        own: Task = "classification" if likelihood.discrete else "regression"
+        box = BlackBox(own_name, own, count, lambda x: distribution_targets(_evaluated(model, x)))
+    elif isinstance(model, nn.Module):
+        if output is None and task != "regression":
+            raise ValueError(
+                f"say what {own_name} returns: output='logits', 'probabilities' or 'response'"
+            )
+        box = _of_outputs(own_name, lambda x: _evaluated(model, x), output or "response", count)
+    elif estimator:
+        box = _of_estimator(model, count, labels)
+    elif callable(model):
+        usual: Output = "response" if task == "regression" else "probabilities"
+        box = _of_outputs(own_name, lambda x: model(x.cpu().numpy()), output or usual, count)
     else:
         raise TypeError(
             "a black box must be an nn.Module, a classifier with predict_proba, a regressor with "
-            f"predict, or a function from arrays to probabilities; it is {type(model).__name__}"
+            f"predict, or a function from arrays to probabilities; it is {own_name}"
         )
     if task is not None and task != box.task:
         reason = "" if output is None else f", as output={output!r} means"
         raise ValueError(f"{box.name} is for {box.task}{reason}, and task is {task!r}")
     if box.task == "regression" and count is not None:
         raise ValueError(f"{box.name} gives responses, which have no classes; classes is {count}")
-    return replace(box, batch_rows=batch_rows)
+    return box
+
+
+def _evaluated(model: nn.Module, rows: Tensor) -> Any:
+    """A module's output in evaluation mode; it is put back as it was."""
+    with evaluating(model):
+        return model(rows)
 
 
 def _of_outputs(
@@ -206,89 +213,31 @@ def _of_outputs(
     )
 
 
-def _of_module(
-    model: nn.Module, classes: int | None, task: Task | None, output: Output | None
-) -> BlackBox:
-    """A module in evaluation mode, which is put back as it was."""
-    name = type(model).__name__
-    likelihood = getattr(model, "likelihood", None)
-
-    def outputs(rows: Tensor) -> Any:
-        with evaluating(model):
-            return model(rows)
-
-    if isinstance(likelihood, Likelihood):
-        _refuse_output(name, "has a likelihood", output)
-        own: Task = "classification" if likelihood.discrete else "regression"
-
-        def targets(rows: Tensor) -> Tensor:
-            return distribution_targets(outputs(rows)).double()
-
-        box = BlackBox(name, own, classes, targets)
-    else:
-        if output is None and task == "regression":
-            output = "response"
-        if output is None:
-            raise ValueError(
-                f"say what {name} returns: output='logits', 'probabilities' or 'response'"
-            )
-        box = _of_outputs(name, outputs, output, classes)
-    return replace(box, check_input=lambda x: _refuse_elsewhere(model, name, x))
-
-
-def _of_estimator(
-    model: Any, classes: int | None, labels: tuple[str, ...] | None, output: Output | None
-) -> BlackBox:
+def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | None) -> BlackBox:
     """A classifier by its `predict_proba`, a regressor by its `predict`."""
     from sklearn.base import BaseEstimator, is_classifier  # noqa: PLC0415 - slow to import
-    from sklearn.utils.validation import check_is_fitted  # noqa: PLC0415 - slow to import
 
     name = type(model).__name__
-    _refuse_output(name, "is called by predict_proba or predict", output)
-    if known := isinstance(model, BaseEstimator):
-        check_is_fitted(model)
-
-    def check_input(x: Tensor) -> None:
-        if x.dim() != 2:
-            raise ValueError(f"{name} takes tables (N, D); x has shape {tuple(x.shape)}")
-        expected = getattr(model, "n_features_in_", None)
-        if expected is not None and x.shape[1] != expected:
-            raise ValueError(f"{name} was fitted on {expected} features; x has {x.shape[1]}")
-
     if not hasattr(model, "predict_proba"):
-        if known and is_classifier(model):
+        if isinstance(model, BaseEstimator) and is_classifier(model):
             raise ValueError(
                 f"{name} has no predict_proba, and an explainer needs probabilities; use one that "
                 "has, or wrap it in sklearn.calibration.CalibratedClassifierCV"
             )
-        box = _of_outputs(name, lambda rows: model.predict(_table(model, rows)), "response", None)
-        return replace(box, check_input=check_input)
+        return _of_outputs(name, lambda x: model.predict(_table(model, x)), "response", None)
     own_labels = getattr(model, "classes_", None)
     places = None if own_labels is None else _places(name, own_labels, classes, labels)
     count = len(places) if classes is None and places is not None else classes
 
     def targets(rows: Tensor) -> Tensor:
         given = _numbers(model.predict_proba(_table(model, rows)), name)
-        columns = given.shape[1] if given.dim() == 2 else None
-        if columns is None or (places is not None and columns != len(places)):
-            raise ValueError(
-                f"{name}.predict_proba must give a column for each label, shape (N, "
-                f"{'C' if places is None else len(places)}); it gave {tuple(given.shape)}"
-            )
         if places is None or count is None:
             return given
         placed = given.new_zeros(len(given), count)
         placed[:, places] = given
         return placed
 
-    return BlackBox(name, "classification", count, targets, check_input)
-
-
-def _refuse_output(name: str, reason: str, output: Output | None) -> None:
-    if output is not None:
-        raise ValueError(
-            f"{name} {reason}, so that what it returns is known; leave output={output!r} out"
-        )
+    return BlackBox(name, "classification", count, targets)
 
 
 def _table(model: Any, rows: Tensor) -> Any:
@@ -308,10 +257,10 @@ def _places(
     """The label 0 … C−1 that each column of `predict_proba` stands for."""
     own = [label.item() if isinstance(label, np.generic) else label for label in own_labels]
     count = len(own) if classes is None else classes
-    by_number = None
-    if all(isinstance(label, int | float) and float(label).is_integer() for label in own):
-        numbers = [int(label) for label in own]
-        by_number = numbers if all(0 <= number < count for number in numbers) else None
+    whole = all(isinstance(label, int | float) and float(label).is_integer() for label in own)
+    by_number = [int(label) for label in own] if whole else None
+    if by_number is not None and not all(0 <= number < count for number in by_number):
+        by_number = None
     by_name = None
     if labels is not None and all(str(label) in labels for label in own):
         by_name = [labels.index(str(label)) for label in own]
@@ -321,7 +270,7 @@ def _places(
             f"classes={list(labels or ())}, and the two disagree; refit it on labels that are one "
             "of them, or give classes as a number"
         )
-    places = by_name if by_name is not None else by_number
+    places = by_number if by_name is None else by_name
     if places is None:
         expected = f"0 to {count - 1}" if labels is None else f"among {list(labels)}"
         raise ValueError(
@@ -331,47 +280,30 @@ def _places(
     return places
 
 
-def _refuse_elsewhere(model: nn.Module, name: str, x: Tensor) -> None:
-    """Refuse rows on another device or of another type than the module's."""
-    held = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if held is None:
-        return
-    other = x.is_floating_point() and held.dtype != x.dtype
-    if other or held.device != x.device:
-        raise ValueError(
-            f"x is {x.dtype} on {x.device}, and {name} is {held.dtype} on {held.device}; convert "
-            "one, as in x.to(…)"
-        )
-
-
 def _class_count(
     classes: int | Sequence[object] | None,
 ) -> tuple[int | None, tuple[str, ...] | None]:
+    """C and the labels of `classes`, where it has them."""
     if classes is None:
         return None, None
     if isinstance(classes, int | np.integer):
         return int_at_least("classes", classes, 2), None
-    if isinstance(classes, str):
-        raise ValueError(f"classes must be a number or the list of labels; it is {classes!r}")
-    labels = tuple(str(label) for label in classes)
+    labels = () if isinstance(classes, str) else tuple(str(label) for label in classes)
     if len(labels) < 2 or len(set(labels)) != len(labels):
-        raise ValueError(f"classes must be two or more different labels; they are {labels}")
+        raise ValueError(
+            f"classes must be a number, or two or more different labels; they are {classes!r}"
+        )
     return len(labels), labels
 
 
 def _numbers(given: Any, name: str) -> Tensor:
     """An array or tensor of numbers, as float64."""
-    if isinstance(given, Tensor):
-        given = given.detach().cpu().numpy()
+    given = given.detach().cpu() if isinstance(given, Tensor) else given
     try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise TypeError(f"{name} must give an array of numbers; {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise TypeError(
-            f"{name} must give an array of numbers; it gave {type(given).__name__} of {array.dtype}"
-        )
-    return torch.from_numpy(np.array(array, dtype=np.float64))
+        return torch.from_numpy(np.array(given, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        kind = type(given).__name__
+        raise TypeError(f"{name} must give an array of numbers; it gave {kind}: {error}") from None
 
 
 def _meaning(given: Tensor, output: Output, name: str) -> Tensor:

@@ -13,18 +13,26 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 
 
-def count_and_first(wrong: Tensor) -> tuple[int, int] | None:
-    """How many rows are wrong, and the first of them; None where none is.
+def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
+    """Refuse values of which some are wrong, by row `(N,)`; the message counts them and shows the
+    first.
 
-    Args:
-        wrong: by row, `(N,)`.
+    Raises:
+        ValueError: any is wrong.
 
     Example:
-        >>> count_and_first(torch.tensor([False, True, True])), count_and_first(torch.zeros(2))
-        ((2, 1), None)
+        >>> refuse_values("times must be positive", torch.tensor([1.0, -2.0]), torch.tensor([0, 1]))
+        Traceback (most recent call last):
+        ...
+        ValueError: times must be positive; 1 of 2 are not, the first in row 1: -2
     """
     places = wrong.nonzero()
-    return (len(places), int(places[0])) if len(places) else None
+    if len(places):
+        row = int(places[0])
+        first = f"{float(y[row]):g}" if y.dim() == 1 else str(y[row].tolist()[:4])
+        raise ValueError(
+            f"{expected}; {len(places)} of {len(y)} are not, the first in row {row}: {first}"
+        )
 
 
 def distribution_targets(distribution: Any) -> Tensor:
@@ -70,13 +78,12 @@ class Likelihood(Configured, nn.Module, ABC):
         if not self.discrete or y.dim() != 2:
             return
         wrong = (y < 0).any(1) | ((y.sum(1) - 1).abs() > 1e-3)
-        if found := count_and_first(wrong):
-            count, row = found
-            raise ValueError(
-                f"{type(self).__name__} is of labels, and y of shape {tuple(y.shape)} must hold "
-                f"their probabilities, which sum to 1; {count} of {len(y)} rows do not, the first "
-                f"in row {row}: {y[row].tolist()[:4]}. Survival times are of CoxLikelihood()"
-            )
+        refuse_values(
+            f"{type(self).__name__} is of labels (survival times are of CoxLikelihood()), and the "
+            f"rows of y of shape {tuple(y.shape)} must be probabilities that sum to 1",
+            y,
+            wrong,
+        )
 
     @abstractmethod
     def forward(self, outputs: Tensor) -> TorchDistribution:
@@ -112,7 +119,30 @@ class BernoulliLikelihood(Likelihood):
         return dist.Bernoulli(logits=outputs.squeeze(-1))
 
 
-class NormalLikelihood(Likelihood):
+class _WithNumbers(Likelihood):
+    """A likelihood with positive numbers, which are parameters in logs: `log_scale` of `scale`."""
+
+    def __init__(self, numbers: dict[str, float], **learned: bool) -> None:
+        super().__init__()
+        # No `scale` stands beside the learned one, which it would be taken for.
+        self._first = {n: finite_float(n, value, above=0.0) for n, value in numbers.items()}
+        self._learned = learned
+        for name in numbers:
+            own = nn.Parameter(torch.empty(()), requires_grad=learned.get(f"learn_{name}", True))
+            self.register_parameter(f"log_{name}", own)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Put the numbers back to where they started."""
+        with torch.no_grad():
+            for name, value in self._first.items():
+                getattr(self, f"log_{name}").copy_(torch.tensor(value).log())
+
+    def config(self) -> dict[str, Any]:
+        return {**self._first, **self._learned}
+
+
+class NormalLikelihood(_WithNumbers):
     """`y ~ Normal(f, s)`, from one output; the scale s, in the units of y, is learned.
 
     Args:
@@ -131,16 +161,7 @@ class NormalLikelihood(Likelihood):
     log_scale: Tensor
 
     def __init__(self, scale: float = 1.0, learn_scale: bool = True) -> None:
-        super().__init__()
-        self._first_scale = finite_float("scale", scale, above=0.0)
-        self.learn_scale = learn_scale
-        self.log_scale = nn.Parameter(torch.empty(()), requires_grad=learn_scale)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Put the scale back to where it started."""
-        with torch.no_grad():
-            self.log_scale.copy_(torch.tensor(self._first_scale).log())
+        super().__init__({"scale": scale}, learn_scale=learn_scale)
 
     def settle(self, residuals: Tensor, weights: Tensor | None = None) -> None:
         """Put a learned scale to the most likely one given residuals, `s² = Σ w r² / Σ w`.
@@ -161,7 +182,7 @@ class NormalLikelihood(Likelihood):
             >>> round(likelihood.log_scale.exp().item(), 4)
             3.0
         """
-        if not self.learn_scale:
+        if not self.log_scale.requires_grad:
             return
         squares = residuals.detach().square()
         weights = torch.ones_like(squares) if weights is None else weights.to(squares)
@@ -173,10 +194,6 @@ class NormalLikelihood(Likelihood):
             )
         with torch.no_grad():
             self.log_scale.copy_(variance.log() / 2)
-
-    def config(self) -> dict[str, Any]:
-        # No `scale` stands beside the learned one, which it would be taken for.
-        return {"scale": self._first_scale, "learn_scale": self.learn_scale}
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         return dist.Normal(outputs.squeeze(-1), self.log_scale.exp())
@@ -198,7 +215,7 @@ class HeteroscedasticLikelihood(Likelihood):
         return dist.Normal(outputs[..., 0], (0.5 * outputs[..., 1]).exp())
 
 
-class StudentTLikelihood(Likelihood):
+class StudentTLikelihood(_WithNumbers):
     """`y ~ StudentT(ν, f, s)`, from one output: a response with outliers.
 
     Args:
@@ -224,26 +241,7 @@ class StudentTLikelihood(Likelihood):
     def __init__(
         self, degrees: float = 4.0, scale: float = 1.0, learn_degrees: bool = False
     ) -> None:
-        super().__init__()
-        self._first_degrees = finite_float("degrees", degrees, above=0.0)
-        self._first_scale = finite_float("scale", scale, above=0.0)
-        self.learn_degrees = learn_degrees
-        self.log_degrees = nn.Parameter(torch.empty(()), requires_grad=learn_degrees)
-        self.log_scale = nn.Parameter(torch.empty(()))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Put degrees and scale back to where they started."""
-        with torch.no_grad():
-            self.log_degrees.copy_(torch.tensor(self._first_degrees).log())
-            self.log_scale.copy_(torch.tensor(self._first_scale).log())
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "degrees": self._first_degrees,
-            "scale": self._first_scale,
-            "learn_degrees": self.learn_degrees,
-        }
+        super().__init__({"degrees": degrees, "scale": scale}, learn_degrees=learn_degrees)
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         mean = outputs.squeeze(-1)
@@ -275,7 +273,7 @@ class OrdinalLikelihood(Likelihood):
         >>> OrdinalLikelihood(3).check_responses(torch.tensor([0, 3, 1]))
         Traceback (most recent call last):
         ...
-        ValueError: y must hold the ordered labels 0 to 2; 1 of 3 are none, the first in row 1: 3
+        ValueError: y must hold the ordered labels 0 to 2; 1 of 3 are not, the first in row 1: 3
     """
 
     discrete = True
@@ -296,9 +294,6 @@ class OrdinalLikelihood(Likelihood):
         with torch.no_grad():
             self.first.copy_(cutpoints[0])
             self.log_steps.copy_(cutpoints.diff().log())
-
-    def config(self) -> dict[str, Any]:
-        return {"classes": self.classes}
 
     @property
     def cutpoints(self) -> Tensor:
@@ -324,12 +319,7 @@ class OrdinalLikelihood(Likelihood):
             super().check_responses(y)
             return
         wrong = (y < 0) | (y >= self.classes) | (y != y.round())
-        if found := count_and_first(wrong):
-            count, row = found
-            raise ValueError(
-                f"y must hold the ordered labels 0 to {self.classes - 1}; {count} of {len(y)} are "
-                f"none, the first in row {row}: {float(y[row]):g}"
-            )
+        refuse_values(f"y must hold the ordered labels 0 to {self.classes - 1}", y, wrong)
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         # P(y = c) = σ(b) − σ(a) = σ(b) σ(−a) (1 − e^{a−b}), with a < b the cutpoints minus f.
@@ -339,3 +329,110 @@ class OrdinalLikelihood(Likelihood):
         inner = upper[..., 1:] + lower[..., :-1] + between
         logits = torch.cat([upper[..., :1], inner, lower[..., -1:]], -1)
         return dist.Categorical(logits=logits)
+
+
+class CountLikelihood(Likelihood):
+    """A likelihood of whole numbers from 0 on."""
+
+    discrete = False
+    responses = "counts"
+
+    def check_responses(self, y: Tensor) -> None:
+        """Refuse what is no count.
+
+        Raises:
+            ValueError: another shape, negative or broken numbers.
+        """
+        if y.dim() != 1:
+            raise ValueError(
+                f"y must hold a count for each row, shape (N,); it has shape {tuple(y.shape)}"
+            )
+        wrong = (y < 0) | (y != y.round()) | ~y.isfinite()
+        refuse_values(f"{type(self).__name__} is of counts, whole numbers from 0", y, wrong)
+
+
+class PoissonLikelihood(CountLikelihood):
+    """`y ~ Poisson(exp f)`, from one output; y is a count.
+
+    Example:
+        >>> PoissonLikelihood()(torch.zeros(4, 1)).rate[0].item()
+        1.0
+    """
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Poisson(outputs.squeeze(-1).exp(), is_sparse=False)
+
+
+class NegativeBinomialLikelihood(CountLikelihood, _WithNumbers):
+    r"""`y ~ NegativeBinomial(mean μ = exp f, dispersion α)`, from one output; α is learned:
+
+        p(y) = Γ(y + r) / (Γ(r) y!) · (r/(r + μ))^r (μ/(r + μ))^y,    r = 1/α,
+
+    with mean μ and variance μ + α μ²: counts that scatter more than a Poisson's, which is α → 0
+    (NB2 of Cameron & Trivedi 1998).
+
+    Args:
+        dispersion: α at the start.
+        learn_dispersion: whether it is learned.
+
+    Raises:
+        ValueError: a dispersion that is not positive.
+
+    Example:
+        >>> counts = NegativeBinomialLikelihood(dispersion=0.5)(torch.full((4, 1), 2.0).log())
+        >>> round(counts.mean[0].item(), 4), round(counts.variance[0].item(), 4)
+        (2.0, 4.0)
+    """
+
+    log_dispersion: Tensor
+
+    def __init__(self, dispersion: float = 1.0, learn_dispersion: bool = True) -> None:
+        super().__init__({"dispersion": dispersion}, learn_dispersion=learn_dispersion)
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        log_mean = outputs.squeeze(-1)
+        return dist.NegativeBinomial(
+            (-self.log_dispersion).exp(), logits=log_mean + self.log_dispersion
+        )
+
+
+class ZeroInflatedPoissonLikelihood(CountLikelihood):
+    """`y = 0` with probability `σ(f₂)`, else `y ~ Poisson(exp f₁)`, from two outputs (Lambert
+    1992). The mean is `(1 − σ(f₂)) exp f₁`.
+
+    Example:
+        >>> ZeroInflatedPoissonLikelihood()(torch.zeros(4, 2)).mean[0].item()
+        0.5
+    """
+
+    outputs = 2
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        rate, gate = outputs[..., 0].exp(), outputs[..., 1]
+        return dist.ZeroInflatedPoisson(rate, gate_logits=gate)
+
+
+class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
+    """`y = 0` with probability `σ(f₂)`, else `y ~ NegativeBinomial(mean μ = exp f₁, dispersion α)`,
+    from two outputs (Greene 1994): more zeros than the scatter of the others accounts for. The mean
+    is `(1 − σ(f₂)) μ`, the variance `(1 − σ(f₂)) μ (1 + μ (σ(f₂) + α))`; α is learned.
+
+    Args:
+        dispersion, learn_dispersion: as :class:`NegativeBinomialLikelihood` takes them.
+
+    Raises:
+        ValueError: a dispersion that is not positive.
+
+    Example:
+        >>> found = ZeroInflatedNegativeBinomialLikelihood(dispersion=0.5)(torch.zeros(4, 2))
+        >>> round(found.mean[0].item(), 4), round(found.variance[0].item(), 4)
+        (0.5, 1.0)
+    """
+
+    outputs = 2
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        log_mean, gate = outputs[..., 0], outputs[..., 1]
+        return dist.ZeroInflatedNegativeBinomial(
+            (-self.log_dispersion).exp(), logits=log_mean + self.log_dispersion, gate_logits=gate
+        )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
+from lexppl.threads import own_random_state
 
 BLOCK = 4096
 """Rows whose hidden layers stay in the processor's cache, without gradients."""
@@ -28,7 +29,7 @@ def initial_weights(seed: int | None) -> Iterator[None]:
         ...     torch.equal(first, torch.randn(3))
         True
     """
-    with torch.random.fork_rng(enabled=seed is not None):
+    with own_random_state(None, enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
         yield

@@ -9,7 +9,7 @@ from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Independent, kl_divergence
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, MaxConcrete
 from lexppl.distributions.computed_once import MadeOnce
@@ -100,29 +100,6 @@ class CostPenalty(Penalty):
                 f"there are {len(self.costs)} costs, and masks have {kept.shape[-1]} entries"
             )
         return self.weight * (kept * self._kept.like(kept, self.costs, torch.tensor)).sum(-1)
-
-
-class RatePenalty(Penalty):
-    """`λ · |‖z‖₁/G − rate|`: λ nats for each unit of distance from a rate of entries kept.
-
-    Args:
-        weight: λ.
-        rate: the share of entries to keep, in [0, 1].
-
-    Raises:
-        ValueError: a rate outside [0, 1].
-
-    Example:
-        >>> RatePenalty(1.0, rate=0.5)(None, torch.tensor([[[1.0, 1.0, 1.0, 0.0]]]))
-        tensor([[0.2500]])
-    """
-
-    def __init__(self, weight: float, rate: float) -> None:
-        super().__init__(weight)
-        self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
-
-    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        return self.weight * (mask.mean(-1) - self.rate).abs()
 
 
 class TotalVariationPenalty(Penalty):

@@ -59,30 +59,33 @@ def regime_targets(
         tensor([[0.7500, 0.2500],
                 [0.7500, 0.2500]])
     """
-    chosen = _regime(regime)
-    if black_box is not None and chosen is not Regime.SURROGATE_POST_HOC:
+    try:
+        chosen = Regime(regime)
+    except ValueError:
+        known = [one.value for one in Regime]
+        raise ValueError(f"regime must be one of {known}; it is {regime!r}") from None
+    surrogate = chosen is Regime.SURROGATE_POST_HOC
+    if black_box is not None and not surrogate:
         raise ValueError(
-            f"the {chosen.value} regime has no black box; the one given belongs to "
+            f"the {chosen.value} regime has no black box, which is of "
             f"{Regime.SURROGATE_POST_HOC.value!r}"
         )
     if y is not None and len(y) != len(x):
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
     if not chosen.post_hoc:
-        return _labels(chosen, x, y)
-    if chosen is Regime.SELF_POST_HOC:
-        if predictor is None:
+        if y is None or y.dim() != 1:
+            given = "none is given" if y is None else f"it has {tuple(y.shape)}"
             raise ValueError(
-                "the self post-hoc regime explains the predictor's own output: give predictor=, "
-                "the one that the program has"
+                f"the {chosen.value} regime observes labels or responses y, shape ({len(x)},); "
+                f"{given}. Probabilities are observed in the post-hoc regimes"
             )
-        model: Any = predictor
-    else:
-        if black_box is None:
-            raise ValueError(
-                "the surrogate post-hoc regime explains a black box: give black_box=, such as a "
-                "fitted scikit-learn classifier"
-            )
-        model = black_box
+        if y.is_floating_point() and not bool(y.isfinite().all()):
+            raise ValueError("y must be finite; it has NaN or infinite values")
+        return y
+    model: Any = black_box if surrogate else predictor
+    if model is None:
+        needed = "black_box=, such as a fitted classifier" if surrogate else "predictor=, its own"
+        raise ValueError(f"the {chosen.value} regime explains a model's output: give {needed}")
     return (model if isinstance(model, BlackBox) else wrapped(model)).targets(x)
 
 
@@ -200,25 +203,3 @@ def adapted_normalisation(module: nn.Module) -> AdaptedNormalisation:
             f"{type(module).__name__} has no batch norm that could adapt: leave it frozen"
         )
     return AdaptedNormalisation(copy.deepcopy(module))
-
-
-def _regime(regime: Regime | str) -> Regime:
-    try:
-        return Regime(regime)
-    except ValueError:
-        raise ValueError(
-            f"regime must be one of {[r.value for r in Regime]}; it is {regime!r}"
-        ) from None
-
-
-def _labels(regime: Regime, x: Tensor, y: Tensor | None) -> Tensor:
-    if y is None:
-        raise ValueError(f"the {regime.value} regime observes labels: give y, shape ({len(x)},)")
-    if y.dim() != 1:
-        raise ValueError(
-            f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}. "
-            "Probabilities are observed in the post-hoc regimes"
-        )
-    if y.is_floating_point() and not bool(y.isfinite().all()):
-        raise ValueError("y must be finite; it has NaN or infinite values")
-    return y

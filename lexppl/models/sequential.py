@@ -16,6 +16,9 @@ from lexppl.effects import fit_progress
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
 
+EXPLORE_UNTIL, EXPLORE_DECAY = 0.05, 0.995
+"""Share of a fit in which all is explored; factor of exploration in each epoch, of 1,000."""
+
 
 class StepPolicy(Configured, nn.Module):
     """A network of what is kept, for the next entry and the stop.
@@ -46,9 +49,7 @@ class SequentialSelector(Configured, nn.Module):
 
     At progress t of a fit the shares of choices and of stops that are made at random are
 
-        1 up to t_0,    then max(f^{1000 (t − t_0)}, least),
-
-    f a factor for each thousandth of the fit.
+        1 up to .05,    then max(.995^{1000 (t − .05)}, least).
 
     Args:
         policy: from what is kept and the mask so far to the logits of the next entry and the stop.
@@ -56,12 +57,10 @@ class SequentialSelector(Configured, nn.Module):
         most: the most entries kept; G if None.
         explore: the least share of choices at random; None to explore never.
         explore_stop: the least share of stops.
-        explore_from: t_0, until which all are.
-        explore_decay: f, in (0, 1].
         grouping: which features an entry keeps.
 
     Raises:
-        ValueError: shares outside [0, 1], a factor outside (0, 1].
+        ValueError: shares outside [0, 1].
 
     Example:
         >>> import torch
@@ -78,21 +77,17 @@ class SequentialSelector(Configured, nn.Module):
         most: int | None = None,
         explore: float | None = None,
         explore_stop: float | None = None,
-        explore_from: float = 0.05,
-        explore_decay: float = 0.995,
         grouping: Grouping | None = None,
     ) -> None:
         super().__init__()
         self.policy = policy
         self.entries = int_at_least("entries", entries)
         self.most = entries if most is None else int_between("most", most, 1, entries)
-        shares = {"explore": explore, "explore_stop": explore_stop, "explore_from": explore_from}
+        shares = {"explore": explore, "explore_stop": explore_stop}
         for name, share in shares.items():
             if share is not None:
                 fraction(name, share, zero=True, one=True)
         self.explore, self.explore_stop = explore, explore_stop
-        self.explore_from = explore_from
-        self.explore_decay = fraction("explore_decay", explore_decay, one=True)
         self.grouping = grouping
 
     def forward(self, x: Tensor) -> SequentialMask:
@@ -115,8 +110,8 @@ class SequentialSelector(Configured, nn.Module):
     def _now(self, least: float | None) -> float:
         if least is None or not self.training:
             return 0.0
-        since = fit_progress() - self.explore_from
-        return 1.0 if since <= 0.0 else max(float(self.explore_decay ** (1000.0 * since)), least)
+        since = fit_progress() - EXPLORE_UNTIL
+        return 1.0 if since <= 0.0 else max(float(EXPLORE_DECAY ** (1000.0 * since)), least)
 
 
 class SequentialLEX(LEX):

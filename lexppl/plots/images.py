@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.evaluation.imputed_samples import imputed_samples
+from lexppl.evaluation.imputation import imputed_samples
 from lexppl.explanation.beside.image_geometry import image_geometry
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -332,7 +332,7 @@ def plot_imputed(
 
     Args:
         program: a fit, or a Pyro program, with a site `x_imputed`
-            (:func:`lexppl.evaluation.imputed_samples`).
+            (:func:`lexppl.evaluation.imputation`).
         x: rows `(N, C, H, W)`, a line of the figure each.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
         samples: how many draws.
@@ -342,7 +342,7 @@ def plot_imputed(
 
     Raises:
         TypeError: neither a fit nor a program.
-        ValueError: rows that are no images, or as :func:`lexppl.evaluation.imputed_samples`.
+        ValueError: rows that are no images, or as :func:`lexppl.evaluation.imputation`.
 
     Source: Senetaire et al. 2023, figure 1.
     """
@@ -351,7 +351,7 @@ def plot_imputed(
     if len(shape) != 4:
         raise ValueError(
             f"x must be images (N, C, H, W); it has shape {tuple(shape)}. Of other rows "
-            "lexppl.evaluation.imputed_samples() gives the draws"
+            "lexppl.evaluation.imputation() gives the draws"
         )
     names = range(shape[0]) if row_names is None else list(row_names)
     if len(names) != shape[0]:

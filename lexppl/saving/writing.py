@@ -1,9 +1,7 @@
 """A fitted explainer to files."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from lexppl.atomic_output import output_file, write_through
-from lexppl.inference import FitResult, NestedIWAE, SamplerRecord
+from lexppl.inference import FitResult
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
@@ -25,6 +23,7 @@ from lexppl.saving.layout import (
     SAMPLER,
     WEIGHTS,
     WEIGHTS_CHECKSUM,
+    fields_of,
 )
 from lexppl.sealed_files import checksum_of, sealed
 
@@ -64,7 +63,7 @@ def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
         WEIGHTS_CHECKSUM: checksum_of(weights),
         **_described(result),
     }
-    yield folder / DESCRIPTION, sealed(_finite(described)).encode()
+    yield folder / DESCRIPTION, sealed(described).encode()
 
 
 def _weights(result: FitResult) -> dict[str, torch.Tensor]:
@@ -86,30 +85,10 @@ def _weights(result: FitResult) -> dict[str, torch.Tensor]:
 
 def _described(result: FitResult) -> dict[str, Any]:
     return {
-        "replicates": result.replicates,
         "model": _of_module(result.models[0]),
         "guide": _of_module(result.guides[0]),
         "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
-        "objective": _objective(result.objective),
-        "event_shape": list(result.event_shape),
-        "unit_pixels": result.unit_pixels,
-        "labels": None if result.labels is None else list(result.labels),
-        "entry_names": None if result.entry_names is None else list(result.entry_names),
-        "feature_names": None if result.feature_names is None else list(result.feature_names),
-        "class_names": None if result.class_names is None else list(result.class_names),
-        "best_epoch": result.best_epoch.tolist(),
-        "best_valid": result.best_valid.tolist(),
-        "collapse": result.collapse,
-        "interrupted": result.interrupted,
-        "skipped_steps": result.skipped_steps.tolist(),
-        "ended": result.ended,
-        "seed": result.seed,
-        "row_weights": result.row_weights,
-        SAMPLER: _sampler(result.sampler),
-        "compiled": None if result.compiled is None else result.compiled.as_json(),
-        "rows": None if result.rows is None else list(result.rows),
-        "steps": result.steps,
-        "history": {name: values.tolist() for name, values in vars(result.history).items()},
+        **fields_of(result),
     }
 
 
@@ -119,14 +98,6 @@ def _refuse_unsaved(module: Any) -> None:
         reason = getattr(part, "cannot_be_saved", None)
         if reason is not None:
             raise TypeError(f"this explainer cannot be saved: {reason}")
-
-
-def _sampler(record: SamplerRecord | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    fields = asdict(record)
-    del fields["sample_stats"]
-    return fields
 
 
 def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
@@ -150,22 +121,3 @@ def _of_module(module: Any) -> Any:
         return describe(module)
     except TypeError as error:
         return {"class": type(module).__name__, "why": str(error)}
-
-
-def _objective(objective: Any) -> Mapping[str, Any] | None:
-    if not isinstance(objective, NestedIWAE):
-        return None
-    return {
-        "masks": None if math.isinf(objective.masks) else objective.masks,
-        "imputations": objective.imputations,
-        "samples": objective.samples,
-    }
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: put null in its place."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,5 @@
 """Many fits of one kind: over seeds, penalties, sizes, imputers, or any other setting."""
 
-from lexppl.sweeps.settings import Setting
 from lexppl.sweeps.sweep import Sweep, SweepWarning, sweep
 
-__all__ = ["Setting", "Sweep", "SweepWarning", "sweep"]
+__all__ = ["Sweep", "SweepWarning", "sweep"]

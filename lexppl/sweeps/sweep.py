@@ -1,19 +1,21 @@
-"""One factory, many settings: a fit of each, here or on a cluster, and a table of what came."""
+"""A sweep: one factory, many settings, a fit of each, and a table of the results."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from numbers import Real
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 from tqdm.auto import tqdm
 
 from lexppl.atomic_output import output_file, write_through
@@ -22,140 +24,68 @@ from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
 from lexppl.saving import load, save
 from lexppl.summary import Summarised, Summary, counted, some_of
-from lexppl.sweeps.settings import Setting, check_names, parted, settings_of
 from lexppl.workers import check_workers, outcomes
 
-ROW = "row.json"
-"""Written last: a fit without it is not there."""
-EXPLAINER = "explainer"
-NOT_SAVED = "not saved"
-
-
-@dataclass(frozen=True)
-class KeptFits:
-    """A folder with a fit for each setting that has ended, by a hash of the setting.
-
-    Args:
-        folder: made with the first fit.
-    """
-
-    folder: Path
-
-    def row(self, key: str) -> dict[str, Any] | None:
-        """What a fit's row of the table says, or None where it has not ended.
-
-        Args:
-            key: the setting's hash.
-
-        Raises:
-            ValueError: a file that cannot be read, by its name.
-        """
-        path = self.folder / key / ROW
-        if not path.is_file():
-            return None
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(found, dict):
-                raise ValueError("it holds no row")
-        except ValueError as error:
-            raise ValueError(
-                f"{path} cannot be read ({error}); remove the folder {path.parent} to fit this "
-                "setting again"
-            ) from error
-        return found
-
-    def keep(self, key: str, row: Mapping[str, Any], result: FitResult) -> None:
-        """Write a fit that has ended, and then its row.
-
-        Args:
-            key: the setting's hash.
-            row: of the table.
-            result: the fit.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        place = self.folder / key
-        if place.exists():
-            shutil.rmtree(place)
-        place.mkdir(parents=True)
-        why = None
-        try:
-            save(result, place / EXPLAINER)
-        except TypeError as error:
-            why = str(error)
-        with output_file(place / ROW) as aside:
-            write_through(aside, json.dumps({**row, NOT_SAVED: why}, indent=1).encode())
-
-    def result(self, key: str, **how: Any) -> FitResult:
-        """A fit that has ended.
-
-        Args:
-            key: the setting's hash.
-            how: of :func:`lexppl.load`.
-
-        Raises:
-            ValueError: one that could not be saved, with the reason.
-        """
-        row = self.row(key) or {}
-        if row.get(NOT_SAVED):
-            raise ValueError(f"this fit is not in {self.folder}: {row[NOT_SAVED]}")
-        return load(self.folder / key / EXPLAINER, **how)
-
-
+ROW, EXPLAINER = "row.json", "explainer"
+"""Of a kept fit; the row is written last: a fit without it has not ended."""
+FIGURES = ("valid_loss", "best_epoch", "epochs_run", "collapse", "seconds", "error")
+"""Columns of the table for every fit, beside its setting and the judge's figures."""
+NO_SETTINGS = ("model", "train", "progress", "checkpoint", "distributed")
+FIT = tuple(name for name in inspect.signature(fit).parameters if name not in NO_SETTINGS)
+INTERRUPTED = "interrupted"
 Judge = Callable[[FitResult], Mapping[str, float]]
 """From a fit to figures by name."""
-
-FIGURES = ("valid_loss", "best_epoch", "epochs_run", "collapse", "seconds", "error")
-"""What the table says of every fit, beside its setting and the judge's figures."""
-
-INTERRUPTED = "interrupted"
 
 
 class SweepWarning(UserWarning):
     """Some settings of a sweep have failed."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """One setting: its values by name, and their labels in the table."""
+
+    labels: dict[str, Any]
+    values: dict[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={label}" for name, label in self.labels.items())
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Summarised):
-    """What came of a sweep.
+    """The fits of a sweep.
 
     Args:
-        table: one row a setting, in their order: the setting's values by name; `valid_loss`, the
-            held-out loss in nats a row of the fit (of the best of its replicates); `best_epoch` and
-            `epochs_run`, counted from 1; `collapse`, its name or None; the judge's figures;
-            `seconds`, the one column that differs from run to run; `error`, why a setting failed,
-            or None.
-        settings: in the same order.
-        fits: those that ended, by the settings' places; None for those in `kept`.
-        kept: the folder they were written to, or None.
-        keys: the settings' hashes, by which the folder has them.
+        table: one row a setting: the setting, `valid_loss`, `best_epoch`, `epochs_run`, `collapse`,
+            the judge's figures, `seconds`, and `error` where it has failed.
+        settings: in the order of the rows.
+        fits: by row, the fits that have ended; None for one that is kept in the folder.
+        folders: of each setting, where fits are kept.
     """
 
     table: pd.DataFrame
-    settings: Sequence[Setting]
+    settings: Sequence[_Setting]
     fits: Mapping[int, FitResult | None]
-    kept: KeptFits | None
-    keys: Sequence[str]
+    folders: Sequence[Path] | None
 
     def __len__(self) -> int:
         return len(self.settings)
 
     def summarised(self) -> Summary:
-        """How many settings of what, the best of them, and what failed."""
-        names = list(dict.fromkeys(name for one in self.settings for name in one.labels))
-        losses = self.table["valid_loss"]
-        best = None
+        """The number of settings, the best of them, and what failed."""
+        losses, best = self.table["valid_loss"], None
         if losses.notna().any():
             place = int(np.nanargmin(losses.to_numpy(dtype=float)))
             best = f"{self.settings[place]}: {losses.iloc[place]:.3f} nats a row"
         collapsed = int(self.table["collapse"].notna().sum())
+        names = dict.fromkeys(name for one in self.settings for name in one.labels)
         lines = {
             "settings": f"{len(self):,}, of {some_of(names)}",
             "least held-out loss": best,
             "collapsed": f"{collapsed:,}" if collapsed else None,
             "failed": f"{len(self.failed):,}" if len(self.failed) else None,
-            "kept in": None if self.kept is None else str(self.kept.folder),
+            "kept in": None if self.folders is None else str(self.folders[0].parent),
         }
         return Summary("Sweep", lines)
 
@@ -168,22 +98,19 @@ class Sweep(Summarised):
         """The fit of a setting, read from the folder where there is one.
 
         Args:
-            place: of the setting, from 0: the row's number in the table.
+            place: the row's number in the table, from 0.
             how: of :func:`lexppl.load`, for a program of your own.
 
         Raises:
-            ValueError: a setting that is not there, has failed, or could not be saved.
+            ValueError: a setting that has failed.
         """
-        if not 0 <= place < len(self):
-            raise ValueError(f"place must be from 0 to {len(self) - 1}; it is {place}")
         if place not in self.fits:
             error = self.table["error"].iloc[place]
             raise ValueError(f"there is no fit of {self.settings[place]}: {error}")
         held = self.fits[place]
-        if held is None and self.kept is not None:
-            return self.kept.result(self.keys[place], **how)
-        if held is None:
-            raise ValueError(f"the fit of {self.settings[place]} was not kept")
+        if held is None and self.folders is not None:
+            return load(self.folders[place] / EXPLAINER, **how)
+        assert held is not None
         return held
 
 
@@ -200,7 +127,7 @@ def sweep(
     progress: bool = True,
     **common: Any,
 ) -> Sweep:
-    """Fit one factory with many settings, and put what came of each into a table.
+    """Fit one factory with many settings, and put the results into a table.
 
     The fits run one after the other, in `jobs` processes (joblib) or on the workers of a Dask
     client, and are the same bits wherever they run on machines of one kind: what is random in a fit
@@ -257,21 +184,19 @@ def sweep(
         'FitResult'
     """
     check_workers(client, jobs, threads)
-    listed = settings_of(settings)
-    check_names(build, listed, common)
-    _check_labels(listed)
-    kept, keys = None, [""] * len(listed)
-    if folder is not None:
-        kept = KeptFits(Path(folder).expanduser())
-        rows = fingerprint((train, version("lexppl")))
-        keys = [fingerprint((build, dict(o.values), common, judge, rows)) for o in listed]
+    listed = _listed(settings)
+    _check(build, listed, common)
+    folders: list[Path] | None = None
     rows_of: dict[int, dict[str, Any]] = {}
     fits: dict[int, FitResult | None] = {}
-    for place, key in enumerate(keys):
-        found = None if kept is None else kept.row(key)
-        if found is not None:
-            found.pop(NOT_SAVED, None)
-            rows_of[place], fits[place] = found, None
+    if folder is not None:
+        rows = fingerprint((train, version("lexppl")))
+        keys = [fingerprint((build, one.values, common, judge, rows)) for one in listed]
+        folders = [Path(folder).expanduser() / key for key in keys]
+        for place, own in enumerate(folders):
+            if (own / ROW).is_file():
+                rows_of[place] = json.loads((own / ROW).read_text(encoding="utf-8"))
+                fits[place] = None
     due = [place for place in range(len(listed)) if place not in rows_of]
     ended = outcomes(
         _fitted,
@@ -289,28 +214,114 @@ def sweep(
             else:
                 rows_of[place], result = outcome.value
                 if rows_of[place]["error"] is None:
-                    fits[place] = result if kept is None else None
-                    if kept is not None:
-                        kept.keep(keys[place], rows_of[place], result)
+                    fits[place] = result
+                    if folders is not None and _written(folders[place], *outcome.value):
+                        fits[place] = None
             bar.update()
-            if rows_of[place].get("error") == INTERRUPTED:
+            if rows_of[place]["error"] == INTERRUPTED:
                 break
     unrun = {"error": "not run: the sweep was interrupted"}
     table = _table(listed, [rows_of.get(place, unrun) for place in range(len(listed))])
-    found_all = Sweep(table, listed, fits, kept, keys)
-    _report(found_all)
-    return found_all
+    found = Sweep(table, listed, fits, folders)
+    if len(found.failed):
+        place = int(found.failed.index[0])
+        warnings.warn(
+            f"{len(found.failed)} of {counted(len(found), 'setting')} failed; the first is "
+            f"{listed[place]}: {table['error'].iloc[place]}. Each one's error is in the table's "
+            "column 'error'",
+            SweepWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def _listed(settings: Any) -> list[_Setting]:
+    """The settings of a grid, the last name's values changing fastest, or of a list."""
+    if isinstance(settings, Mapping):
+        axes = []
+        for name, values in settings.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise TypeError(
+                    f"settings[{name!r}] must be a list of values to try; it is {values!r}. One "
+                    f"value for all fits is an argument beside: sweep(…, {name}={values!r})"
+                )
+            named = values if isinstance(values, Mapping) else None
+            pairs = named.items() if named is not None else ((_label(v), v) for v in values)
+            axes.append([(name, label, value) for label, value in pairs])
+        every = [list(combined) for combined in product(*axes)] if axes else []
+    elif isinstance(settings, list | tuple) and all(isinstance(one, Mapping) for one in settings):
+        every = [[(n, _label(value), value) for n, value in one.items()] for one in settings]
+    else:
+        raise TypeError(
+            "settings must be a dict of values by name, such as {'seed': range(4)}, or a list of "
+            f"dicts; it is {settings!r}"
+        )
+    found = [_Setting({n: label for n, label, _ in o}, {n: v for n, _, v in o}) for o in every]
+    if not found:
+        raise ValueError("settings must be at least one; there is none")
+    texts = list(map(str, found))
+    if repeated := [text for text in texts if texts.count(text) > 1]:
+        raise ValueError(
+            f"settings must differ; {repeated[0]} stands there twice. Values that read alike can "
+            "be given names, as in {'imputer': {'first': …, 'second': …}}"
+        )
+    return found
+
+
+def _label(value: Any) -> Any:
+    """A value in the table: numbers, words and None as they are, a module by its class."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return type(value).__name__ if isinstance(value, nn.Module) else str(value)
+
+
+def _check(
+    build: Callable[..., Any], settings: Sequence[_Setting], common: Mapping[str, Any]
+) -> None:
+    """Refuse settings that neither the factory nor `fit` takes, before any work."""
+    if not callable(build) or isinstance(build, nn.Module):
+        raise TypeError(
+            "build must be a function that takes settings and gives what fit takes, such as "
+            f"functools.partial(lexppl.systems.lex, 11, classes=2); it is a {type(build).__name__}"
+        )
+    name = getattr(build, "__name__", None) or getattr(build, "func", type(build)).__name__
+    taken = inspect.signature(build).parameters
+    own = [one for one in NO_SETTINGS if one not in taken]
+    for one in settings:
+        if reserved := [n for n in (*one.values, *common) if n in own or n in FIGURES]:
+            raise ValueError(f"{reserved[0]} can be no setting of a sweep, which has its own")
+        if twice := [n for n in one.values if n in common]:
+            raise ValueError(f"{twice[0]} is a setting, and given for all fits too; give it once")
+        try:
+            inspect.signature(build).bind(**_parted(build, one, common)[0])
+        except TypeError as error:
+            raise ValueError(
+                f"{name} cannot be called with {one or 'these settings'}: {error}; settings are "
+                f"its arguments and those of fit ({some_of(FIT, 99)})"
+            ) from None
+
+
+def _parted(
+    build: Callable[..., Any], setting: _Setting, common: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A setting's arguments of the factory and of `fit`; a name of both is the factory's."""
+    taken = inspect.signature(build).parameters
+    every = {**common, **setting.values}
+    of_fit = {n: value for n, value in every.items() if n in FIT and n not in taken}
+    return {n: value for n, value in every.items() if n not in of_fit}, of_fit
 
 
 def _fitted(
-    setting: Setting,
+    setting: _Setting,
     build: Callable[..., Any],
     train: Any,
     common: Mapping[str, Any],
     judge: Judge | None,
 ) -> tuple[dict[str, Any], FitResult]:
     """Fit one setting: its row of the table, and the fit without what only training needs."""
-    of_build, of_fit = parted(build, setting, common)
+    of_build, of_fit = _parted(build, setting, common)
     with seeded(of_fit.get("seed", 0)):
         model = build(**of_build)
     with warnings.catch_warnings():
@@ -320,7 +331,7 @@ def _fitted(
     best = result.best
     interrupted = result.interrupted and not of_fit.get("callbacks")
     row: dict[str, Any] = {
-        "valid_loss": _plain("valid_loss", result.best_valid[best]),
+        "valid_loss": float(result.best_valid[best]),
         "best_epoch": int(result.best_epoch[best]) + 1,
         "epochs_run": len(result.history),
         "collapse": result.collapse[best],
@@ -328,63 +339,35 @@ def _fitted(
         "error": INTERRUPTED if interrupted else None,
     }
     if judge is not None and not interrupted:
-        row |= _figures(judge(result))
+        for name, value in judge(result).items():
+            if name in FIGURES or not isinstance(value, int | float | np.number):
+                raise TypeError(
+                    f"judge must give numbers by names other than {FIGURES}; {name} is {value!r}"
+                )
+            row[name] = float(value)
     return row, replace(result, modules=[])
 
 
-def _figures(given: Any) -> dict[str, float | None]:
-    if not isinstance(given, Mapping):
-        raise TypeError(f"judge must give figures by name, a dict; it gave {given!r}")
-    taken = [name for name in given if name in FIGURES]
-    if taken:
-        raise ValueError(f"judge gives {some_of(taken)}, which the table has of its own; rename it")
-    return {str(name): _plain(str(name), value) for name, value in given.items()}
+def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
+    """Write a fit that has ended, and then its row; whether it could be saved."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        save(result, folder / EXPLAINER)
+    except TypeError as error:
+        warnings.warn(f"a fit is held in memory alone: {error}", SweepWarning, stacklevel=3)
+        return False
+    with output_file(folder / ROW) as aside:
+        write_through(aside, json.dumps(row, indent=1).encode())
+    return True
 
 
-def _plain(name: str, value: Any) -> float | None:
-    """A number as JSON has it, which knows no NaN."""
-    if getattr(value, "shape", None) == ():
-        value = value.item()
-    if not isinstance(value, Real):
-        raise TypeError(f"judge must give numbers; {name} is {value!r}")
-    number = float(value)
-    return None if np.isnan(number) else number
-
-
-def _check_labels(settings: Sequence[Setting]) -> None:
-    taken = {name for one in settings for name in one.labels if name in FIGURES}
-    if taken:
-        raise ValueError(
-            f"a setting is called {some_of(sorted(taken))}, as a column of the table is; rename it"
-        )
-
-
-def _table(settings: Sequence[Setting], rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The settings' columns, the figures, the judge's, and last what is of the run."""
-    names = list(dict.fromkeys(name for one in settings for name in one.labels))
-    judged = list(dict.fromkeys(n for row in rows for n in row if n not in FIGURES))
-    order = [*FIGURES[:4], *judged, *FIGURES[4:]]
-    columns: dict[str, Any] = {name: [one.labels.get(name) for one in settings] for name in names}
-    for name in order:
-        cells = [row.get(name) for row in rows]
-        if name in ("collapse", "error"):
-            columns[name] = pd.Series(cells, dtype=object)
-        elif name in ("best_epoch", "epochs_run"):
-            columns[name] = pd.array(cells, dtype="Int64")
-        else:
-            columns[name] = pd.Series(cells, dtype=float)
-    return pd.DataFrame(columns)
-
-
-def _report(found: Sweep) -> None:
-    failed = found.failed
-    if len(failed) == 0:
-        return
-    place = int(failed.index[0])
-    warnings.warn(
-        f"{len(failed)} of {counted(len(found), 'setting')} failed; the first is "
-        f"{found.settings[place]}: {failed['error'].iloc[0]}. Each one's error is in the table's "
-        "column 'error'",
-        SweepWarning,
-        stacklevel=3,
-    )
+def _table(settings: Sequence[_Setting], rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The settings' columns, the figures, the judge's, and last those of the run."""
+    names = dict.fromkeys(name for one in settings for name in one.labels)
+    judged = dict.fromkeys(n for row in rows for n in row if n not in FIGURES)
+    lines = [{**one.labels, **row} for one, row in zip(settings, rows, strict=True)]
+    columns = [*names, *FIGURES[:4], *judged, *FIGURES[4:]]
+    types = {name: "Int64" for name in ("best_epoch", "epochs_run")}
+    types |= {name: "float" for name in ("valid_loss", "seconds", *judged)}
+    return pd.DataFrame(lines, columns=columns).astype(types)

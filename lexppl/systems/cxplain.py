@@ -15,10 +15,9 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.imputer import puts_a_constant
-from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import observe
 from lexppl.models.possible_entries import possible_logits
+from lexppl.systems.terms import constant_imputer
 
 
 class CXPlain(Configured, PyroModule):
@@ -166,20 +165,12 @@ def cxplain_targets(
                 [0.3333, 0.3333, 0.3333]])
     """
     box = model if isinstance(model, BlackBox) else black_box(model)
-    if imputer is not None and not puts_a_constant(imputer):
-        raise TypeError(
-            "imputer must be a ConstantImputer, so that a loss is a number and not a draw; it is "
-            f"{type(imputer).__name__}"
-        )
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
-    if x.dim() < 2 or len(x) == 0:
-        raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
-    entries = _entries(x, grouping)
-    hides = ConstantImputer(x.new_zeros(())) if imputer is None else imputer
+    if not isinstance(y, Tensor):
+        raise TypeError(f"y must be a torch.Tensor; it is a {type(y).__name__}")
+    hides = constant_imputer(imputer)
     with torch.no_grad():
         outputs = box.targets(x)
+        hides, entries = hides.to(x.device, x.dtype), _entries(x, grouping)
         _check_outcome(outputs, y)
         whole = _loss(outputs, y)
         costs = []
@@ -209,28 +200,23 @@ def _entries(x: Tensor, grouping: Grouping | None) -> int:
 
 
 def _check_outcome(outputs: Tensor, y: Tensor) -> None:
-    rows = len(outputs)
+    rows, shape = len(outputs), tuple(y.shape)
     if y.is_floating_point() and not bool(y.isfinite().all()):
         raise ValueError("y must be finite; it has NaN or infinite values")
+    if y.is_floating_point() and y.shape == outputs.shape:
+        return
     if outputs.dim() == 1:
-        if y.shape != outputs.shape:
-            raise ValueError(
-                f"the model gives responses, and y must have shape ({rows},); it has "
-                f"{tuple(y.shape)}"
-            )
-        return
-    classes = outputs.shape[1]
-    if y.dim() == 2 and y.shape == outputs.shape and y.is_floating_point():
-        return
-    if y.shape != (rows,) or y.is_floating_point():
         raise ValueError(
-            f"the model gives probabilities of {classes} labels, and y must hold labels "
-            f"({rows},) of an integer type or probabilities ({rows}, {classes}); it is {y.dtype} "
-            f"of shape {tuple(y.shape)}"
+            f"the model gives responses, and y must have shape ({rows},); it is {y.dtype} of shape "
+            f"{shape}"
         )
-    if int(y.min()) < 0 or int(y.max()) >= classes:
+    classes = outputs.shape[1]
+    labels = shape == (rows,) and not y.is_floating_point()
+    if not labels or int(y.min()) < 0 or int(y.max()) >= classes:
         raise ValueError(
-            f"y must hold labels 0 to {classes - 1}; it holds {int(y.min())} to {int(y.max())}"
+            f"the model gives probabilities of {classes} labels, and y must hold labels 0 to "
+            f"{classes - 1}, shape ({rows},), or probabilities ({rows}, {classes}); it is "
+            f"{y.dtype} of shape {shape}, from {float(y.min()):g} to {float(y.max()):g}"
         )
 
 

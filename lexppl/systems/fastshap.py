@@ -18,13 +18,12 @@ from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, pena
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.imputer import Imputer, puts_a_constant
-from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.possible_entries import possible_entries
 from lexppl.models.predictor import check_classes
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.regimes import frozen
+from lexppl.systems.terms import constant_imputer
 
 
 class UniformSizeSelector(Configured, nn.Module):
@@ -118,9 +117,6 @@ class FastSHAP(Configured, PyroModule):
         classes: C, or None for a real response, whose mean is then the game, in its units.
         imputer: what hidden features become, a constant; 0 if None.
         grouping: which features a player stands for.
-        paired: observe coalitions and their complements together.
-        normalize: add the same to all φ so that they add up to `v(1) − v(∅)`; without it they need
-            not.
 
     Raises:
         ValueError: fewer than two entries or classes.
@@ -146,8 +142,6 @@ class FastSHAP(Configured, PyroModule):
         classes: int | None,
         imputer: nn.Module | None = None,
         grouping: Grouping | None = None,
-        paired: bool = True,
-        normalize: bool = True,
     ) -> None:
         super().__init__()
         ShapleyKernel(entries)
@@ -156,10 +150,8 @@ class FastSHAP(Configured, PyroModule):
         self.surrogate = surrogate
         self.entries = entries
         self.classes = classes
-        self.imputer = _constant(imputer)
+        self.imputer = constant_imputer(imputer)
         self.grouping = grouping
-        self.paired = bool(paired)
-        self.normalize = bool(normalize)
         self._kept = MadeOnce()
 
     def values(self, x: Tensor, coalition: Tensor) -> Tensor:
@@ -203,8 +195,7 @@ class FastSHAP(Configured, PyroModule):
     def misfit(self, x: Tensor, coalition: Tensor, phi: Tensor, none: Tensor) -> Tensor:
         """The mean squared error of φ `(B, C, G)` at coalitions `(L, B, G)`, given v(∅) `(B, C)`:
         `(L, B)`."""
-        both = [coalition, 1.0 - coalition] if self.paired else [coalition]
-        players = torch.stack(both)
+        players = torch.stack([coalition, 1.0 - coalition])
         fitted = none + torch.einsum("plbg,bcg->plbc", players, phi)
         return (self.values(x, players) - fitted).square().mean((0, -1))
 
@@ -214,23 +205,16 @@ class FastSHAP(Configured, PyroModule):
 
     def _numbers(self, distribution: Any) -> Tensor:
         outputs = distribution_targets(distribution).detach()
-        if self.classes is None:
-            if distribution.has_enumerate_support:
-                raise ValueError(
-                    "the surrogate is a distribution of labels, and classes is None; give the "
-                    "number of labels"
-                )
-            return outputs.unsqueeze(-1)
-        if not distribution.has_enumerate_support or outputs.shape[-1] != self.classes:
-            of_labels = distribution.has_enumerate_support
-            given = outputs.shape[-1] if of_labels else "a response, not labels"
-            raise ValueError(f"the surrogate must have {self.classes} classes; it has {given}")
-        return outputs
+        found = outputs.shape[-1] if distribution.has_enumerate_support else None
+        if found != self.classes:
+            raise ValueError(
+                f"the surrogate has {found or 'a response, no'} classes, and classes is "
+                f"{self.classes}"
+            )
+        return outputs.unsqueeze(-1) if found is None else outputs
 
     def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
         phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)
-        if not self.normalize:
-            return phi
         gap = everything - none - phi.sum(-1)
         there = possible_entries(self.network, x)
         if there is None:
@@ -246,8 +230,6 @@ def fastshap(
     *,
     classes: int | None,
     black_box: nn.Module | None = None,
-    paired: bool = True,
-    normalize: bool = True,
     samples: int = 16,
     surrogate_samples: int = 1,
     grouping: Grouping | None = None,
@@ -284,8 +266,6 @@ def fastshap(
         black_box: the explained model, a module from x to the distribution of y, whose output the
             surrogate is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a
             black box's probabilities, or labels.
-        paired: coalitions with their complements.
-        normalize: make φ add up to `v(1) − v(∅)`, in training too.
         samples: coalitions (pairs) a row and step; the released code's 32 coalitions are 16 pairs.
         surrogate_samples: masks a row and step in the surrogate's stage.
         grouping: which features a player stands for; one player a feature if None.
@@ -313,26 +293,21 @@ def fastshap(
             f"n_features={prod(architecture.event_shape)}"
         )
     check_classes(classes)
-    hides = _constant(architecture.imputer() if imputer is None else imputer)
+    hides = constant_imputer(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
         raise ValueError(
             "a surrogate that is given is not fitted to a black box: give one of surrogate and "
             "black_box"
         )
-    given = None if surrogate is None else _given("surrogate", surrogate)
-    teacher = None if black_box is None else _given("black_box", black_box)
+    given = None if surrogate is None else frozen(surrogate)
+    teacher = None if black_box is None else frozen(black_box)
 
     def build() -> list[Stage]:
         game: nn.Module = predictor_of(architecture, classes) if given is None else given
         network = architecture.selector((classes or 1) * entries)
-        explainer = FastSHAP(
-            network, game, entries, classes, hides, architecture.grouping, paired, normalize
-        )
-        shapley = LossTerm(
-            explainer,
-            NestedIWAE(1, samples=samples, estimator=Unscored()),
-            learns=[network],
-        )
+        explainer = FastSHAP(network, game, entries, classes, hides, architecture.grouping)
+        squares = NestedIWAE(1, samples=samples, estimator=Unscored())
+        shapley = LossTerm(explainer, squares, learns=[network])
         if given is not None:
             return [Stage([shapley])]
         program: nn.Module = LEX(
@@ -345,23 +320,3 @@ def fastshap(
 
     published = {"epochs": 200, "batch_size": 32, "learning_rate": 2e-4, "weight_decay": 0.0}
     return System(build, published)
-
-
-def _given(name: str, module: Any) -> Frozen:
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"{name} must be a torch module from x to the distribution of y; it is "
-            f"{type(module).__name__}"
-        )
-    return frozen(module)
-
-
-def _constant(imputer: Any) -> Imputer:
-    if imputer is None:
-        return ConstantImputer(0.0)
-    if not isinstance(imputer, Imputer) or not puts_a_constant(imputer):
-        raise TypeError(
-            "imputer must be a ConstantImputer, so that a coalition has one value and not a draw; "
-            f"it is {type(imputer).__name__}"
-        )
-    return imputer

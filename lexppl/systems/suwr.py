@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
 from lexppl.models.architectures.base import Architecture, TableArchitecture
@@ -17,14 +17,11 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
-from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
+from lexppl.models.sequential import EXPLORE_UNTIL, SequentialLEX, SequentialSelector, StepPolicy
 from lexppl.systems.terms import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]
 
-EXPLORING, RISE = 0.05, 0.05
-"""Shares of the fit as published: 50 of 1,000 epochs at random throughout, and 50 in which λ rises
-then."""
 LEAST, LEAST_STOP = 0.05, 0.1
 """What exploration of choices and of the stop falls to, as published."""
 GOING = 0.9
@@ -39,8 +36,6 @@ def suwr(
     most: int | None = None,
     samples: int = 4,
     schedule: Schedule = "annealed",
-    exploring: float | None = None,
-    rising: float | None = None,
     folds: int = 2,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
@@ -77,10 +72,8 @@ def suwr(
     fit: for 50 epochs choices and stops are uniform and λ is 0; then λ rises to its value over 50
     more, and exploration falls by .995 an epoch from 1, to .05 of the choices and .1 of the stops.
     There is none after training. Where all is at random the policy learns nothing, and weight decay
-    leaves it as it is. A fit of fewer steps than its 10,000 needs longer shares: what one entry
-    more is worth to a predictor that has learned little is less than λ, so that the policy learns
-    to keep nothing. With `exploring=.2, rising=.2` it keeps one set of features in all rows of S1
-    and S3 (`benchmarks/README.md`).
+    leaves it as it is. A fit of far fewer steps than its 10,000 may keep nothing: what one entry
+    more is worth to a predictor that has learned little is less than λ.
 
     `"constant"` has λ and the law itself from the start.
 
@@ -99,8 +92,6 @@ def suwr(
         most: the most entries kept (its budget); all of them if None.
         samples: sequences averaged a row and step, at least 2.
         schedule: "annealed", "published" or "constant".
-        exploring: as published, share of the fit in which all is at random and λ is 0; .05 if None.
-        rising: share of it after that in which λ rises; .05 if None.
         folds: F predictors, each fitted without a fold's rows, on which it judges the policy, so
             that an entry that a predictor only memorises by is not worth its λ; 1 for the paper's
             one.
@@ -113,8 +104,7 @@ def suwr(
 
     Raises:
         ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, a
-            schedule of another name, no folds; shares beside another schedule than the published,
-            outside (0, 1) or of more than 1 together.
+            schedule of another name, no folds.
 
     Example:
         >>> (stage,) = suwr(11, classes=2).build()
@@ -129,19 +119,13 @@ def suwr(
     entries = TableArchitecture(features, grouping=grouping).entries
     if schedule not in get_args(Schedule):
         raise ValueError(f"schedule must be one of {get_args(Schedule)}; it is {schedule!r}")
-    if schedule != "published" and (exploring is not None or rising is not None):
-        raise ValueError(
-            f"exploring and rising are shares of the published schedule, and it is {schedule!r}: "
-            "give schedule='published' with them"
-        )
     folds = int_at_least("folds", folds)
-    from_, until = _shares(exploring, rising)
     annealed, explores = schedule == "annealed", schedule == "published"
     rise: float | Linear = 1.0
     if annealed:
         rise = Linear(0.0, 1.0, 0.3, 0.6)
     elif explores:
-        rise = Linear(0.0, 1.0, from_, until)
+        rise = Linear(0.0, 1.0, EXPLORE_UNTIL, 2 * EXPLORE_UNTIL)
     objective = NestedIWAE(
         1,
         samples=samples,
@@ -154,9 +138,7 @@ def suwr(
     def build() -> list[Stage]:
         policy = StepPolicy(MLP(features + entries, entries + 1, hidden))
         least, least_stop = (LEAST, LEAST_STOP) if explores else (None, None)
-        selector = SequentialSelector(
-            policy, entries, most, least, least_stop, from_, grouping=grouping
-        )
+        selector = SequentialSelector(policy, entries, most, least, least_stop, grouping)
         hides = ConstantImputer(0.0) if imputer is None else imputer
         predictor = table_predictor(features, classes, predictor_hidden)
         model = SequentialLEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
@@ -170,16 +152,3 @@ def suwr(
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-4}
     return System(build, published, folds if prior is None else 1)
-
-
-def _shares(exploring: float | None, rising: float | None) -> tuple[float, float]:
-    """Where, as published, all ceases to be at random, and where λ is its own."""
-    start = EXPLORING if exploring is None else exploring
-    start = fraction("exploring", start, of="the fit", zero=True)
-    rise = fraction("rising", RISE if rising is None else rising, of="the fit", one=True)
-    if start + rise > 1.0:
-        raise ValueError(
-            "exploring and rising are shares of one fit, one after the other, and together at most "
-            f"1; they are {start!r} and {rise!r}"
-        )
-    return start, min(start + rise, 1.0)

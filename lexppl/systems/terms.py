@@ -7,6 +7,7 @@ from torch import nn
 from lexppl.inference import LossTerm, NestedIWAE, Unscored
 from lexppl.models.architectures.base import Architecture, predictor_of
 from lexppl.models.grouping import Grouping
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.penalties import Penalty
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
@@ -75,3 +76,19 @@ def random_mask_predictor(
     program = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
     objective = NestedIWAE(1, samples=samples, estimator=Unscored())
     return LossTerm(program, objective, learns=[predictor])
+
+
+def constant_imputer(imputer: nn.Module | None) -> nn.Module:
+    """An imputer that puts a number in place of what is hidden, and no draw; 0 if None.
+
+    Raises:
+        TypeError: one that draws.
+    """
+    if imputer is None:
+        return ConstantImputer(0.0)
+    if not getattr(imputer, "puts_a_constant", False):
+        raise TypeError(
+            "imputer must be a ConstantImputer, so that what is hidden has one value and is no "
+            f"draw; it is {type(imputer).__name__}"
+        )
+    return imputer

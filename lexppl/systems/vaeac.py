@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from pyro.infer import TraceMeanField_ELBO
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
 from lexppl.models.imputers.imputer import check_training_rows
 from lexppl.models.imputers.logistics import check_pixels
 from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.networks import initial_weights
 
 __all__ = ["fit_vaeac"]
 
@@ -72,8 +72,8 @@ def fit_vaeac(
     features = ("normal" if x.ndim == 2 else "pixels") if features is None else features
     if features == "pixels":
         check_pixels(x)
-    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(3)]
-    prior, decoder, proposal = _networks(x, latent, width, seeds)
+    with initial_weights(int_at_least("seed", seed, 0)):
+        prior, decoder, proposal = _networks(x, latent, width)
     program = VAEAC(prior, decoder, grouping, features).to(x.device, x.dtype)
     result = fit(
         program,
@@ -89,23 +89,17 @@ def fit_vaeac(
     return VAEACImputer.of(result)
 
 
-def _networks(
-    x: Tensor, latent: int, width: int | None, seeds: list[int]
-) -> tuple[nn.Module, nn.Module, nn.Module]:
+def _networks(x: Tensor, latent: int, width: int | None) -> tuple[nn.Module, nn.Module, nn.Module]:
     """Prior, decoder and proposal."""
-    of_prior, of_decoder, of_proposal = seeds
-    inputs = 2 * x.shape[1]
+    channels = x.shape[1]
+
+    def encoder() -> nn.Module:
+        if x.ndim == 2:
+            return MLP(2 * channels, 2 * latent, (width or 200,) * 2, "silu")
+        return ImageEncoder(2 * channels, 2 * latent, (width or 32, 2 * (width or 32)))
+
     if x.ndim == 2:
-        hidden = (200 if width is None else width,) * 2
-        return (
-            MLP(inputs, 2 * latent, hidden, "silu", of_prior),
-            TableDecoder(latent, x.shape[1], hidden, of_decoder),
-            MLP(inputs, 2 * latent, hidden, "silu", of_proposal),
-        )
-    width = 32 if width is None else width
-    widths = (width, 2 * width)
-    return (
-        ImageEncoder(inputs, 2 * latent, widths, of_prior),
-        ImageDecoder(latent, x.shape[1], width, of_decoder),
-        ImageEncoder(inputs, 2 * latent, widths, of_proposal),
-    )
+        decoder: nn.Module = TableDecoder(latent, channels, (width or 200,) * 2)
+    else:
+        decoder = ImageDecoder(latent, channels, width or 32)
+    return encoder(), decoder, encoder()

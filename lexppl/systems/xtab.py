@@ -1,17 +1,16 @@
 """XTab: importances that agree over seeds, by averaging mask networks."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn.functional import leaky_relu
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
+from lexppl.argument_checks import finite_float, fraction, int_between
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.inference.stages import OptimizerFactory
 from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import SquaredMaskImputer
@@ -24,48 +23,8 @@ from lexppl.models.regimes import frozen
 from lexppl.models.selectors import SoftMaskSelector
 
 
-def clipped_adamw(bound: float, last: int | None = None, **options: Any) -> OptimizerFactory:
-    """AdamW whose weights are put back to [−bound, bound] after each step.
-
-    Args:
-        bound: the largest size of a weight.
-        last: hold the last so many parameters alone; a fit gives them sorted by name, so that a
-            program's selector comes after its predictor. All of them if None.
-        options: of `torch.optim.AdamW`.
-
-    Raises:
-        ValueError: a bound that is not positive, fewer than one parameter to hold.
-
-    Example:
-        >>> weight = torch.nn.Parameter(torch.tensor([5.0]))
-        >>> optimizer = clipped_adamw(0.2, lr=0.1)([weight])
-        >>> weight.grad = torch.tensor([1.0])
-        >>> optimizer.step()
-        >>> round(float(weight.detach()), 6)
-        0.2
-    """
-    bound = finite_float("bound", bound, above=0.0)
-    if last is not None:
-        last = int_at_least("last", last)
-
-    def make(parameters: Iterable[Tensor]) -> Optimizer:
-        moved = list(parameters)
-        optimizer = torch.optim.AdamW(moved, **options)
-        held = moved if last is None else moved[-last:]
-
-        def put_back(*_: Any) -> None:
-            with torch.no_grad():
-                for parameter in held:
-                    parameter.clamp_(-bound, bound)
-
-        optimizer.register_step_post_hook(put_back)
-        return optimizer
-
-    return make
-
-
 class SubsetNetwork(Configured, nn.Module):
-    """`network(mean_i encoder(x[subset i]))` (Uçar & Hajiramezanali 2022, § 3.2).
+    """`network(mean_i leaky_relu(encoder(x[subset i])))` (Uçar & Hajiramezanali 2022, § 3.2).
 
     The D columns are cut into n runs of `⌈D / n⌉`; each takes `round(overlap · ⌈D / n⌉)` more from
     its right neighbour, cyclically, so that all have the same width and no column is lost.
@@ -103,7 +62,7 @@ class SubsetNetwork(Configured, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         pieces = x[:, self.columns]
-        outputs: Tensor = self.network(self.encoder(pieces).mean(-2))
+        outputs: Tensor = self.network(leaky_relu(self.encoder(pieces)).mean(-2))
         return outputs
 
 
@@ -166,102 +125,37 @@ class CombinedMask(Configured, nn.Module):
         return torch.logit(both / largest, eps=1e-6)
 
 
-class GatedMask(Configured, nn.Module):
-    """A soft mask between a given global one and a local one, by gates that learn, as logits.
-
-        m = σ(f ⊙ m_g + i ⊙ m_l),        f = σ(W_f x), i = σ(W_i x),
-
-    XTab's gated variant (eq. 8).
-
-    Args:
-        features: D.
-        entries: G.
-        shared: network of the global mask; a frozen copy is used.
-        local: network of the local mask.
-
-    Example:
-        >>> GatedMask(2, 2, nn.Identity(), nn.Identity())(torch.zeros(1, 2)).shape
-        torch.Size([1, 2])
-    """
-
-    def __init__(self, features: int, entries: int, shared: nn.Module, local: nn.Module) -> None:
-        super().__init__()
-        self.features, self.entries = features, entries
-        self.shared = frozen(shared)
-        self.local = local
-        self.gates = nn.Linear(features, 2 * entries)
-
-    def forward(self, x: Tensor) -> Tensor:
-        keep, add = torch.sigmoid(self.gates(x)).chunk(2, -1)
-        return keep * torch.sigmoid(self.shared(x)) + add * torch.sigmoid(self.local(x))
-
-
-KINDS = ("gaussian", "added", "swap")
-
-
 class NoisyFeatures(Configured, nn.Module):
-    """While training, each entry is replaced with probability p; afterwards rows pass as they are.
-
-    By a Gaussian draw `ε ~ N(0, σ²)`, by its own value with such a draw added ("added"), or by the
-    same feature of another row of the batch ("swap"; Uçar & Hajiramezanali 2022, § 3.2). Of rows in
-    pieces, each piece's entries are changed for themselves.
+    """While training, each entry is replaced with probability p by a Gaussian draw `ε ~ N(0, σ²)`;
+    afterwards rows pass as they are. Of rows in pieces, each piece's entries are changed for
+    themselves (Uçar & Hajiramezanali 2022, § 3.2).
 
     Args:
         network: what sees the rows, `(N, …, D)`.
         share: p, in [0, 1].
         scale: σ.
-        kind: "gaussian", "added" or "swap".
 
     Raises:
-        ValueError: a share outside [0, 1], a negative scale, another kind.
+        ValueError: a share outside [0, 1], a negative scale.
 
     Example:
-        >>> noisy = NoisyFeatures(nn.Identity(), share=1.0, kind="swap")
+        >>> noisy = NoisyFeatures(nn.Identity(), share=1.0, scale=0.0)
         >>> noisy(torch.ones(1, 2)), noisy.eval()(torch.ones(1, 2))
-        (tensor([[1., 1.]]), tensor([[1., 1.]]))
+        (tensor([[0., 0.]]), tensor([[1., 1.]]))
     """
 
-    def __init__(
-        self, network: nn.Module, share: float, scale: float = 1.0, kind: str = "gaussian"
-    ) -> None:
+    def __init__(self, network: nn.Module, share: float, scale: float = 1.0) -> None:
         super().__init__()
-        share = fraction("share", share, zero=True, one=True)
-        scale = finite_float("scale", scale, least=0.0)
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {KINDS}; it is {kind!r}")
         self.network = network
-        self.share, self.scale, self.kind = share, scale, kind
+        self.share = fraction("share", share, zero=True, one=True)
+        self.scale = finite_float("scale", scale, least=0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.share > 0.0:
-            if self.kind == "swap":
-                other = x.gather(0, torch.rand_like(x).argsort(0))
-            else:
-                noise = self.scale * torch.randn_like(x)
-                other = x + noise if self.kind == "added" else noise
-            x = torch.where(torch.rand_like(x) < self.share, other, x)
+            noise = self.scale * torch.randn_like(x)
+            x = torch.where(torch.rand_like(x) < self.share, noise, x)
         outputs: Tensor = self.network(x)
         return outputs
-
-
-class RectifiedCode(Configured, nn.Module):
-    """`leaky_relu(network(x))`: the code of XTab's encoder, averaged over subsets.
-
-    Args:
-        network: `(N, …, D)` to `(N, …, code)`.
-
-    Example:
-        >>> import torch
-        >>> RectifiedCode(nn.Identity())(torch.tensor([-1.0, 2.0]))
-        tensor([-0.0100,  2.0000])
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.leaky_relu(self.network(x))
 
 
 def xtab(
@@ -269,14 +163,11 @@ def xtab(
     *,
     classes: int | None,
     shared: nn.Module | None = None,
-    gated: bool = False,
     subsets: int | None = None,
     overlap: float = 0.75,
     noise: float = 0.2,
     noise_scale: float = 0.05,
-    noise_kind: str = "gaussian",
     dropout: float = 0.2,
-    clip: float | None = None,
     gini: float = 1.0,
     size: float = 1.0,
     grouping: Grouping | None = None,
@@ -293,25 +184,20 @@ def xtab(
     Round one is `fit(xtab(…), train, replicates=10)`; the global mask is the mean of the mask
     networks' **parameters**, `averaged(result.models).selector.network`; round two is
     `xtab(…, shared=that)`, whose mask is `(m_g + m_l) / C` with one number C
-    (`CombinedMask`), or with `gated=True` `σ(f ⊙ m_g + i ⊙ m_l)`, with
-    m_g frozen. The paper's fits have all rows for training: `fit(…, valid=None)`.
+    (`CombinedMask`), with m_g frozen. The paper's fits have all rows for training:
+    `fit(…, valid=None)`.
 
     Deviations: none in the loss. For a real response the normal log-likelihood takes the place of
-    the cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
-    Where a feature gives the label of few rows, as f2 on SynRank, noise that is added
-    (`noise_kind="added"`) leaves it more than noise that takes its place (`benchmarks/xtab.py`).
+    the cross-entropy; subsets lose no column. The paper's gates, its clipped weights and its other
+    kinds of noise are left out.
 
     Args:
         features: D of a table; an architecture is refused, which has no columns to cut.
         classes: C for labels, or None for a real response.
         shared: a global mask's network, for the final round.
-        gated: combine the masks by gates.
         subsets, overlap: n (two, of a single column one) and the share taken from the neighbour.
-        noise, noise_scale, noise_kind: share of entries that are changed, σ, and how: replaced by
-            noise ("gaussian") or by another row's entry ("swap"), or "added" noise.
+        noise, noise_scale: share of entries that are replaced by noise, and σ.
         dropout: of the classifier's hidden layers.
-        clip: largest size of the mask network's weights (0.2 steadies the average, § 3.4), or None
-            as in the paper's tables.
         gini, size: weights of the two penalties.
         grouping: columns of one variable that share an entry; one a column if None, as in the
             paper, which adds up the columns' masks afterwards.
@@ -345,18 +231,13 @@ def xtab(
         local = MLP(features, entries, (features,), "leaky_relu")
         if shared is None:
             return local
-        return GatedMask(features, entries, shared, local) if gated else CombinedMask(shared, local)
+        return CombinedMask(shared, local)
 
     def build() -> list[Stage]:
         *before, code = encoder_hidden
-        encoder = RectifiedCode(MLP(width, code, before, "leaky_relu"))
-        network = SubsetNetwork(
-            features,
-            subsets,
-            overlap,
-            NoisyFeatures(encoder, noise, noise_scale, noise_kind),
-            MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout),
-        )
+        encoder = NoisyFeatures(MLP(width, code, before, "leaky_relu"), noise, noise_scale)
+        classifier = MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout)
+        network = SubsetNetwork(features, subsets, overlap, encoder, classifier)
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
         model = LEX(
             SoftMaskSelector(mask_network()),
@@ -365,14 +246,7 @@ def xtab(
             [GiniPenalty(gini), SizePenalty(size / entries)],
             grouping,
         )
-        objective = NestedIWAE(1, estimator=Pathwise())
-        of_the_mask = sum(p.requires_grad for p in model.selector.parameters())
-        return [Stage([LossTerm(model, objective)], optimizer=_optimizer(clip, of_the_mask))]
+        term = LossTerm(model, NestedIWAE(1, estimator=Pathwise()))
+        return [Stage([term], optimizer=partial(torch.optim.AdamW, lr=1e-3, eps=1e-7))]
 
     return System(build, {"epochs": 40, "batch_size": 1024})
-
-
-def _optimizer(clip: float | None, of_the_mask: int) -> Any:
-    if clip is not None:
-        return clipped_adamw(clip, of_the_mask, lr=1e-3, eps=1e-7)
-    return lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, eps=1e-7)

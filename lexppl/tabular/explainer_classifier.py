@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
-from torch import nn
 
 from lexppl.data import TargetColumn
-from lexppl.systems import DEFAULT_METHOD
 from lexppl.tabular.sample_weights import with_class_weights
 from lexppl.tabular.table_explainer import TARGET, TableExplainer
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ExplainerClassifier(ClassifierMixin, TableExplainer):
     """A classifier of tables that says which columns each of its predictions rests on.
 
@@ -140,62 +140,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         True
     """
 
-    classes_: NDArray[Any]
-
-    def __init__(
-        self,
-        method: str = DEFAULT_METHOD,
-        *,
-        k: int | None = None,
-        penalty: float | Literal["auto"] | None = None,
-        imputer: str | nn.Module | None = None,
-        groups: Any = None,
-        hidden: Any = None,
-        predictor_hidden: Any = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        replicates: int = 1,
-        class_weight: Any = None,
-        model: Any = None,
-        model_output: str | None = None,
-        validation_fraction: float | None = 0.2,
-        folds: int | None = None,
-        predictor: str | None = None,
-        hide_missing: bool = False,
-        missing_indicator: bool = False,
-        rare: int | None = None,
-        prediction_masks: int = 50,
-        threshold: float | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            method,
-            k=k,
-            penalty=penalty,
-            imputer=imputer,
-            groups=groups,
-            hidden=hidden,
-            predictor_hidden=predictor_hidden,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            replicates=replicates,
-            model=model,
-            validation_fraction=validation_fraction,
-            folds=folds,
-            predictor=predictor,
-            hide_missing=hide_missing,
-            missing_indicator=missing_indicator,
-            rare=rare,
-            prediction_masks=prediction_masks,
-            threshold=threshold,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
-        self.model_output = model_output
+    class_weight: Any = None
+    model_output: str | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerClassifier:
         r"""Fit the explainer.

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 
-from lexppl.argument_checks import finite_float, int_at_least, int_between
-from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
+from lexppl.argument_checks import finite_float, int_between
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import AskedPosterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     AUTO,
-    AUTO_PREDICTOR,
     NETWORK,
-    PREDICTORS,
     TREES,
-    checked_penalty,
+    check_settings,
     chooses_penalty,
+    one_of,
     usual_imputer,
 )
 from lexppl.inference import Linear
@@ -144,25 +142,12 @@ def plan_for(
     entries: int,
     method: str = DEFAULT_METHOD,
     *,
-    k: Any = None,
-    penalty: Any = None,
-    imputer: str | nn.Module | None = None,
-    masks: Any = None,
-    imputations: Any = None,
-    folds: Any = None,
-    hidden: Any = None,
-    predictor_hidden: Any = None,
-    epochs: Any = None,
-    batch_size: Any = None,
-    learning_rate: Any = None,
     regime: Regime = Regime.FREE_IN_SITU,
-    replicates: Any = 1,
-    seed: int = 0,
     unit: float = 1.0,
-    predictor: str | None = None,
     posterior: AskedPosterior | None = None,
     one_penalty: bool = False,
     in_folds: bool = False,
+    **settings: Any,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -178,88 +163,84 @@ def plan_for(
     Args:
         rows: how many there are to fit on.
         entries: G.
-        method: its name, and settings that
-            :func:`lexppl.choices.settings.check_settings` has let pass.
-        k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit, posterior: of
-            :class:`FitPlan`.
-        predictor: its kind; the network if None.
+        method: its name.
+        regime, unit, posterior: of :class:`FitPlan`.
         one_penalty: whether the fit is of one λ in any case.
         in_folds: whether each replicate leaves one part in R of the rows out.
+        settings: of :data:`lexppl.choices.settings.SETTINGS`, by name.
 
     Raises:
-        ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
-            above G.
+        ValueError, TypeError: as :func:`lexppl.choices.settings.check_settings`; a k above G.
 
     Example:
         >>> plan = plan_for(90, 10, "l2x")
         >>> plan.batch_size, plan.epochs, plan.k, plan_for(100_000, 10).epochs
         (30, 200, 3, 5)
     """
-    few = rows < FEW_ROWS
-    known = METHODS[method]
-    every = not one_penalty and k is None and chooses_penalty(method) and penalty != 0
-    every &= posterior is None
-    learned = rows - rows / int_at_least("replicates", replicates) * in_folds
-    few |= every and learned < MANY_ROWS
-    kind = _predictor_kind(predictor, imputer, regime)
+    known, given = METHODS[method], check_settings(method, **settings)
+    k, penalty, imputer = (given.get(name) for name in ("k", "penalty", "imputer"))
+    every = k is None and penalty != 0 and chooses_penalty(method)
+    every &= posterior is None and not one_penalty
+    learned = rows - rows / given.get("replicates", 1) * in_folds
+    few = rows < FEW_ROWS or (every and learned < MANY_ROWS)
+    kind = _predictor_kind(given.pop("predictor", NETWORK), imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
     if posterior is not None and posterior.inference is not None:
         # So that the likelihood is a finite sum over masks.
         usual = "constant"
+    size = _batch_size(given.pop("batch_size", None), rows, every)
+    unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
+    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
+    usual_penalty = PENALTY * unit * noisy
+    if penalty is None and k is None:
+        penalty = PENALTY * unit if chooses_penalty(method) else known.default("penalty")
+    decay = min(max(WEIGHT_DECAY, DECAY_OF_ROWS / learned), MOST_DECAY) if every else WEIGHT_DECAY
+    values: dict[str, Any] = {
+        "imputer": usual,
+        **{name: known.default(name) for name in ("masks", "imputations", "folds")},
+        "hidden": (64, 64) if few else (200, 200),
+        "predictor_hidden": (64, 64) if few else (200, 200, 200),
+        "epochs": known.epochs * _epochs(rows, entries, size, every),
+        "learning_rate": EVERY_PENALTY_RATE if every else LEARNING_RATE,
+        "replicates": 1,
+        "seed": 0,
+        **given,
+        "k": kept_entries(method, k, entries),
+        "penalty": penalty,
+    }
+    if posterior is not None:
+        values["hidden"] = ()
+    return FitPlan(
+        method=method,
+        batch_size=size,
+        rate_given="learning_rate" in given,
+        regime=regime,
+        weight_decay=decay * unit,
+        unit=unit,
+        usual_penalty=usual_penalty,
+        penalties=_range(usual_penalty, penalty) if every else None,
+        predictor_kind=kind,
+        posterior=posterior,
+        conditional=every and imputer is None and usual == "marginal",
+        **values,
+    )
+
+
+def _batch_size(given: int | None, rows: int, every: bool) -> int:
+    """Rows of a step, so that no batch has one row alone."""
     largest = EVERY_PENALTY_BATCH if every else LARGEST_BATCH
-    size = _count("batch_size", batch_size, math.ceil(min(largest, rows / BATCHES_AN_EPOCH)))
-    size = min(size, rows)
+    size = min(given or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
     while rows % size == 1 % size and size < rows:
         size += 1
+    return size
+
+
+def _epochs(rows: int, entries: int, size: int, every: bool) -> int:
     steps = STEPS
     if every:
         more = math.sqrt(max(1.0, rows / FEW_ROWS)) * max(1.0, entries / FEW_ENTRIES)
         steps = min(STEPS, round(EVERY_PENALTY_STEPS * more))
-    lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
-    unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
-    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
-    usual_penalty = PENALTY * unit * noisy
-    priced = _penalty(known, penalty, unit) if k is None else None
-    rate = EVERY_PENALTY_RATE if every else LEARNING_RATE
-    decay = WEIGHT_DECAY
-    if every:
-        decay = min(max(decay, DECAY_OF_ROWS / learned), MOST_DECAY)
-    if learning_rate is not None:
-        rate = finite_float("learning_rate", learning_rate, above=0.0)
-    return FitPlan(
-        method=method,
-        k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
-        penalty=priced,
-        penalties=_range(usual_penalty, priced) if every else None,
-        imputer=usual if imputer is None else imputer,
-        folds=known.default("folds") if folds is None else int_at_least("folds", folds),
-        masks=known.default("masks") if masks is None else int_at_least("masks", masks),
-        imputations=(
-            known.default("imputations")
-            if imputations is None
-            else int_at_least("imputations", imputations)
-        ),
-        hidden=()
-        if posterior is not None
-        else _widths("hidden", hidden, (64, 64) if few else (200, 200)),
-        predictor_hidden=_widths(
-            "predictor_hidden", predictor_hidden, (64, 64) if few else (200, 200, 200)
-        ),
-        epochs=_count("epochs", epochs, lasting),
-        batch_size=size,
-        learning_rate=rate,
-        rate_given=learning_rate is not None,
-        regime=regime,
-        replicates=int_at_least("replicates", replicates),
-        seed=seed,
-        weight_decay=decay * unit,
-        unit=unit,
-        usual_penalty=usual_penalty,
-        predictor_kind=kind,
-        posterior=posterior,
-        conditional=every and imputer is None and usual == "marginal",
-    )
+    return max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
 
 
 def check_method(method: Any, labels: bool) -> None:
@@ -272,8 +253,7 @@ def check_method(method: Any, labels: bool) -> None:
     Raises:
         ValueError: as it says.
     """
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
+    one_of(list(METHODS), "method", method)
     if METHODS[method].labels_only and not labels:
         raise ValueError(
             f"{method} explains labels, and has no form for a real response: use another method, "
@@ -281,27 +261,25 @@ def check_method(method: Any, labels: bool) -> None:
         )
 
 
-def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
-    """The kind of predictor, of which trees learn, and are told nothing where features are hidden.
+def _predictor_kind(kind: str, imputer: Any, regime: Regime) -> str:
+    """The kind of predictor, of which trees learn, and read nothing where features are hidden.
 
     Raises:
-        ValueError: another kind; trees with an imputer, or where a predictor is given.
+        ValueError: trees with an imputer, or where a predictor is given.
     """
-    if given is not None and (not isinstance(given, str) or given not in PREDICTORS):
-        raise ValueError(f"predictor must be one of {list(PREDICTORS)}; it is {given!r}")
-    if given is None or given == NETWORK:
+    if kind == NETWORK:
         return NETWORK
     if not regime.learns_predictor:
         raise ValueError(
-            f"predictor={given!r} learns with the explainer, and in the regime {regime.value!r} "
+            f"predictor={kind!r} learns with the explainer, and in the regime {regime.value!r} "
             "the predictor is one that was fitted before: leave it out"
         )
-    if given in (TREES, AUTO_PREDICTOR) and imputer is not None:
+    if imputer is not None:
         raise ValueError(
             "trees read hidden features as missing, and imputer= puts values in their place: leave "
             "one of the two out"
         )
-    return given
+    return kind
 
 
 def kept_entries(method: str, k: int | None, entries: int) -> int | None:
@@ -319,26 +297,7 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
-def _penalty(method: Method, given: Any, unit: float) -> float | Literal["auto"] | None:
-    """λ in nats, or that it is chosen."""
-    if given is None:
-        return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
-    return checked_penalty(method, given)
-
-
 def _range(usual: float, penalty: Any) -> tuple[float, float, float]:
     """The range of λ that one fit is of, with a λ that is given within."""
     given = usual if penalty == AUTO else float(penalty)
     return min(PATH[0] * usual, given), usual, max(PATH[-1] * usual, given)
-
-
-def _count(name: str, value: Any, otherwise: int) -> int:
-    return otherwise if value is None else int_at_least(name, value)
-
-
-def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:
-    if given is None:
-        return otherwise
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"{name} must be a sequence of widths, such as (64, 64); it is {given!r}")
-    return tuple(int_at_least(f"a width of {name}", width) for width in given)

@@ -4,7 +4,7 @@ import math
 
 import xarray as xr
 
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.data import TargetColumn
 
 
@@ -32,7 +32,7 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
     for name, variable in (("log_likelihood", "y"), ("sample_stats", "log_evidence")):
         if name in groups and variable in groups[name]:
             groups[name][variable] = _kept_attributes(groups[name][variable], 1.0, shift)
-    return posterior_of(groups, posterior.attrs)
+    return posterior_of(groups, attrs_of(posterior))
 
 
 def _kept_attributes(values: xr.DataArray, scale: float, shift: float) -> xr.DataArray:

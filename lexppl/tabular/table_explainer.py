@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, check_settings, chooses_penalty
+from lexppl.choices.settings import AUTO, SETTINGS, check_settings, chooses_penalty
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
@@ -63,9 +63,10 @@ JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 TARGET = "y"
 
 
-class TableExplainer(SelectsColumns, BaseEstimator, ABC):
-    """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
+class _Fitted:
+    """What a fit leaves."""
 
+    classes_: NDArray[Any]
     result_: FitResult
     penalty_: float | None
     penalty_path_: pd.DataFrame | None
@@ -73,58 +74,37 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
     entry_names_: NDArray[Any]
-    model_output: str | None = None
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+    _seed: int
 
-    def __init__(
-        self,
-        method: str = DEFAULT_METHOD,
-        *,
-        k: int | None = None,
-        penalty: float | Literal["auto"] | None = None,
-        imputer: str | nn.Module | None = None,
-        groups: Any = None,
-        hidden: Any = None,
-        predictor_hidden: Any = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        replicates: int = 1,
-        model: Any = None,
-        validation_fraction: float | None = 0.2,
-        folds: int | None = None,
-        predictor: str | None = None,
-        hide_missing: bool = False,
-        missing_indicator: bool = False,
-        rare: int | None = None,
-        prediction_masks: int = 50,
-        threshold: float | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.k = k
-        self.penalty = penalty
-        self.imputer = imputer
-        self.groups = groups
-        self.hidden = hidden
-        self.predictor_hidden = predictor_hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.replicates = replicates
-        self.model = model
-        self.validation_fraction = validation_fraction
-        self.folds = folds
-        self.predictor = predictor
-        self.hide_missing = hide_missing
-        self.missing_indicator = missing_indicator
-        self.rare = rare
-        self.prediction_masks = prediction_masks
-        self.threshold = threshold
-        self.random_state = random_state
-        self.verbose = verbose
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TableExplainer(_Fitted, SelectsColumns, BaseEstimator, ABC):
+    """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
+
+    method: str = field(default=DEFAULT_METHOD, kw_only=False)
+    k: int | None = None
+    penalty: float | Literal["auto"] | None = None
+    imputer: str | nn.Module | None = None
+    groups: Any = None
+    hidden: Any = None
+    predictor_hidden: Any = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    replicates: int = 1
+    model: Any = None
+    validation_fraction: float | None = 0.2
+    folds: int | None = None
+    predictor: str | None = None
+    hide_missing: bool = False
+    missing_indicator: bool = False
+    rare: int | None = None
+    prediction_masks: int = 50
+    threshold: float | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     @abstractmethod
     def _told(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -306,7 +286,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
         if self.model is not None:
-            check_given_model(self.model, classes, self.model_output)
+            check_given_model(self.model, classes, self._model_output)
         self.encoding_ = TableEncoding.fit(
             frame,
             target,
@@ -351,14 +331,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
     def _checked_share(self) -> float | None:
         """The share of the rows for validation, once the settings are known to fit the method."""
         check_method(self.method, is_classifier(self))
-        check_settings(
-            self.method,
-            k=self.k,
-            penalty=self.penalty,
-            imputer=self.imputer,
-            folds=self.folds,
-            predictor=self.predictor,
-        )
+        check_settings(self.method, **self._settings())
         int_at_least("prediction_masks", self.prediction_masks)
         checked_threshold(self.threshold)
         if self.missing_indicator and not self.hide_missing:
@@ -366,29 +339,16 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         share = self.validation_fraction
         return None if share is None else fraction("validation_fraction", share, note="or None")
 
+    def _settings(self) -> dict[str, Any]:
+        """The settings of the fit among the constructor's arguments."""
+        return {name: getattr(self, name) for name in SETTINGS if hasattr(self, name)}
+
     def _plan(self, rows: int, entries: int, seed: int, unit: float, has_valid: bool) -> FitPlan:
-        penalty = self.penalty
-        if penalty is None and self.k is None and has_valid and chooses_penalty(self.method):
-            penalty = AUTO
-        return plan_for(
-            rows,
-            entries,
-            self.method,
-            k=self.k,
-            penalty=penalty,
-            imputer=self.imputer,
-            folds=self.folds,
-            hidden=self.hidden,
-            predictor_hidden=self.predictor_hidden,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            regime=Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC,
-            replicates=self.replicates,
-            seed=seed,
-            unit=unit,
-            predictor=self.predictor,
-        )
+        settings = self._settings()
+        if self.penalty is None and self.k is None and has_valid and chooses_penalty(self.method):
+            settings["penalty"] = AUTO
+        regime = Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC
+        return plan_for(rows, entries, self.method, regime=regime, unit=unit, seed=seed, **settings)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
         """X as a given model sees it, X as a frame with names, and y."""
@@ -413,6 +373,11 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         if not self.hide_missing:
             refuse_missing_cells(X)
         return X, self._named(X), y
+
+    @property
+    def _model_output(self) -> Any:
+        """What a given torch module of labels returns."""
+        return getattr(self, "model_output", None)
 
     @property
     def _finite(self) -> bool | str:
@@ -473,8 +438,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         target = self.encoding_.target
         observed = torch.tensor(targets)
         if self.model is not None:
-            output: Any = self.model_output
-            observed = said_by(self.model, table, getattr(self, "classes_", None), output)
+            labels = getattr(self, "classes_", None)
+            observed = said_by(self.model, table, labels, self._model_output)
         if target.class_names is None:
             observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed

@@ -45,14 +45,13 @@ from lexppl.inference.training.collapse import (
 )
 from lexppl.inference.training.fit import WATCHED_ROWS
 from lexppl.inference.training.watch import Callback, Progress
-from lexppl.models import CopulaImputer, TreePredictor, tree_predictor
+from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
-from lexppl.tabular.level_rows import CodedFit
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
@@ -268,97 +267,87 @@ def fit_table(
             "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
             "class to set apart, or a penalty in nats"
         )
-    method = METHODS[plan.method]
     if rows.markers:
         check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
-    if plan.needs_full_predictor and black_box is None:
-        if full is None:
-            full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
-        if method.explains_model or plan.regime is Regime.SELF_POST_HOC:
-            rows = rows.observing(full.predictor)
-    else:
+    if not plan.needs_full_predictor or black_box is not None:
         full = None
+    elif full is None:
+        full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
+    if full is not None and (
+        METHODS[plan.method].explains_model or plan.regime is Regime.SELF_POST_HOC
+    ):
+        rows = rows.observing(full.predictor)
     given = None if full is None else full.predictor
     explained = given if black_box is None else copy.deepcopy(black_box)
     imputer = _by_dependence(plan, rows) if plan.conditional and not rows.markers else None
     if imputer is not None:
         plan = replace(plan, imputer="copula")
-    settings = _settings(plan, rows, explained, None if given is None else frozen(given), imputer)
+    predictor = None if given is None else frozen(given)
+    system = _system(plan, rows, _settings(plan, rows, explained, predictor, imputer))
+    several = plan.penalties is not None
     training: dict[str, Any] = {
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
-        "learning_rate": plan.schedule if plan.rate_given or plan.penalties else None,
+        "learning_rate": plan.schedule if plan.rate_given or several else None,
         "weight_decay": plan.weight_decay,
-        "sample_weight": rows.weights
-        if rows.weights is None or plan.penalties is None
-        else rows.weights[0],
+        "sample_weight": rows.weights[0] if several and rows.weights else rows.weights,
         "seed": plan.seed,
         "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
     }
-
-    x = rows.train[0]
-    penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
-    system = _system(plan, replace(settings, penalty=penalty), x)
     if plan.posterior is not None:
-        system = with_prior_scale(system, plan.posterior)
-    if rows.markers:
-        system = with_missing(system, rows.markers).to(x.device, x.dtype)
-    if plan.posterior is not None:
+        asked, chains = plan.posterior, plan.replicates
         result = fit_posterior(
-            plan.posterior,
-            system,
-            rows.train,
-            rows.valid,
-            chains=plan.replicates,
-            training=training,
+            asked, system, rows.train, rows.valid, chains=chains, training=training
         )
-        return _named(TableFit(replace(plan, replicates=result.replicates), result), rows)
-    coded, train = None, rows.train
-    if plan.penalties is not None:
-        coded = CodedFit.of(system, settings.imputer, rows)
-    if coded is not None:
-        system, train = coded.coded(), (coded.columns.coded(train[0]), train[1])
-    with warnings.catch_warnings():
-        if plan.penalties is not None:
-            # Of the middle of the range; of the chosen penalty it is told below.
-            warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(
-            system,
-            train,
-            valid=rows.valid if plan.penalties is None else None,
-            replicates=plan.replicates,
-            row_weights=None if rows.folds is None else rows.folds.weights,
-            callbacks=() if watch is None else watch(train),
-            **training,
-        )
-    if coded is not None:
-        result = coded.plain(result)
-    path = None
-    if plan.penalties is not None:
-        if plan.penalty == AUTO:
-            path = _path(plan, rows, result)
-            plan = replace(plan, penalty=path.penalty)
-        result = result.at(float(plan.penalty or 0.0))
-        watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
-        with seeded(plan.seed, x.device), program_settings(validate=False):
-            every = [watched] * result.replicates
-            result.collapse = collapses(result.models, result.guides, every)
-        report_collapse(result.collapse, ADVICE)
-    likelihoods: Mapping[str, float] = MappingProxyType({})
-    if plan.predictor_kind == AUTO_PREDICTOR:
-        plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
-        if getattr(result.model.predictor, "reads_gaps", False):
-            plan = replace(plan, predictor_kind=TREES, imputer="gap")
-    return _named(TableFit(plan, result, path, likelihoods), rows)
-
-
-def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
-    """A fit that knows what its entries, features and labels are called."""
+        fitted = TableFit(replace(plan, replicates=result.replicates), result)
+    else:
+        with warnings.catch_warnings():
+            if several:
+                # Of the middle of the range; of the chosen penalty it is reported below.
+                warnings.simplefilter("ignore", CollapseWarning)
+            result = fit(
+                system,
+                rows.train,
+                valid=None if several else rows.valid,
+                replicates=plan.replicates,
+                row_weights=None if rows.folds is None else rows.folds.weights,
+                callbacks=() if watch is None else watch(rows.train),
+                **training,
+            )
+        fitted = _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
     result = fitted.result
     result.entry_names = rows.grouping.names
     result.feature_names, result.class_names = rows.feature_names, rows.class_names
     return fitted
+
+
+def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
+    """A fit of a range of penalties at the one that was given, or that the rows choose."""
+    plan, result, path = fitted.plan, fitted.result, None
+    if plan.penalties is None:
+        return fitted
+    if plan.penalty == AUTO:
+        path = _path(plan, rows, result)
+        plan = replace(plan, penalty=path.penalty)
+    result = result.at(float(plan.penalty or 0.0))
+    watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
+    with seeded(plan.seed, rows.train[0].device), program_settings(validate=False):
+        every = [watched] * result.replicates
+        result.collapse = collapses(result.models, result.guides, every)
+    report_collapse(result.collapse, ADVICE)
+    return TableFit(plan, result, path)
+
+
+def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
+    """A fit with boosted trees, where the plan tries them and they predict better."""
+    plan, result = fitted.plan, fitted.result
+    if plan.predictor_kind != AUTO_PREDICTOR:
+        return fitted
+    likelihoods, plan = trees_where_better(result, rows), replace(plan, predictor_kind=NETWORK)
+    if getattr(result.model.predictor, "reads_gaps", False):
+        plan = replace(plan, predictor_kind=TREES, imputer="gap")
+    return replace(fitted, plan=plan, log_likelihood=likelihoods)
 
 
 def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
@@ -382,28 +371,30 @@ def _settings(
     predictor: nn.Module | None,
     imputer: nn.Module | None,
 ) -> Settings:
-    """What the method is built for, but for its penalty."""
-    takes_imputer = METHODS[plan.method].takes("imputer")
+    """What the method is built for."""
+    classes = None if rows.class_names is None else len(rows.class_names)
+    penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
+    if predictor is None and plan.predictor_kind not in (NETWORK, AUTO_PREDICTOR):
+        predictor = tree_predictor(gapped(rows.train[0], rows.markers), classes, rows.grouping)
+    if imputer is None and METHODS[plan.method].takes("imputer"):
+        x, groups = _counted(plan, rows), rows.grouping.groups
+        imputer = fitted_imputer(plan.imputer, x, rows.markers, groups, plan.seed)
     return Settings(
         features=rows.grouping.features,
-        classes=_classes(rows),
+        classes=classes,
         k=plan.k,
+        penalty=penalty,
         black_box=black_box,
-        predictor=_trees(plan, rows) if predictor is None else predictor,
+        predictor=predictor,
         masks=plan.masks,
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=_imputer(plan, rows) if takes_imputer and imputer is None else imputer,
+        imputer=imputer,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.own_predictor_hidden,
     )
-
-
-def _imputer(plan: FitPlan, rows: EncodedRows) -> nn.Module:
-    groups = rows.grouping.groups
-    return fitted_imputer(plan.imputer, _counted(plan, rows), rows.markers, groups, plan.seed)
 
 
 def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
@@ -412,25 +403,22 @@ def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
     return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
-def _classes(rows: EncodedRows) -> int | None:
-    return None if rows.class_names is None else len(rows.class_names)
+def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
+    """The method's system, with priors and missing values where there are some."""
+    x = rows.train[0]
+    system = method_system(plan, settings, x)
+    if plan.posterior is not None:
+        system = with_prior_scale(system, plan.posterior)
+    return with_missing(system, rows.markers).to(x.device, x.dtype) if rows.markers else system
 
 
-def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
-    """The plan's predictor, where it is not the method's own network."""
-    if plan.predictor_kind in (NETWORK, AUTO_PREDICTOR):
-        return None
-    return tree_predictor(gapped(rows.train[0], rows.markers), _classes(rows), rows.grouping)
-
-
-def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
+def method_system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
+    """The system of the plan's method for rows such as x; of a plan whose learning rate was given
+    with one Adam for all of its stages."""
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
-        return by_common_optimizer(system) if plan.rate_given else system
-
-
-def by_common_optimizer(system: System) -> System:
-    """The system with one Adam for all of its stages, at the rate that the fit is given."""
+    if not plan.rate_given:
+        return system
 
     def build() -> list[Stage]:
         return [replace(stage, optimizer=None, learning_rate=None) for stage in system.build()]

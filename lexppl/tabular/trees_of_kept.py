@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK, TREES
-from lexppl.evaluation.mean_errors import more_by_an_error
-from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
 from lexppl.inference import FitResult
 from lexppl.inference.contexts import seeded
 from lexppl.models import GapImputer, TreePredictor, tree_predictor

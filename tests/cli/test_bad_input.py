@@ -181,7 +181,7 @@ def test_output_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
     def work(*_):
         raise AssertionError("work began")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.read_source", work)
+    monkeypatch.setattr("lexppl.cli.explain_table.read_source", work)
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "report.html").write_text("")
@@ -282,7 +282,7 @@ def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "report.html")
 
-    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", full)
+    monkeypatch.setattr("lexppl.cli.explain_table.write_report", full)
     path = written(people(), tmp_path)
     out = str(tmp_path / "results")
     code, line = refused_quietly(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK)

@@ -66,7 +66,7 @@ def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys
     def fitted(*_, **__):
         raise AssertionError("work began")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.fit_table", fitted)
+    monkeypatch.setattr("lexppl.cli.explain_table.fit_table", fitted)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(600_000, 590_000, 10_000))
     table = written(people(), tmp_path)
     out = tmp_path / "results"
@@ -83,7 +83,7 @@ def test_what_is_needed_is_no_more_than_what_is_written(pictures, tmp_path, monk
     """An estimate above it would refuse what has room."""
     asked: list[int] = []
     monkeypatch.setattr(
-        "lexppl.cli.explain_command.refuse_without_space", lambda _, needed: asked.append(needed)
+        "lexppl.cli.explain_table.refuse_without_space", lambda _, needed: asked.append(needed)
     )
     table = written(people(), tmp_path)
     out = tmp_path / "results"

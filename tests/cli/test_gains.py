@@ -13,7 +13,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import lexppl
-from lexppl.cli import explain_command, main
+from lexppl.cli import explain_table, main
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.evaluation import feature_gains, gain_table
 from lexppl.explanation import explain
@@ -70,14 +70,14 @@ def test_what_matters_is_found_and_noise_is_not(learned):
 @pytest.fixture
 def judged(monkeypatch):
     """What the gains of a run were computed from."""
-    seen, judge_gains = {}, explain_command.judge_gains
+    seen, judge_gains = {}, explain_table.judge_gains
 
     def noted(judge, result, source, posterior, targets, predicted, **options):
         seen.update(judge=judge, source=source, targets=targets, predicted=predicted)
         seen["found"] = judge_gains(judge, result, source, posterior, targets, predicted, **options)
         return seen["found"]
 
-    monkeypatch.setattr(explain_command, "judge_gains", noted)
+    monkeypatch.setattr(explain_table, "judge_gains", noted)
     return seen
 
 
@@ -116,9 +116,9 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
 def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tmp_path):
     """Other labels of one fold change every fit of the judge but the one that holds it out."""
     given = {}
-    fit_judge = explain_command.fit_judge
+    fit_judge = explain_table.fit_judge
     monkeypatch.setattr(
-        explain_command,
+        explain_table,
         "fit_judge",
         lambda plan, source, *rest: (
             given.update(at=(plan, source, *rest[:1])) or fit_judge(plan, source, *rest)
@@ -218,21 +218,21 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", interrupted)
+    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", interrupted)
     path = written(people(), tmp_path)
     assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 130
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
-    monkeypatch.setattr("lexppl.cli.explain_command.look_closer", interrupted)
+    monkeypatch.setattr("lexppl.cli.explain_table.look_closer", interrupted)
     assert main(["explain", str(path), "--out", str(tmp_path / "s"), *FIXED]) == 130
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
 
 
 @pytest.mark.complete
 def test_a_judge_of_outputs_that_was_interrupted_judges_no_gains(tmp_path, capsys, monkeypatch):
-    fit_judge, fits = explain_command.fit_judge, []
+    fit_judge, fits = explain_table.fit_judge, []
 
     def cut_short(*given):
         judge = fit_judge(*given)
@@ -240,7 +240,7 @@ def test_a_judge_of_outputs_that_was_interrupted_judges_no_gains(tmp_path, capsy
         judge.result.interrupted = len(fits) == 2
         return judge
 
-    monkeypatch.setattr(explain_command, "fit_judge", cut_short)
+    monkeypatch.setattr(explain_table, "fit_judge", cut_short)
     words = [str(written(people(), tmp_path)), *FIXED, "--regime", "self-post-hoc"]
     assert main(["explain", *words, "--out", str(tmp_path / "r")]) == 130
     captured = capsys.readouterr()
@@ -252,7 +252,7 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
     def fails(*_, **__):
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", fails)
+    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", fails)
     path = written(people(), tmp_path)
     assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 0
     captured = capsys.readouterr()

@@ -19,7 +19,7 @@ from lexppl.cli.images_and_texts.found_rows import KeptSize
 from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS, ranked_words
 from lexppl.cli.images_and_texts.text_rows import read_texts
 from lexppl.cli.options.arguments import parse
-from lexppl.cli.options.image_and_text_options import IMAGES, TABLE, TEXTS, kind_of_data
+from lexppl.cli.options.data_checks import IMAGES, TABLE, TEXTS, kind_of_data
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
 from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means

@@ -63,7 +63,7 @@ def test_tables_with_categories_are_told_to_trust_the_crps(tmp_path, capsys, mon
         (["wine", "--imputers", "mice"], 2, "mice given, of marginal"),
         (["wine", "--imputers", ","], 2, "none given"),
         (["wine", "--imputers", "gaussian,gaussian"], 2, "names an imputer twice"),
-        (["wine", "--rates", "0.5,2"], 2, "must be a share of the features in (0, 1); it is 2.0"),
+        (["wine", "--rates", "0.5,2"], 2, "must be a share of the features in (0, 1); it is 2 "),
         (["wine", "--rates", "half"], 2, "must be a share of the features"),
         (["wine", "--draws", "1"], 2, "at least 2"),
         (["wine", "--hide-missing"], 2, "give --drop-missing"),

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 import pytest
 
 from lexppl import load
-from lexppl.cli import main
+from lexppl.cli import explain_command, explain_table, main
 from lexppl.cli.terminal.signals import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
@@ -67,8 +66,8 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("at", "owner", "name"),
     [
-        (1, "lexppl.cli.explain_command", "read_source"),
-        (1, "lexppl.cli.explain_command", "capped"),
+        (1, "lexppl.cli.explain_table", "read_source"),
+        (1, "lexppl.cli.explain_table", "capped"),
         (1, "lexppl.inference.training.loop.TrainingLoop", "_step"),
         (1, "lexppl.inference.training.loop.TrainingLoop", "_epoch"),
     ],
@@ -107,16 +106,16 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
 
 @pytest.mark.complete(but=2)
 @pytest.mark.parametrize(
-    ("file", "name"),
+    ("owner", "name"),
     [
-        ("explain_command", "judge_learning"),
-        ("explain_command", "_posterior"),
-        ("written.written_findings", "save_posterior"),
-        ("written.written_findings", "write_report"),
+        (explain_table, "judge_learning"),
+        (explain_command.ExplainRun, "posterior"),
+        (explain_command, "save_posterior"),
+        (explain_table, "write_report"),
     ],
 )
-def test_the_model_is_written_first(file, name, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, 1, import_module(f"lexppl.cli.{file}"), name)
+def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 1, owner, name)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]
@@ -134,7 +133,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", fails)
+    monkeypatch.setattr("lexppl.cli.explain_table.write_report", fails)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]

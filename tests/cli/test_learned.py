@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes.messages import collapse_messages, path_message
+from lexppl.cli.notes import collapse_messages, path_message
 from tests.cli.tables import written
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]

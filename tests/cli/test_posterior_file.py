@@ -66,15 +66,13 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
     monkeypatch.setattr(
-        "lexppl.cli.explain_command._judge", lambda *_: (Judgement((), None), None, True)
+        "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement((), None), None)
     )
-    monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_command._gains", lambda *_: None)
-    monkeypatch.setattr(
-        "lexppl.cli.explain_command._look_closer", lambda *_: (CloserLook(), True, None)
-    )
+    monkeypatch.setattr("lexppl.cli.explain_table.print_findings", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.TableRun._closer", lambda *_: CloserLook())
 
 
 @pytest.mark.complete

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl.compare import compare, shap_explanation
+from lexppl.compare import compare
 from lexppl.compare.captum import gradient_importances
 from lexppl.compare.importances import (
     fit_tabnet,
     lime_importances,
-    permutation_importances,
     shap_importances,
 )
 
@@ -65,20 +64,9 @@ def test_compare_refuses_before_any_fit(monkeypatch):
             compare([name], (X, Y), (X, Y))
 
 
-@pytest.mark.usefixtures("without_libraries")
-def test_what_needs_no_library_works():
-    assert permutation_importances(first, X, (X, Y)).shape == (20, 2)
-
-
 @pytest.mark.complete
 def test_importing_imports_none_of_them():
     check = (
         f"import sys, lexppl, lexppl.compare; sys.exit(bool({set(LIBRARIES)!r} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
-
-
-def test_shap_explanation_checks_before_it_imports(monkeypatch):
-    monkeypatch.setitem(sys.modules, "shap", None)
-    with pytest.raises(ValueError, match="over must be"):
-        shap_explanation(None, over="rows")

@@ -10,7 +10,7 @@ import torch
 
 from lexppl import ExplainerClassifier
 from lexppl.data import DateColumn, TableEncoding, TableError, dataset_from_frame
-from lexppl.data.dates import cyclic_parts, days_of, holds_dates
+from lexppl.data.dates import days_of, holds_dates
 
 DAY = (datetime.date(2026, 11, 22) - datetime.date(1970, 1, 1)).days
 
@@ -85,32 +85,6 @@ def test_a_column_becomes_a_trend_and_what_recurs_in_one_entry():
         np.testing.assert_allclose(data.x[:, 2 + 2 * place], np.cos(angle), atol=1e-12)
 
 
-def test_columns_of_every_type_are_read_alike():
-    days = pd.date_range("2024-01-01", periods=60, freq="9D")
-    forms = [
-        days.astype(str),
-        days,
-        days.date,
-        days.tz_localize("UTC"),
-        days.strftime("%d.%m.%Y"),
-        days.strftime("%d %b %Y"),
-    ]
-    first, *others = [dataset_from_frame(table(form), "y") for form in forms]
-    assert first.encoding.columns[0].parts == (
-        "month sin", "month cos", "weekday sin", "weekday cos",
-    )  # fmt: skip
-    for other in others:
-        assert torch.equal(other.x, first.x)
-
-
-def test_midnight_is_of_its_own_day():
-    days = pd.Series(pd.date_range("1999-12-01", periods=4000, freq="D").astype(str))
-    angles = cyclic_parts(days_of(days))
-    assert set(angles["hour"]) == {0.0}
-    weekdays = np.round(angles["weekday"] / (2 * np.pi) * 7).astype(int)
-    assert (weekdays == pd.to_datetime(days).dt.weekday).all()
-
-
 def test_orders_are_told_by_the_dates_or_by_the_user():
     first = dataset_from_frame(table(["03/04/2026", "22/11/2026"] * 9), "y")
     assert first.encoding.columns[0].order == "dayfirst"
@@ -146,12 +120,6 @@ def test_later_dates_are_read_by_the_same_order_and_statistics():
     assert encoded[1].tolist() == [0.0] * (encoded.shape[1] - 1) + [1.0]
     with pytest.raises(ValueError, match="must hold dates; 1 cells do not, such as 'soon'"):
         again.encode(pd.DataFrame({"when": ["soon"]}))
-
-
-def test_dates_may_be_read_as_levels():
-    frame = table(["2026-01-01", "2026-01-02"] * 9)
-    data = dataset_from_frame(frame, "y", categorical=["when"])
-    assert data.feature_names == ("when=2026-01-01", "when=2026-01-02")
 
 
 def test_estimators_read_dates_too():

@@ -8,11 +8,10 @@ import torch
 from lexppl.data import (
     dataset_from_frame,
     divided_frame,
-    divided_set,
     load,
     read_table,
 )
-from lexppl.data.stratification import stratified_parts, training_and_validation
+from lexppl.data.stratification import training_and_validation
 
 SHARES = {"valid_share": 0.2, "test_share": 0.2, "seed": 0}
 
@@ -59,16 +58,6 @@ def test_every_row_is_in_one_part_and_the_table_is_as_it_was():
     np.testing.assert_allclose(decoded + parts.data.encoding.columns[0].mean, kept.age, rtol=1e-5)
 
 
-def test_the_rest_is_divided_as_the_estimators_divide_theirs():
-    parts = divided_set("wine", **SHARES)
-    labels = load("wine").y.numpy()
-    rest, test = stratified_parts(labels, (0.8, 0.2), 0)
-    train, valid = training_and_validation(labels[rest], 0.2 / 0.8, 0)
-    assert parts.test_rows.tolist() == test.tolist()
-    assert parts.train_rows.tolist() == rest[train].tolist()
-    assert parts.valid_rows.tolist() == rest[valid].tolist()
-
-
 def test_a_level_and_a_number_that_only_held_out_rows_have():
     """Neither a refusal nor a NaN: levels are of all rows, and a constant has scale 1."""
     frame = people()
@@ -82,13 +71,6 @@ def test_a_level_and_a_number_that_only_held_out_rows_have():
     assert parts.data.encoding.columns[2].scale == 1.0
     assert parts.test.x[0].tolist()[1:] == [0.0, 0.0, 1.0, 7.0]
     assert bool(parts.data.x.isfinite().all()) and not parts.train.x[:, 4].any()
-
-
-def test_synthetic_sets_are_not_encoded():
-    parts = divided_set("Syn1", **SHARES)
-    assert parts.data.encoding is None and torch.equal(parts.data.x, load("Syn1").x)
-    assert (parts.target_mean, parts.target_scale) == (0.0, 1.0)
-    np.testing.assert_allclose(parts.table.to_numpy(), parts.data.x, rtol=1e-6)
 
 
 def test_parts_that_cannot_be_made():

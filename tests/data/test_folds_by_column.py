@@ -11,7 +11,7 @@ from lexppl.data import divided_frame
 ROWS, FOLDS = 60, 5
 
 
-def frame() -> pd.DataFrame:
+def frame():
     draw = np.random.default_rng(0)
     days = pd.date_range("2024-01-01", periods=ROWS).strftime("%Y-%m-%d").to_numpy()
     return pd.DataFrame(
@@ -62,15 +62,3 @@ def test_other_columns_are_refused_in_a_line(settings, message):
     keep = {} if "time" in settings and settings["time"] == "gap" else {"drop": ["gap"]}
     with pytest.raises(ValueError, match=message):
         divided_frame(table, "y", folds=FOLDS, seed=1, **keep, **settings)
-
-
-def test_a_group_without_folds_is_refused():
-    with pytest.raises(ValueError, match="in folds"):
-        divided_frame(frame(), "y", group="patient", test_share=0.2, seed=1)
-
-
-def test_a_class_of_fewer_rows_than_folds_is_refused_by_name():
-    table = frame()[["dose", "y"]]
-    table["y"] = np.where(np.arange(ROWS) < 3, "rare", "common")
-    with pytest.raises(ValueError, match="class 'rare' has 3 rows, fewer than the 5 folds"):
-        divided_frame(table, "y", folds=FOLDS, seed=1)

@@ -65,18 +65,6 @@ def test_rows_without_a_target_are_left_out_with_a_warning():
     assert len(data) == 5 and data.class_names == ("0", "1")
 
 
-def test_a_table_without_missing_values_is_encoded_as_before():
-    whole = FRAME.dropna().assign(y=[0, 1, 0][: len(FRAME.dropna())])
-    plain = dataset_from_frame(whole, "y")
-    assert dataset_from_frame(whole, "y", hide_missing=True).encoding == plain.encoding
-    assert plain.encoding.markers == (-1,) * plain.n_features
-
-
-def test_features_of_one_name_are_refused():
-    with pytest.raises(ValueError, match=r"names must differ.*repeated: 'age \(hidden\)'"):
-        dataset_from_frame(FRAME.assign(**{"age (hidden)": range(6)}), "y", hide_missing=True)
-
-
 def towns(rows=200):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"town": draw.choice(list("abcd"), rows), "x": draw.normal(size=rows)})
@@ -94,13 +82,6 @@ def test_rare_levels_are_pooled_and_stand_for_unseen_ones():
     assert new[:, :5].tolist() == [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
 
 
-def test_where_no_level_is_rare_nothing_is_pooled_and_unseen_ones_are_refused():
-    data = dataset_from_frame(towns().iloc[3:], "y", rare=5)
-    assert data.encoding.columns[0].pooled is None
-    with pytest.raises(ValueError, match="'town' has level 'nowhere', not seen in fit"):
-        data.encoding.encode(pd.DataFrame({"town": ["nowhere"], "x": [0.0]}))
-
-
 def test_levels_are_rare_by_the_rows_to_fit_on():
     frame = towns()
     frame.loc[:59, "town"] = "late"
@@ -108,13 +89,6 @@ def test_levels_are_rare_by_the_rows_to_fit_on():
     assert "late" not in data.encoding.columns[0].levels
     parts = divided_frame(towns(), "y", valid_share=0.2, test_share=0.2, seed=0, rare=5)
     assert parts.data.encoding.columns[0].pooled == "other levels"
-
-
-def test_a_name_that_is_taken_is_not_taken_twice():
-    frame = towns()
-    frame.loc[frame.town == "a", "town"] = "other levels"
-    levels = dataset_from_frame(frame, "y", rare=5).encoding.columns[0].levels
-    assert levels == ("b", "c", "d", "other levels", "(other levels)")
 
 
 def test_columns_of_rare_levels_alone_are_refused_and_many_levels_are_accepted():

@@ -29,13 +29,6 @@ def test_real_sets_have_their_rows_and_events(name):
     assert f"survival times with {events} events" in repr(data)
 
 
-def test_parts_have_events_in_proportion():
-    data = synthetic_survival(rows=300, seed=1)
-    share = float(data.y[:, 1].mean())
-    for part in data.split(0.6, 0.2, 0.2, seed=0):
-        assert abs(float(part.y[:, 1].sum()) - share * len(part)) <= 1.5
-
-
 @pytest.mark.parametrize("module", ["lifelines.datasets", "sksurv.datasets"])
 def test_a_missing_library_is_told_in_one_line(module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)

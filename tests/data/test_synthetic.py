@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from dataclasses import replace
 
 import pytest
@@ -23,7 +22,7 @@ LOG_F_C = {
 }
 
 
-def row_with_control(control: float) -> torch.Tensor:
+def row_with_control(control):
     return torch.tensor([[*ROW[:10], control]], dtype=torch.float64)
 
 
@@ -39,7 +38,7 @@ def row_with_control(control: float) -> torch.Tensor:
         ("Syn6", "B", "C"),
     ],
 )
-def test_probability_is_the_formula(name: str, below: str, above: str, constant: str) -> None:
+def test_probability_is_the_formula(name, below, above, constant):
     expected = {"A": LOG_F_A, "B": LOG_F_B, "C": LOG_F_C[constant]}
     distribution = synthetic_set(name, constant)
     for control, branch in ((-0.3, below), (0.3, above), (0.0, above)):
@@ -47,13 +46,6 @@ def test_probability_is_the_formula(name: str, below: str, above: str, constant:
         torch.testing.assert_close(
             p, torch.tensor([1 / (1 + math.exp(expected[branch]))], dtype=torch.float64)
         )
-
-
-@pytest.mark.parametrize(("alias", "name"), [("S1", "Syn4"), ("S2", "Syn5"), ("S3", "Syn6")])
-def test_aliases(alias: str, name: str) -> None:
-    assert synthetic_set(alias) == synthetic_set(name)
-    assert torch.equal(synthetic(alias, rows=50).x, synthetic(name, rows=50).x)
-    assert torch.equal(synthetic(alias, rows=50).y, synthetic(name, rows=50).y)
 
 
 @pytest.mark.parametrize(
@@ -67,26 +59,14 @@ def test_aliases(alias: str, name: str) -> None:
         ("S3", {2, 3, 4, 5, 10}, {6, 7, 8, 9, 10}),
     ],
 )
-def test_truth_is_the_branch_and_the_control(name: str, below: set, above: set) -> None:
+def test_truth_is_the_branch_and_the_control(name, below, above):
     distribution = synthetic_set(name)
     for control, expected in ((-1.0, below), (1.0, above)):
         truth = distribution.truth(row_with_control(control))
         assert set(truth[0].nonzero().flatten().tolist()) == expected
 
 
-@pytest.mark.parametrize("name", synthetic_names()[:6])
-def test_only_the_relevant_features_move_the_probability(name: str) -> None:
-    distribution = synthetic_set(name)
-    generator = torch.Generator().manual_seed(5)
-    x, other = torch.randn(2, 200, 11, dtype=torch.float64, generator=generator)
-    truth = distribution.truth(x)
-    kept = torch.where(truth == 1, x, other)
-    assert torch.equal(distribution.probability(kept), distribution.probability(x))
-    moved = torch.where(truth == 0, x, other)
-    assert not torch.isclose(distribution.probability(moved), distribution.probability(x)).any()
-
-
-def label_z(name: str) -> float:
+def label_z(name):
     """Return the largest z-score of Σ w(x) (y − P(y=1|x)) for weights that differ by branch."""
     data = synthetic(name, rows=40_000, seed=11, dtype=torch.float64)
     p = synthetic_set(name).probability(data.x)
@@ -103,11 +83,11 @@ BOUND = norm.isf(1e-5 / 18 / 2)
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", synthetic_names()[:6])
-def test_labels_follow_the_law(name: str) -> None:
+def test_labels_follow_the_law(name):
     assert label_z(name) < BOUND
 
 
-def test_features_are_standard_normal_and_independent() -> None:
+def test_features_are_standard_normal_and_independent():
     x = synthetic("S3", rows=40_000, seed=3, dtype=torch.float64).x
     n = len(x)
     bound = norm.isf(1e-5 / (11 + 66) / 2)
@@ -117,7 +97,7 @@ def test_features_are_standard_normal_and_independent() -> None:
     assert (second / sd * n**0.5).abs().max() < bound
 
 
-def test_seed_decides_and_leaves_the_global_state() -> None:
+def test_seed_decides_and_leaves_the_global_state():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     first, again, other = (synthetic("S1", rows=100, seed=s) for s in (4, 4, 5))
@@ -127,15 +107,7 @@ def test_seed_decides_and_leaves_the_global_state() -> None:
     assert not torch.equal(first.x, other.x)
 
 
-def test_every_type_has_the_same_rows() -> None:
-    single, double = (synthetic("S2", rows=500, dtype=t) for t in (torch.float32, torch.float64))
-    assert single.x.dtype == single.truth.dtype == torch.float32
-    assert double.x.dtype == double.truth.dtype == torch.float64
-    assert torch.equal(single.x, double.x.float())
-    assert torch.equal(single.y, double.y)
-
-
-def test_a_set_of_ones_own_is_drawn_as_a_named_one() -> None:
+def test_a_set_of_ones_own_is_drawn_as_a_named_one():
     named, own = synthetic("Syn4", rows=50, seed=3), synthetic(synthetic_set("Syn4"), 50, seed=3)
     assert torch.equal(named.x, own.x)
     assert torch.equal(named.y, own.y)
@@ -144,13 +116,7 @@ def test_a_set_of_ones_own_is_drawn_as_a_named_one() -> None:
     assert synthetic(small, rows=20).truth.shape == (20, 2)
 
 
-def test_a_law_can_be_pickled() -> None:
-    distribution = pickle.loads(pickle.dumps(synthetic_set("S3")))
-    x = torch.randn(4, 11, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(distribution.probability(x), synthetic_set("S3").probability(x))
-
-
-def test_refusals() -> None:
+def test_refusals():
     with pytest.raises(ValueError, match=r"no synthetic set 'S7'.*'Syn1'.*'S3'"):
         synthetic("S7")
     known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
@@ -163,7 +129,7 @@ def test_refusals() -> None:
 
 
 @pytest.mark.parametrize("name", ["Syn1", "Syn3", "S3"])
-def test_the_likelier_labels_are_of_the_same_rows(name: str) -> None:
+def test_the_likelier_labels_are_of_the_same_rows(name):
     drawn, likely = (synthetic(name, 2000, 3, likeliest=likeliest) for likeliest in (False, True))
     assert torch.equal(drawn.x, likely.x)
     assert torch.equal(drawn.truth, likely.truth)

@@ -19,11 +19,11 @@ from pyro.infer.autoguide import (
     AutoNormal,
 )
 
+from lexppl import inference as estimate
 from lexppl import models
 from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
-from lexppl.inference import estimators as estimate
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.predictor import table_predictor
 from lexppl.saving import known_parts
@@ -96,7 +96,6 @@ def systems() -> Iterator[tuple[str, Case]]:
         ("lex", {"labels": "averaged"}),
         ("lex", {"folds": 1}),
         ("suwr", {"schedule": "constant", "folds": 1, "most": 2}),
-        ("fastshap", {"paired": False, "normalize": False}),
         ("xtab", {"gated": True}),
         ("xtab", {"subsets": 2}),
         ("q_fit", {"point": True}),
@@ -326,7 +325,6 @@ def penalties() -> Iterator[tuple[str, Case]]:
     every = [
         models.SizePenalty(0.1),
         models.CostPenalty((1.0, 2.0, 0.5, 0.0), 0.1),
-        parts.RatePenalty(0.1, 0.5),
         models.TotalVariationPenalty(0.1),
         models.GridVariationPenalty(0.1, (2, 2)),
         models.GridVariationPenalty(0.1, (2, 2), 8),
@@ -358,7 +356,6 @@ def fits() -> Iterator[tuple[str, Case]]:
         "row weights": {"row_weights": weights},
         "sample weights": {"sample_weight": weights, "row_weights": "dirichlet"},
         "clipped": {"clip_norm": 1.0},
-        "decay by part": {"weight_decay": {"selector": 1e-3, "predictor": 0.0}},
         "SGD": {"optimizer": partial(torch.optim.SGD, lr=0.1)},
         "mini-batches": {"batch_size": 10},
         "products in bf16": {"precision": "bf16-mixed"},
@@ -370,8 +367,6 @@ def fits() -> Iterator[tuple[str, Case]]:
         yield f"{method} with products in bf16", Case(_system(method), (X, LABELS), mixed)
     convolved = _system("lex", images(), classes=2)
     yield "images with products in bf16", Case(convolved, (PIXELS, BINARY), mixed)
-    decays = {"selector": (1e-3, 1e-2, 0.0)}
-    yield "decay by replicate", Case(small, (X, LABELS), {"weight_decay": decays}, (3,))
     several = [(X, LABELS), (-X, LABELS.flip(0))]
     yield "rows of each replicate", Case(small, ReplicateData(several), {}, (1,))
     yield (

@@ -82,11 +82,6 @@ def _certify(
     with ExitStack() as scope:
         hold = (runner.template, runner.parameters, runner.buffers, runner._settings)
         scope.enter_context(like.held_by(*hold))
-        if step.part_decay is not None:
-            step.part_decay._terms = [
-                (like(parameter), like(factor) if isinstance(factor, Tensor) else factor)
-                for parameter, factor in step.part_decay._terms
-            ]
         scope.enter_context(like.running())
         if like.mode is not None:
             scope.enter_context(patch.object(steps, "_gradients", _zeros))

@@ -1,14 +1,14 @@
 """Every system, estimator, imputer, likelihood, penalty and network makes its training step where
 its rows are, and waits for no number: on fake CUDA tensors, and with gradients on meta ones.
 
-The design covers each of them; `-m complete` runs each with each.
+The design covers each of them, but not each with each.
 """
 
 import pytest
 import torch
 
 from lexppl.inference.contexts import seeded
-from tests.devices.cases import GROUPS, X, covering
+from tests.devices.cases import X, covering
 from tests.devices.certified_steps import certify_steps
 from tests.devices.value_free import FAKE_CUDA, META
 from tests.devices.watched_operations import ElsewhereError
@@ -31,16 +31,10 @@ def covered():
             yield pytest.param(case, kind, replicates, id=f"{group}: {name}, {kind}, {replicates}")
 
 
-def complete():
-    for group, cases in GROUPS.items():
-        for name, case in cases():
-            for kind, replicates in WAYS:
-                if replicates in case.replicates:
-                    told = f"{group}: {name}, {kind}, {replicates}"
-                    yield pytest.param(case, kind, replicates, id=told)
-
-
-def check(case, kind, replicates):
+@pytest.mark.complete(but=20)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case, kind, replicates", covered())
+def test_a_step_stays_on_its_device_and_waits_for_nothing(case, kind, replicates):
     state = torch.get_rng_state()
     if case.refused is not None:
         with pytest.raises((ElsewhereError, RuntimeError, ValueError, AssertionError)):
@@ -51,17 +45,3 @@ def check(case, kind, replicates):
     assert certificate.operations > 100
     assert torch.equal(state, torch.get_rng_state())
     assert X.device.type == "cpu"
-
-
-@pytest.mark.complete(but=20)
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case, kind, replicates", covered())
-def test_a_step_stays_on_its_device_and_waits_for_nothing(case, kind, replicates):
-    check(case, kind, replicates)
-
-
-@pytest.mark.complete
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case, kind, replicates", complete())
-def test_so_does_each_with_each(case, kind, replicates):
-    check(case, kind, replicates)

@@ -72,15 +72,15 @@ def test_draws_have_these_probabilities(options):
 
 
 def test_the_law_by_hand():
-    x, asked = row(), policy()
+    x, counted = row(), policy()
     with torch.no_grad():
         total, mask = 0.0, torch.zeros(G, dtype=torch.float64)
         for j in (2, 0):
-            logits, stop = asked(x * mask, mask)
+            logits, stop = counted(x * mask, mask)
             left = logits.masked_fill(mask == 1, -math.inf)
             total += float(left.log_softmax(-1)[j]) + math.log1p(-float(stop.sigmoid()))
             mask[j] = 1.0
-        total += float(asked(x * mask, mask)[1].sigmoid().log())
+        total += float(counted(x * mask, mask)[1].sigmoid().log())
         steps = torch.zeros(3, G, dtype=torch.float64)
         steps[0, 2] = steps[1, 0] = 1.0
         assert abs(float(law(x).log_prob(steps)) - total) < 1e-12
@@ -142,14 +142,6 @@ def test_the_divergences_of_its_steps_are_that_of_the_law(options, most, going):
     assert abs(float(other - exact)) > 1e-3
 
 
-def test_the_law_that_knows_nothing_is_apart_from_itself_nowhere():
-    def nothing(kept, mask):
-        return torch.zeros_like(mask), torch.full_like(mask[..., 0], math.log(0.2 / 0.8))
-
-    found = SequentialMask(nothing, row(), G, 3).divergence_along(sequences(), 0.8)
-    assert float(found.abs().max()) < 1e-12
-
-
 def hidden_changed(x, kept, generator):
     other = torch.randn(x.shape, dtype=x.dtype, generator=generator)
     return torch.where(kept == 1, x, other)
@@ -171,31 +163,20 @@ def test_hidden_features_do_not_move_the_law():
         assert bool((one.log_prob(steps) != moved.log_prob(steps))[kept].all())
 
 
-def test_lex_with_a_constant_imputer_leaks():
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(500, G, dtype=torch.float64, generator=generator)
-    selector = KSubsetSelector(MLP(G, G, (16,), seed=0).double(), k=2)
-    with torch.no_grad(), seeded(2):
-        mask = selector(x).sample()
-        before = selector(x).log_prob(mask)
-        after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
-    assert float((before != after).double().mean()) > 0.99
-
-
 def test_groups_are_kept_together():
     grouping = Grouping([0, 0, 1])
     x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    asked = policy(features=3, entries=2)
+    counted = policy(features=3, entries=2)
     with torch.no_grad(), seeded(0):
-        one = SequentialMask(asked, x, 2, carry=grouping)
+        one = SequentialMask(counted, x, 2, carry=grouping)
         steps = one.sample()
         kept = grouping(steps.sum(-2))
-        other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
+        other = SequentialMask(counted, hidden_changed(x, kept, None), 2, carry=grouping)
         assert torch.equal(one.log_prob(steps), other.log_prob(steps))
 
 
-class Asked(torch.nn.Module):
-    """A policy, how often it was asked, and of how many rows."""
+class CountedPolicy(torch.nn.Module):
+    """A policy, how often it is called, and with how many rows."""
 
     def __init__(self):
         super().__init__()
@@ -208,79 +189,45 @@ class Asked(torch.nn.Module):
 
 
 @pytest.mark.parametrize("most", [1, 3, 4])
-def test_the_policy_is_asked_once_for_the_start_and_then_of_rows_that_go_on(most):
-    asked, x = Asked(), torch.stack([row(seed) for seed in range(40)])
+def test_the_policy_is_counted_once_for_the_start_and_then_of_rows_that_go_on(most):
+    counted, x = CountedPolicy(), torch.stack([row(seed) for seed in range(40)])
     with torch.no_grad(), seeded(6):
-        one = SequentialMask(asked, x, G, most)
+        one = SequentialMask(counted, x, G, most)
         steps = one.sample((5,))
-        at_draws, asked.rows = asked.rows, 0
+        at_draws, counted.rows = counted.rows, 0
         one.log_prob(steps)
     expected = 1 + int(steps.sum(-1)[..., :-1].sum())
-    assert at_draws == asked.rows == expected
+    assert at_draws == counted.rows == expected
     assert most == 1 or expected < steps.shape[:-1].numel()
 
 
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ({"explore": 1.0, "explore_stop": 1.0}, False),
-        ({"explore": 1.0}, True),
-        ({"explore_stop": 1.0}, True),
-    ],
-)
-def test_where_all_is_at_random_the_policy_is_not_asked_and_has_no_gradient(options, asked):
-    network = Asked()
-    one = SequentialMask(network, row()[None], G, 3, **options)
-    with seeded(0):
-        steps = one.sample()
-    assert one.log_prob(steps).requires_grad == asked
-    assert one.log_prob(sequences()).requires_grad == asked
-    assert (network.rows > 0) == asked
-
-
 @EXPLORING
-def test_the_last_draw_has_the_probability_and_gradient_of_any_value(options):
-    x = torch.stack([row(seed) for seed in range(30)])
-    network = policy()
-    one = SequentialMask(network, x, G, 3, **options)
-    with seeded(8):
-        steps = one.sample((4,))
-    found = [one.log_prob(steps), one.log_prob(steps), one.log_prob(steps.clone())]
-    if options.get("explore") != 1.0:
-        weights = torch.linspace(0.5, 1.5, 30, dtype=torch.float64)
-        of = [torch.autograd.grad((f * weights).sum(), list(network.parameters())) for f in found]
-        for grads in of[1:]:
-            for grad, other in zip(of[0], grads, strict=True):
-                assert torch.allclose(grad, other, rtol=1e-9, atol=1e-10)
-    for other in found[1:]:
-        assert torch.allclose(found[0], other, rtol=0, atol=1e-12)
-
-
-@EXPLORING
-def test_the_last_draws_divergence_is_that_of_any_value_and_asks_no_policy_again(options):
-    network = Asked()
+def test_the_last_draw_is_judged_as_any_value_without_another_call_of_the_policy(options):
+    network = CountedPolicy()
     one = SequentialMask(network, torch.stack([row(seed) for seed in range(30)]), G, 3, **options)
     with seeded(8):
         steps = one.sample((4,))
     rows = network.rows
     first = [one.divergence_along(steps, 0.8), one.log_prob(steps)]
     assert network.rows == rows
-    again = [one.divergence_along(steps, 0.8), one.log_prob(steps)]
-    assert network.rows > rows or options.get("explore") == 1.0
-    for found, other in zip(first, again, strict=True):
-        assert torch.allclose(found, other, rtol=0, atol=1e-12)
-        if options.get("explore") != 1.0:
-            of = [
-                torch.autograd.grad(f.sum(), list(network.parameters()), retain_graph=True)
-                for f in (found, other)
-            ]
-            for grad, same in zip(*of, strict=True):
-                assert bool(grad.isfinite().all())
-                assert torch.allclose(grad, same, rtol=1e-9, atol=1e-10)
+    for again in (steps, steps.clone()):
+        other = [one.divergence_along(again, 0.8), one.log_prob(again)]
+        assert network.rows > rows or options.get("explore") == 1.0
+        for found, same in zip(first, other, strict=True):
+            assert torch.allclose(found, same, rtol=0, atol=1e-12)
+            if options.get("explore") == 1.0:
+                continue
+            for a, b in zip(*(gradients(f.sum(), network) for f in (found, same)), strict=True):
+                assert bool(a.isfinite().all())
+                assert torch.allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+def gradients(value, module):
+    return torch.autograd.grad(value, list(module.parameters()), retain_graph=True)
 
 
 def test_a_step_asks_the_policy_once_and_no_step_later_reads_what_it_said():
-    network = Asked()
+    network = CountedPolicy()
     one = SequentialMask(network, torch.stack([row(seed) for seed in range(40)]), G, 3)
     with seeded(6):
         steps = one.sample((5,))
@@ -304,7 +251,7 @@ def test_a_step_asks_the_policy_once_and_no_step_later_reads_what_it_said():
 
 
 @EXPLORING
-def test_rows_that_have_stopped_are_left_out_or_asked_with_the_others_to_the_same_end(
+def test_rows_that_have_stopped_are_left_out_or_counted_with_the_others_to_the_same_end(
     options, monkeypatch
 ):
     x, every = torch.stack([row(seed) for seed in range(30)]), sequences()
@@ -315,17 +262,17 @@ def test_rows_that_have_stopped_are_left_out_or_asked_with_the_others_to_the_sam
         one = SequentialMask(network, x, G, 3, **options)
         with seeded(7):
             steps = one.sample((4,))
-        told = one.log_prob(torch.cat([steps.flatten(0, 1)[:60:2, None], every[:, None]]))
-        total = one.log_prob(steps).sum() + told[told.isfinite()].square().sum()
+        found_again = one.log_prob(torch.cat([steps.flatten(0, 1)[:60:2, None], every[:, None]]))
+        total = one.log_prob(steps).sum() + found_again[found_again.isfinite()].square().sum()
         if total.requires_grad:
             total.backward()
-        return steps, told, [p.grad for p in network.parameters()]
+        return steps, found_again, [p.grad for p in network.parameters()]
 
-    steps, told, grads = found()
+    steps, found_again, grads = found()
     monkeypatch.setattr(module, "may_choose_rows", lambda which: False)
-    all_steps, all_told, all_grads = found()
+    all_steps, all_found_again, all_grads = found()
     assert torch.equal(steps, all_steps)
-    assert torch.allclose(told, all_told, rtol=0, atol=1e-12)
+    assert torch.allclose(found_again, all_found_again, rtol=0, atol=1e-12)
     for one, other in zip(grads, all_grads, strict=True):
         if one is None or other is None:
             assert one is other
@@ -354,48 +301,9 @@ def explainer(penalty=0.3):
     return model
 
 
-def exact_gradient(model, x, y):
-    """Of `Σ_n E[log p(y | x_z) − λ |z|]`, by listing every sequence."""
-    every = sequences()
-    total = 0.0
-    for one, label in zip(x, y, strict=True):
-        p = model.selector(one[None]).log_prob(every[:, None]).squeeze(-1).exp()
-        mask = every.sum(1)
-        fit = model.predictor(one * mask).log_prob(label.expand(len(mask)))
-        total = total + (p * (fit - model.penalties[0].weight * mask.sum(-1))).sum()
-    return total, torch.autograd.grad(total, list(model.parameters()))
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
-def test_the_bound_and_its_gradient_are_those_of_all_sequences(estimator):
-    model = explainer()
-    x = torch.stack([row(1), row(2)])
-    y = torch.tensor([0, 1])
-    value, exact = exact_gradient(model, x, y)
-    objective = NestedIWAE(1, samples=50, estimator=estimator)
-    each, losses = [], []
-    with seeded(5):
-        for _ in range(300):
-            loss = objective.differentiable_loss(model, None, x, y)
-            grads = torch.autograd.grad(loss, list(model.parameters()))
-            each.append(torch.cat([-g.flatten() for g in grads]))
-            losses.append(-loss.detach())
-    found, wanted = torch.stack(each), torch.cat([g.flatten() for g in exact])
-    error = found.std(0) / math.sqrt(len(found))
-    z = (found.mean(0) - wanted) / error.clamp_min(1e-12)
-    assert float(z.abs().max()) < 4.8
-    assert float(z.square().mean()) < 1.6
-    values = torch.stack(losses)
-    z_value = (values.mean() - value.detach()) / (values.std() / math.sqrt(len(values)))
-    assert abs(float(z_value)) < 4.0
-    # Half the score would be noticed.
-    assert float(((found.mean(0) - 0.5 * wanted) / error.clamp_min(1e-12)).abs().max()) > 10.0
-
-
-def annealed_objective(model, x, y, entropy, going):
-    """`Σ_n E[log p(y | x_z) − λ |z|] − β KL(p ‖ u)` over all sequences; and the same with the
-    probabilities of a divergence's steps held, as if no draw were judged by it."""
+def exact_objective(model, x, y, entropy, going):
+    """`Σ_n E[log p(y | x_z) − λ |z|] − β KL(p ‖ u)` over all sequences; and a wrong one: half of
+    it, or with the probabilities of a divergence's steps held, as if no draw were judged by it."""
     every, log_u = sequences(), of_nothing(going, 3)
     total, held = 0.0, 0.0
     for one, label in zip(x, y, strict=True):
@@ -407,51 +315,32 @@ def annealed_objective(model, x, y, entropy, going):
         total = total + gain - entropy * (log_p.exp() * (log_p - log_u)).sum()
         along = distribution.divergence_along(every[:, None], going).squeeze(-1)
         held = held + gain - entropy * (log_p.exp().detach() * along).sum()
-    return total, held
+    return total, held if entropy else 0.5 * total
 
 
-@pytest.mark.complete(but=1)
+@pytest.mark.complete(but=2)
+@pytest.mark.parametrize("entropy", [0.0, 0.7])
 @pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
-def test_the_annealed_bound_and_its_gradient_are_those_of_all_sequences(estimator):
-    entropy, going = 0.7, 0.8
-    model = explainer()
+def test_the_bound_and_its_gradient_are_those_of_all_sequences(estimator, entropy):
+    model, going = explainer(), 0.8
     x, y = torch.stack([row(1), row(2)]), torch.tensor([0, 1])
-    total, held = annealed_objective(model, x, y, entropy, going)
-    parameters = list(model.parameters())
-    wanted, unjudged = (
-        torch.cat([g.flatten() for g in torch.autograd.grad(f, parameters, retain_graph=True)])
-        for f in (total, held)
-    )
+    total, wrong = exact_objective(model, x, y, entropy, going)
+    exact, other = (torch.cat([g.flatten() for g in gradients(f, model)]) for f in (total, wrong))
     objective = NestedIWAE(1, samples=50, estimator=estimator, entropy=entropy, towards=going)
     each, losses = [], []
     with seeded(5):
         for _ in range(300):
             loss = objective.differentiable_loss(model, None, x, y)
-            each.append(torch.cat([-g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+            each.append(torch.cat([-g.flatten() for g in gradients(loss, model)]))
             losses.append(-loss.detach())
-    found = torch.stack(each)
+    found, values = torch.stack(each), torch.stack(losses)
     error = (found.std(0) / math.sqrt(len(found))).clamp_min(1e-12)
-    z = (found.mean(0) - wanted) / error
+    z = (found.mean(0) - exact) / error
     assert float(z.abs().max()) < 4.8
     assert float(z.square().mean()) < 1.6
-    values = torch.stack(losses)
     z_value = (values.mean() - total.detach()) / (values.std() / math.sqrt(len(values)))
     assert abs(float(z_value)) < 4.0
-    # A gradient that judges no draw by the divergence would be noticed.
-    assert float(((found.mean(0) - unjudged) / error).abs().max()) > 10.0
-
-
-@pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
-def test_a_step_of_the_bound_asks_the_policy_once_for_each_place(estimator):
-    model = explainer()
-    model.selector.policy = asked = Asked()
-    objective = NestedIWAE(1, samples=5, estimator=estimator)
-    with seeded(9):
-        loss = objective.differentiable_loss(
-            model, None, torch.stack([row(1), row(2)]), torch.tensor([0, 1])
-        )
-    assert asked.times == model.selector.most
-    assert all(bool(p.abs().max() > 0) for p in torch.autograd.grad(loss, asked.parameters()))
+    assert float(((found.mean(0) - other) / error).abs().max()) > 10.0
 
 
 @pytest.mark.parametrize(
@@ -500,3 +389,14 @@ def test_exploration_follows_the_fit_and_ends_with_training():
     with Progress(0.0):
         still = selector.eval()(x)
     assert (still.explore, still.explore_stop) == (0.0, 0.0)
+
+
+def test_lex_with_a_constant_imputer_leaks():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(500, G, dtype=torch.float64, generator=generator)
+    selector = KSubsetSelector(MLP(G, G, (16,), seed=0).double(), k=2)
+    with torch.no_grad(), seeded(2):
+        mask = selector(x).sample()
+        before = selector(x).log_prob(mask)
+        after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
+    assert float((before != after).double().mean()) > 0.99

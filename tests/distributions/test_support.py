@@ -13,6 +13,8 @@ from lexppl.distributions import (
     mask_support,
     uniform_masks,
 )
+from lexppl.distributions.computed_once import MadeOnce
+from lexppl.models import CostPenalty
 
 
 def test_bernoulli_lists_every_mask_once() -> None:
@@ -59,7 +61,7 @@ def test_refusals(distribution: object, limit: int, message: str) -> None:
 
 def test_other_independent_laws_are_refused() -> None:
     for function in (mask_support, uniform_masks):
-        with pytest.raises(TypeError, match="it was given Normal"):
+        with pytest.raises(TypeError, match="and not Normal"):
             function(dist.Normal(torch.zeros(4), 1.0).to_event(1))
         with pytest.raises(TypeError, match=r"event shape \(2, 4\)"):
             function(dist.Bernoulli(logits=torch.zeros(2, 4)).to_event(2))
@@ -103,3 +105,17 @@ def test_a_user_registers_a_law() -> None:
     distribution = Interval(logits=torch.randn(4))
     assert mask_support(distribution).shape == (4, 4)
     assert uniform_masks(distribution).probs.tolist() == pytest.approx([0.25] * 4)
+
+
+def test_tensors_made_once_follow_their_numbers_types_and_gradients() -> None:
+    masks = dist.Bernoulli(torch.tensor([0.5, 0.25])).to_event(1)
+    penalty = CostPenalty([1.0, 4.0])
+    assert float(penalty(masks, torch.zeros(2))) == 1.5
+    penalty.costs = (2.0, 0.5)
+    assert float(penalty(masks, torch.zeros(2))) == 1.125
+    kept, slopes = MadeOnce(), torch.ones(2, requires_grad=True)
+    with torch.inference_mode():
+        kept.like(slopes, (3.0, 5.0), torch.tensor)
+    (slopes * kept.like(slopes, (3.0, 5.0), torch.tensor)).sum().backward()
+    assert slopes.grad is not None and slopes.grad.tolist() == [3.0, 5.0]
+    assert kept.like(slopes.double(), (3.0, 5.0), torch.tensor).dtype == torch.float64

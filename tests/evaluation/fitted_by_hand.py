@@ -1,9 +1,10 @@
-"""Programs with given weights, and fits that hold them."""
+"""Programs with given weights, fits that hold them, and judges of masks."""
 
 import numpy as np
 import torch
 from torch import nn
 
+from lexppl.evaluation import EvalX
 from lexppl.inference import FitResult, History
 from lexppl.models import (
     LEX,
@@ -15,6 +16,7 @@ from lexppl.models import (
     GaussianImputer,
     KSubsetSelector,
     Predictor,
+    RandomSelector,
     SizePenalty,
 )
 
@@ -76,3 +78,24 @@ def linear_model(weights, imputer=None, logits=None):
         GaussianImputer() if imputer is None else imputer,
         Predictor(Linear(*weights), BernoulliLikelihood()),
     ).double()
+
+
+def linear(weights):
+    """A layer without a bias, `(C, D)` or `(D,)`."""
+    weights = torch.as_tensor(weights, dtype=torch.float64)
+    layer = nn.Linear(weights.shape[-1], weights.numel() // weights.shape[-1], bias=False)
+    layer.weight = nn.Parameter(weights.reshape(-1, weights.shape[-1]))
+    return layer
+
+
+def judge_of(*networks, likelihood=None, imputer=None, grouping=None, columns=3, labels=(0, 1)):
+    """EVAL-X whose replicates have these networks."""
+    entries = columns if grouping is None else grouping.entries
+    imputer = ConstantImputer(0.0) if imputer is None else imputer
+    likelihood = CategoricalLikelihood() if likelihood is None else likelihood
+    models = [
+        LEX(RandomSelector(entries), imputer, Predictor(one, likelihood), grouping=grouping)
+        for one in networks
+    ]
+    models = [model.double().eval() for model in models]
+    return EvalX(result_of(*models, labels=labels, event_shape=(columns,)), entries)

@@ -119,16 +119,6 @@ def test_tables_are_those_of_the_formulas():
     assert len(found_in) == 4 and {-1.0, 1.0} <= seen and len(seen) >= 8
 
 
-def test_bonferroni_finds_no_more_than_benjamini_and_hochberg():
-    random, fewer = np.random.default_rng(1), 0
-    for _ in range(200):
-        gains = gains_of(random.normal(0.3, 1.0, (30, 8)))
-        strict, loose = group_table(gains, fwer=0.1)["found"], group_table(gains, 0.1)["found"]
-        assert not (strict & ~loose[strict.index]).any()
-        fewer += strict.sum() < loose.sum()
-    assert fewer > 20
-
-
 def test_of_folds_the_larger_spread_counts():
     values = np.array([[1.0], [2.0], [5.0], [6.0]])
     whole = group_table(gains_of(values)).iloc[0]
@@ -148,14 +138,6 @@ def test_what_changes_nothing_is_not_found():
     assert table.loc["x0", NUMBERS].tolist() == [0.0, 0.0, 0.0, 0.5]
     assert table["p"].to_dict() == {"x1": 0.0, "x0": 0.5, "x2": 1.0}
     assert table["found"].to_dict() == {"x1": True, "x0": False, "x2": False}
-
-
-def test_entries_by_themselves_have_the_table_of_their_groups():
-    values = np.random.default_rng(2).normal(0.3, 1.0, (40, 5))
-    alone = FeatureGroups.alone([f"x{g}" for g in range(5)])
-    table, grouped = gain_table(gains_of(values)), gain_table(gains_of(values, alone, values))
-    assert table.equals(grouped) and table["group"].tolist() == table.index.tolist()
-    assert table.drop(columns="group").equals(group_table(gains_of(values)).drop(columns="members"))
 
 
 def test_every_entry_may_be_in_a_group_of_several():
@@ -201,7 +183,7 @@ def z(values, rate):
 
 
 @pytest.mark.parametrize("fdr", [0.1, 0.2])
-def test_false_discoveries_and_false_intervals_are_as_few_as_said(fdr):
+def test_false_discoveries_and_false_intervals_have_their_rate(fdr):
     """Of independent tests the rate is that of the nulls' share exactly, where no level caps it."""
     false, _, missed, power = rates(fdr=fdr, level=0.4)
     assert abs(z(false, fdr * NULLS / (NULLS + TRUE))) < norm.isf(FAILURE / 2)
@@ -211,7 +193,7 @@ def test_false_discoveries_and_false_intervals_are_as_few_as_said(fdr):
     assert z(false, fdr) > MOST and z(missed, fdr) > MOST
 
 
-def test_with_fwer_anything_false_is_as_rare_as_said():
+def test_with_fwer_anything_false_has_its_rate():
     _, anything, _, power = rates(fwer=0.1)
     assert z(anything, 0.1) < MOST and power.mean() > 0.9
     assert z(rates(fdr=0.1)[1], 0.1) > MOST
@@ -240,7 +222,6 @@ def test_what_folds_differ_by_is_not_found():
     assert z(rates(shift=0.2)[0], 0.1) > MOST
 
 
-@pytest.mark.parametrize("table", [gain_table, group_table])
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
@@ -250,10 +231,11 @@ def test_what_folds_differ_by_is_not_found():
         *[
             (np.zeros((3, 2)), {name: wrong}, f"{name} must be a share")
             for name in ("fdr", "fwer", "level")
-            for wrong in (0.0, 1.0, -0.1, True, math.nan)
+            for wrong in (0.0, 1.0, math.nan)
         ],
     ],
 )
-def test_bad_tables_are_refused(table, values, options, words):
-    with pytest.raises(ValueError, match=words):
-        table(gains_of(values), **options)
+def test_bad_tables_are_refused(values, options, words):
+    for table in (gain_table, group_table):
+        with pytest.raises(ValueError, match=words):
+            table(gains_of(values), **options)

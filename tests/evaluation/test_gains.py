@@ -9,7 +9,6 @@ from scipy.stats import norm
 from torch import nn
 
 from lexppl.evaluation import (
-    EvalX,
     FeatureGains,
     FeatureGroups,
     Folds,
@@ -18,18 +17,14 @@ from lexppl.evaluation import (
     group_table,
     row_gains,
 )
-from lexppl.inference import FitResult, History
 from lexppl.models import (
-    LEX,
-    CategoricalLikelihood,
     ConstantImputer,
     GaussianImputer,
     Grouping,
     HeteroscedasticLikelihood,
     NormalLikelihood,
-    Predictor,
-    RandomSelector,
 )
+from tests.evaluation.fitted_by_hand import judge_of, linear
 
 FILL, SCALE = 0.25, 1.0  # exact in single precision, in which they are given
 N, C = 7, 3
@@ -45,42 +40,12 @@ Y = {
 GROUPS = FeatureGroups(("pair", "b", "d"), ((0, 2), (1,), (3,)))
 
 
-def judge_of(*networks, likelihood=None, imputer=None, grouping=None, columns=4, labels=None):
-    likelihood = CategoricalLikelihood() if likelihood is None else likelihood
-    imputer = ConstantImputer(FILL) if imputer is None else imputer
-    entries = columns if grouping is None else grouping.entries
-    models = [
-        LEX(RandomSelector(entries), imputer, Predictor(one, likelihood), grouping=grouping)
-        for one in networks
-    ]
-    count = len(models)
-    result = FitResult(
-        models=[model.double().eval() for model in models],
-        guides=[None] * count,
-        objective=None,
-        history=History(*(np.zeros((0, count)) for _ in range(4))),
-        best_epoch=np.zeros(count, int),
-        best_valid=np.zeros(count),
-        collapse=[None] * count,
-        interrupted=False,
-        event_shape=(columns,),
-        labels=labels,
-        seed=0,
-    )
-    return EvalX(result, entries)
-
-
-def linear(weights):
-    layer = nn.Linear(weights.shape[1], len(weights), bias=False)
-    layer.weight = nn.Parameter(torch.as_tensor(weights))
-    return layer
-
-
 def linear_judge(weights, kind="labels", **options):
+    options = {"columns": 4, "imputer": ConstantImputer(FILL), "labels": tuple(range(C)), **options}
     if kind == "normal":
-        networks = [linear(one[:1]) for one in weights]
-        return judge_of(*networks, likelihood=NormalLikelihood(SCALE), **options)
-    return judge_of(*map(linear, weights), labels=tuple(range(C)), **options)
+        options |= {"labels": None, "likelihood": NormalLikelihood(SCALE)}
+        return judge_of(*(linear(one[:1]) for one in weights), **options)
+    return judge_of(*map(linear, weights), **options)
 
 
 def density(weights, filled, y, kind):
@@ -142,13 +107,16 @@ def test_gains_are_those_written_out(kind, judges):
     np.testing.assert_allclose(found.gains, single, atol=1e-12)
     np.testing.assert_allclose(found.of_groups, together, atol=1e-12)
     assert found.groups is GROUPS and found.part is None
-    # Other arithmetic is told apart: single draws, members that are left out of given masks.
+    # Other arithmetic is another number: single draws, members left out of given masks.
     each = [feature_gains(judge, *tensors(X, y, m)).gains for m in MASKS]
     assert (torch.stack(each).mean(0) - found.gains).abs().max() > 1e-2
     alone = feature_gains(judge, *tensors(X, y, MASKS))
     single, _ = written_out(weights, y, kind, MASKS, [[0], [1], [2], [3]])
     np.testing.assert_allclose(alone.gains, single, atol=1e-12)
     assert alone.of_groups is None and alone.groups is None
+    none = feature_gains(judge, *tensors(X, y)).gains
+    ones = feature_gains(judge, *tensors(X, y, np.ones((5, N, 4)))).gains
+    torch.testing.assert_close(none, ones)
     assert (alone.gains - found.gains)[:, [0, 2]].abs().max() > 1e-2
 
 
@@ -162,14 +130,6 @@ def test_an_entry_of_a_grouping_is_its_columns(kind):
     np.testing.assert_allclose(found.gains, single, atol=1e-12)
     np.testing.assert_allclose(found.of_groups, together, atol=1e-12)
     assert found.entry_names == ("a", "b", "c")
-
-
-def test_no_masks_are_masks_that_keep_everything():
-    judge, (x, y) = linear_judge(WEIGHTS), tensors(X, Y["labels"])
-    none = feature_gains(judge, x, y, groups=GROUPS)
-    ones = feature_gains(judge, x, y, torch.ones(5, N, 4), groups=GROUPS)
-    torch.testing.assert_close(none.gains, ones.gains)
-    torch.testing.assert_close(none.of_groups, ones.of_groups)
 
 
 class Conditional(nn.Module):
@@ -209,6 +169,7 @@ def conditional_judge(law):
         likelihood=HeteroscedasticLikelihood(),
         imputer=ConstantImputer(law.fill),
         columns=len(law.weights),
+        labels=None,
     )
 
 
@@ -303,7 +264,7 @@ class Impossible(nn.Module):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_has_no_finite_likelihood_has_no_gain(value):
-    judge, y = judge_of(Impossible(value)), torch.arange(N) % C
+    judge, y = judge_of(Impossible(value), columns=4, labels=None), torch.arange(N) % C
     with pytest.raises(FloatingPointError, match=r"NaN or infinite in \d of 7 rows"):
         feature_gains(judge, torch.as_tensor(np.abs(X)), y)
 
@@ -311,11 +272,6 @@ def test_what_has_no_finite_likelihood_has_no_gain(value):
 P = torch.as_tensor(Y["probabilities"])
 REFUSED = {
     "groups of other entries": ({"groups": FeatureGroups(("a",), ((0, 1, 2),))}, "4 mask entries"),
-    "columns": ({"x": torch.as_tensor(X[:, :3])}, "x must have 4 features"),
-    "soft masks": ({"masks": torch.full((1, N, 4), 0.5)}, "masks must be hard"),
-    "masks of other rows": ({"masks": torch.ones(1, 3, 4)}, "masks must have shape"),
-    "a label": ({"y": torch.full((N,), 3)}, "not seen in fit"),
-    "rows of y": ({"y": torch.zeros(1).long()}, "x has 7 rows and y has 1"),
     "no probabilities": ({"y": P[:, :2]}, "sum to 1"),
     "classes": ({"y": P[:, :2] / P[:, :2].sum(-1, keepdim=True)}, "the judge's classes"),
     "one class": ({"y": torch.ones(N, 1).double()}, "the judge's classes"),

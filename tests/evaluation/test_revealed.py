@@ -48,7 +48,7 @@ def test_steps_by_hand():
 @pytest.mark.smoke
 @pytest.mark.parametrize("imputer", [ConstantImputer(0.3), GaussianImputer()])
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_it_adds_up_to_the_prediction(imputer, replicates):
+def test_steps_add_up_to_the_prediction(imputer, replicates):
     models = [
         linear_model((1.5, -0.7 * r, 0.4), imputer, logits=[0.5, -0.2, 1.0 - r])
         for r in range(replicates)
@@ -74,7 +74,7 @@ def test_the_most_kept_comes_first_and_what_no_draw_keeps_adds_nothing():
     assert math.isnan(steps.base)
 
 
-def test_the_likeliest_label_is_the_one_that_is_told():
+def test_the_likeliest_label_is_the_default():
     result = result_of(model_of(), labels=(0, 1, 2))
     found = revealed_predictions(result, X[:2])
     for row in range(2):

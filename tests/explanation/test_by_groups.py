@@ -9,7 +9,6 @@ from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.groups import by_groups
-from lexppl.plots import plot_importance
 from tests.test_explanation import fitted, lex, rows
 
 NAMES = ["width", "height", "age"]
@@ -70,27 +69,6 @@ def test_what_is_not_of_masks_is_left_out_and_predictions_stay(random):
     assert found.attrs["seed"] == 1
     for name, values in before.items():
         xr.testing.assert_identical(group_of(whole, name), values)
-
-
-def test_groups_of_one_each_change_nothing_but_the_order(random):
-    whole = posterior(random)
-    found = by_groups(whole, {name: [name] for name in reversed(NAMES)})
-    xr.testing.assert_allclose(mask_means(found), mask_means(whole).isel(feature=[2, 1, 0]))
-    one = selection_table(whole).sort_index()
-    np.testing.assert_allclose(selection_table(found).sort_index(), one, rtol=1e-9)
-
-
-def test_the_table_and_the_plots_are_of_the_groups(random):
-    whole = posterior(random)
-    found = by_groups(whole, GROUPS)
-    table = selection_table(found)
-    p = mask_means(found).values
-    assert sorted(table.index) == ["old", "size"]
-    column = table["selection_probability"]
-    np.testing.assert_allclose(column[["old", "size"]], p.mean((0, 1)))
-    assert table[["lower", "upper", "agreement"]].notna().all(axis=None)
-    labels = plot_importance(found).axes[0].get_yticklabels()
-    assert {label.get_text() for label in labels} == {"old", "size"}
 
 
 @pytest.mark.parametrize("draws", [0, 4000])

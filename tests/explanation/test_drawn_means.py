@@ -102,22 +102,14 @@ def test_the_interval_is_the_posteriors_and_r_hat_that_of_chains():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
 def test_of_many_numbers_the_mean_over_rows_is_left_which_says_so(monkeypatch):
-    monkeypatch.setattr(sys.modules["lexppl.explanation.layout.drawn_means"], "MOST_NUMBERS", 959)
+    monkeypatch.setattr(sys.modules["lexppl.explanation.posterior_arrays"], "MOST_NUMBERS", 959)
     group = group_of(explained(), "posterior")
     assert "mask_mean" not in group_of(explained(), "predictions")
     np.testing.assert_allclose(group["mask_mean_over_rows"].values, exact().mean(2), rtol=1e-6)
     told = group["mask_mean_over_rows"].attrs["description"]
-    assert "left out: of 2 × 40 × 6 × 2 chains" in told and "explain fewer rows" in told
-    monkeypatch.setattr(sys.modules["lexppl.explanation.layout.drawn_means"], "MOST_NUMBERS", 960)
+    assert "left out: it has more than 959 numbers" in told and "explain fewer rows" in told
+    monkeypatch.setattr(sys.modules["lexppl.explanation.posterior_arrays"], "MOST_NUMBERS", 960)
     assert "mask_mean" in group_of(explained(), "predictions")
-
-
-@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
-def test_one_draw_has_its_own():
-    posterior = explained(draws=1)
-    np.testing.assert_allclose(
-        group_of(posterior, "predictions")["mask_mean"].values, exact()[:, :1], rtol=1e-6
-    )
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import stats
 from torch import nn
 
-from lexppl.arviz_compatibility import group_names, group_of
+from lexppl.arviz_compatibility import group_of
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -43,21 +43,6 @@ def test_the_prior_is_drawn_from_the_program_and_not_from_its_guide():
     share = group_of(posterior, "prior")["importance"].values[0].mean(0)
     z = np.abs(share - kept.mean(0).numpy()) / math.sqrt(0.25 / 300)
     assert z.max() < bound
-
-
-def test_without_y_the_prior_is_of_what_rows_share_and_draws_are_as_with_it():
-    x = torch.zeros(3, 2)
-    alone = explain(Line(), x, guide=guide, draws=5)
-    given = explain(Line(), x, torch.zeros(3), guide=guide, draws=5)
-    assert list(group_of(alone, "prior").data_vars) == ["slope"]
-    for group in ("prior", "predictions"):
-        xr.testing.assert_identical(
-            group_of(alone, group)["slope" if group == "prior" else "mask"],
-            group_of(given, group)["slope" if group == "prior" else "mask"],
-        )
-    assert not {"prior", "prior_predictive"} & set(
-        group_names(explain(fitted(Line([1.0, 1.0]), labels=None, event_shape=(2,)), x, draws=2))
-    )
 
 
 # New responses
@@ -119,13 +104,6 @@ def test_responses_given_y_are_new_in_each_draw(family, proposals):
     assert uniform(own) >= DATA_SETS - 1
     if family == "normal":
         assert uniform(of_four) < DATA_SETS - 1
-
-
-@pytest.mark.complete
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("proposals", [1, 4, 20, math.inf])
-def test_responses_given_y_are_uniformly_placed(family, proposals):
-    assert uniform(pits(family, proposals, 100)[0]) >= DATA_SETS - 1
 
 
 class Filled(nn.Module):

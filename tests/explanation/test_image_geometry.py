@@ -13,7 +13,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import imputed_samples
 from lexppl.explanation import explain, save_posterior
-from lexppl.explanation.beside.image_geometry import feature_map_of, has_images, image_geometry
+from lexppl.explanation.beside.image_geometry import feature_map_of, image_geometry
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -115,16 +115,11 @@ def test_entries_that_are_no_pixels_have_no_map():
     program = Halves(groups=[0, 1] * 24, k=1)
     program.grouping = None
     posterior = explain(program, images(), draws=2)
-    assert not has_images(posterior) and "x" in group_of(posterior, "predictions_constant_data")
+    with pytest.raises(ValueError, match="does not say which pixels"):
+        image_geometry(posterior)
+    assert "x" in group_of(posterior, "predictions_constant_data")
     with pytest.raises(ValueError, match="which pixels its mask entries are"):
         plot_selection_map(posterior)
-
-
-def test_tables_are_as_they_were():
-    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
-    posterior = explain(lex(3, classes=2, k=1).program(), x, draws=2)
-    constant = group_of(posterior, "predictions_constant_data")
-    assert list(constant.data_vars) == ["x"] and set(constant.dims) == {"row", "input"}
 
 
 @pytest.mark.parametrize(
@@ -174,22 +169,6 @@ def test_the_figure_has_the_row_what_is_kept_and_the_samples():
     lilac = np.isclose(shown[5], to_rgb(HIDDEN)).all(-1)
     np.testing.assert_array_equal(lilac, np.reshape(QUARTERS, (4, 6)) != 1)
     np.testing.assert_allclose(shown[6][..., 0], np.where(lilac, 0.0, x[1, 0]), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"masks": np.ones((2, 4))}, r"shape \(3, 4\); the shape is \(2, 4\)"),
-        ({"masks": np.full((3, 4), 0.5)}, "hold 0 and 1 only"),
-        ({"x": np.zeros((3, 24), np.float32)}, r"images \(N, C, H, W\)"),
-        ({"row_names": ["a"]}, "3 names; there are 1"),
-        ({"samples": 0}, "samples must be"),
-    ],
-)
-def test_mistakes_are_named(change, message):
-    given = {"x": images(3), **change}
-    with pytest.raises(ValueError, match=message):
-        plot_imputed(ImageProgram(groups=QUARTERS), **given)
 
 
 def test_a_program_that_imputes_nothing_is_refused():

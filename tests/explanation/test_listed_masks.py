@@ -32,7 +32,6 @@ from tests.test_explanation import (
     copied,
     fitted,
     guide,
-    lex,
     limit,
     pattern_frequencies,
     rows,
@@ -131,13 +130,6 @@ class Subsets(nn.Module):
                 return observe("y", dist.Normal((mask * x).sum(-1), 1.0), y)
 
 
-def test_many_entries_of_few_masks_are_listed():
-    x = torch.randn(4, 14, generator=torch.Generator().manual_seed(0))
-    posterior = explain(Subsets(lambda x: KSubset(x, 2)), x, x[:, 0], draws=5, proposals=math.inf)
-    assert "from all 91 masks" in group_of(posterior, "posterior").attrs["draws"]
-    assert (group_of(posterior, "posterior")["size"] == 2).all()
-
-
 def test_two_sites_of_a_row_are_listed_together():
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     program = Subsets(lambda x: KSubset(x, 1), second=True)
@@ -188,9 +180,3 @@ WIDE = torch.zeros(2, 13)
 def test_masks_that_cannot_be_listed_are_refused(program, x, y, told):
     with pytest.raises(ValueError, match=f"(?s)proposals=math.inf.*{told}"):
         explain(program, x, y, proposals=math.inf)
-
-
-def test_a_lex_with_a_constant_imputer_is_listed():
-    x, y = rows(6)
-    posterior = explain(fitted(lex()), x, y, draws=4, proposals=math.inf)
-    assert group_of(posterior, "log_likelihood")["y"].shape == (1, 4, 6)

@@ -77,16 +77,6 @@ def test_what_a_chunk_holds_does_not_depend_on_the_number_of_rows(draws):
     assert most_held(400, rows_per_chunk=400, draws=draws) > 3 * few
 
 
-@pytest.mark.complete
-def test_a_chunk_is_small_by_itself_where_draws_are_many(monkeypatch):
-    from lexppl.inference import predictive
-
-    monkeypatch.setattr(predictive, "LARGEST_TENSOR", 2**16)
-    few, many = most_held(30), most_held(300)
-    assert many < few + 2 * 300 * G
-    assert few < 40 * 4 * 2**16
-
-
 def test_draws_are_fewer_by_default_where_masks_would_not_fit(monkeypatch):
     model, x = program(), rows(8)
     every = explain(model, x)

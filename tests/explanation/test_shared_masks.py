@@ -226,11 +226,6 @@ def test_slopes_that_were_sampled_give_the_same_probabilities():
     np.testing.assert_allclose(likelihood, norm.logpdf(y, mean, NOISE), atol=1e-9)
 
 
-@pytest.mark.complete
-def test_twelve_sampled_slopes_give_them_within_a_hundredth():
-    assert largest_difference(12, 1500)[0] < 0.01
-
-
 # Masks of groups
 
 GROUPS = 3
@@ -319,28 +314,6 @@ def test_a_row_of_two_groups_is_refused():
         explain(program, torch.tensor(x), torch.tensor(y))
 
 
-def test_groups_in_one_event_are_listed_together():
-    def program(x, y=None):
-        group = x[:, -1].long()
-        with mask_particles():
-            with pyro.plate("group", 2, dim=-1):
-                z = pyro.sample("mask", coins(x, 3))
-            own = torch.nn.functional.one_hot(group, 2).to(x.dtype)
-            kept = (x[:, :3] * z[..., group, :]).unsqueeze(-2) * own.unsqueeze(-1)
-            kept = kept.flatten(-2).unsqueeze(-3)
-            covariance = NOISE**2 * torch.eye(len(x), dtype=x.dtype) + kept @ kept.mT
-            pyro.sample("y", dist.MultivariateNormal(x.new_zeros(len(x)), covariance), obs=y)
-
-    x, y = grouped(16, groups=2)
-    posterior = explain(program, torch.tensor(x), torch.tensor(y), draws=3)
-    for j in range(2):
-        own = x[:, 3] == j
-        masks, prior, likelihood = spike_and_slab(x[own, :3], y[own])
-        np.testing.assert_allclose(
-            given_y(posterior)[j], softmax(prior + likelihood) @ masks, atol=1e-9
-        )
-
-
 # Several at once
 
 
@@ -427,17 +400,6 @@ def test_more_masks_than_are_listed_are_weighed_and_judged():
     x, y = data(12, 13)
     sure = stats_of(explain(collapsed, torch.tensor(x), torch.tensor(20 * y)))
     assert float(sure["weight_pareto_k"][0]) > 0.7
-
-
-def test_groups_are_weighed_by_their_own_rows():
-    x, y = grouped(12)
-    rows = torch.tensor(x), torch.tensor(y)
-    exact = given_y(explain(of_groups("particles first"), *rows, draws=2))
-    posterior = explain(of_groups("particles first"), *rows, draws=100, proposals=40)
-    stats = stats_of(posterior)
-    assert stats["weight_ess"].dims == ("chain", "group")
-    z = (given_y(posterior) - exact) / np.sqrt(0.25 / stats["weight_ess"].values[0][:, None])
-    assert abs(z).max() < 4
 
 
 def test_several_plates_are_weighed_together():

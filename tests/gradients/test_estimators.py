@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from lexppl.distributions import ChainMask, TopKMask
-from lexppl.inference import NestedIWAE
-from lexppl.inference.estimators import (
+from lexppl.inference import (
     REBAR,
     DisARM,
     LeaveOneOut,
     MarginalStraightThrough,
+    NestedIWAE,
     Pathwise,
     ScoreFunction,
     SelfNormalized,

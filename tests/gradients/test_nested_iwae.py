@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
-from lexppl.inference.estimators import SampledEstimator
+from lexppl.inference.estimators.base import SampledEstimator
 from lexppl.inference.objective.bound import BoundTerms
 from tests.gradients.enumeration import (
     Toy,

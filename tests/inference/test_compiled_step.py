@@ -17,7 +17,6 @@ from lexppl import load, save
 from lexppl.effects import fit_progress, mask_particles
 from lexppl.inference import (
     REBAR,
-    LearnedConstant,
     LeaveOneOut,
     Linear,
     LossTerm,
@@ -28,25 +27,16 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.contexts import seeded
-from lexppl.inference.random_state import random_state, set_random_state
+from lexppl.inference.contexts import random_state, seeded, set_random_state
 from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.compiled import compiled as compiled_terms
 from lexppl.inference.training.compiled.compiled import disagreement
 from lexppl.inference.training.compiled.traced import NotTraceableError, RepeatedDraws
-from lexppl.inference.training.settings import CompiledSteps
 from lexppl.inference.training.step import TermGradients
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    GaussianImputer,
-    Predictor,
-    SizePenalty,
-)
+from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, Settings, lex, system_for
+from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
@@ -55,9 +45,7 @@ SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 
 ROUNDED = ("suwr",)
 """Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
-EAGER = {
-    "meed": "computes with the fit's progress",
-}
+EAGER = {"meed": "computes with the fit's progress"}
 """Methods of which a term is run as it is, and what is said of it."""
 
 
@@ -68,18 +56,11 @@ def small_system(name):
     return system_for(name, Settings(4, 3, k=k, black_box=model, **SMALL))
 
 
-def small_lex(seed=0, imputer=None):
-    return LEX(
-        BernoulliSelector(MLP(4, 4, (3,), seed=seed)),
-        GaussianImputer() if imputer is None else imputer,
-        Predictor(MLP(4, 3, (3,), seed=seed + 1), CategoricalLikelihood()),
-        [SizePenalty(0.05)],
+def small_lex():
+    penalties = [SizePenalty(0.05)]
+    return explainer(
+        imputer=GaussianImputer(), features=4, outputs=3, hidden=(3,), penalties=penalties
     )
-
-
-def state_of(result):
-    modules = [m for one in result.modules for m in (one, *result.guides) if m is not None]
-    return [value for m in modules for value in m.state_dict().values()]
 
 
 def same_bits(one, other):
@@ -149,7 +130,7 @@ ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, be
     [
         NestedIWAE(1, samples=2, estimator=REBAR(0.5)),
         NestedIWAE(1, samples=2, estimator=REBAR(control=TunedControl())),
-        NestedIWAE(3, estimator=ScoreFunction(LearnedConstant())),
+        NestedIWAE(3, estimator=ScoreFunction(0.5)),
         NestedIWAE(3, 2, random_masks=0.4, **ANNEALED),
         NestedIWAE(3, estimator=LeaveOneOut(labels="averaged", labels_from=0.4)),
     ],
@@ -356,7 +337,7 @@ def test_without_a_compiler_the_graph_is_run_as_it_was_traced(monkeypatch):
     def missing(graph, inputs):
         raise RuntimeError("No working C++ compiler found")
 
-    monkeypatch.setattr(compiled_terms, "_compiled", missing)
+    monkeypatch.setattr(compiled_terms, "_machine_code", missing)
     with pytest.warns(RuntimeWarning, match="No working C\\+\\+ compiler found; the graph is run"):
         result = fit(small_lex(), (X, Y), compile=True, **FIT)
     assert same_bits(result, fit(small_lex(), (X, Y), **FIT))
@@ -388,7 +369,7 @@ def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
     given = []
     monkeypatch.setattr(_inductor, "compile", lambda graph, inputs, options: given.append(options))
     with _inductor.config.patch({"triton.cudagraphs": True}):
-        compiled_terms._compiled(None, [])
+        compiled_terms._machine_code(None, [])
     (options,) = given
     assert options["triton.cudagraphs"] is False
     assert set(options) <= set(_inductor.list_options())
@@ -464,10 +445,3 @@ def test_other_draws_after_going_back_are_refused(draw):
         set_random_state(like, place)
         with pytest.raises(NotTraceableError, match="not what it drew before"):
             draw()
-
-
-def test_the_record_counts():
-    record = CompiledSteps("graph", 0, 1200, 3, ("LEX is not compiled: so",))
-    assert record.summary == (
-        "graph: 0 of 1,203 compiled, 1,200 traced, 3 eager; LEX is not compiled: so"
-    )

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -10,10 +11,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl import load, save
-from lexppl.effects import FoldShift
+from lexppl.effects import EVERY_SHIFT, FoldShift, mask_particles, penalty
 from lexppl.evaluation.prediction import predictive
 from lexppl.inference import (
+    REBAR,
     CrossFitted,
+    LeaveOneOut,
     LossTerm,
     NestedIWAE,
     ReplicateData,
@@ -24,7 +27,7 @@ from lexppl.inference import (
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.stages import TrainingModules
+from lexppl.inference.stages import TrainingModules, shifted
 from lexppl.inference.training.rows.cross_fitting import (
     cross_fitted,
     joined_distribution,
@@ -34,6 +37,7 @@ from lexppl.inference.training.rows.rows import folded
 from lexppl.models import (
     LEX,
     MLP,
+    CategoricalLikelihood,
     ConstantImputer,
     Frozen,
     Grouping,
@@ -191,6 +195,101 @@ def test_what_moves_what():
     gains, teaching = stage.terms
     assert all("selector" in name for name in modules.learned_by(gains))
     assert all("predictors" in name for name in modules.learned_by(teaching))
+
+
+def terms_of(model_or_system, folds=2, y=LABELS, first=True):
+    """The terms of a cross-fitted stage; without a first batch, one for each kind."""
+    given = model_or_system
+    stages = given.build() if hasattr(given, "build") else [Stage([LossTerm(*given)])]
+    (stage,) = cross_fitted(stages, folds, (lambda dtype: (X, y)) if first else None)
+    return stage.terms
+
+
+def gradients_of(terms, y):
+    """The sum of the terms' gradients on all rows, by name, each with the same draws."""
+    modules, total = TrainingModules([Stage(terms)]), {}
+    for term in terms:
+        names = modules.learned_by(term)
+        moved = [p for n, p in modules.named_parameters() if n in names]
+        with seeded(7), shifted(term):
+            loss = term.weight * modules(term, term.objective.at(0.7), (X, y))
+        for name, gradient in zip(names, torch.autograd.grad(loss, moved), strict=True):
+            total[name] = total.get(name, 0.0) + gradient
+    return total
+
+
+@pytest.mark.parametrize("folds", [2, 3])
+@pytest.mark.parametrize(
+    ("options", "y"),
+    [
+        ({"classes": 2, "penalty": 0.1}, LABELS),
+        ({"classes": 2, "penalty": (0.05, 0.2), "imputations": 2}, LABELS),
+        ({"classes": 2, "k": 2, "labels": "averaged"}, LABELS),
+        ({"classes": 2, "k": 1}, torch.stack([X[:, 1].sigmoid(), 1 - X[:, 1].sigmoid()], 1)),
+        ({"classes": None, "penalty": 0.1}, RESPONSE),
+    ],
+)
+def test_one_run_has_the_gradient_of_a_run_for_each_kind(options, y, folds):
+    def system():
+        with seeded(2):
+            return terms_of(lex(3, **options, **SMALL), folds, y, first)
+
+    found = []
+    for first in (True, False):
+        terms = system()
+        assert [t.fold_shift for t in terms] == ([EVERY_SHIFT] if first else list(range(folds)))
+        found.append(gradients_of(terms, y))
+    at_once, apart = found
+    assert at_once.keys() == apart.keys()
+    for name, gradient in apart.items():
+        torch.testing.assert_close(at_once[name], gradient, rtol=1e-4, atol=1e-4)
+
+
+class ReadsMore(LEX):
+    """A program that does more with the predictor's distribution than to observe y."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.selector(x))
+            law = self.predictor(x * mask)
+            if self.more == "entropy":
+                penalty("confidence", -law.entropy())
+            elif self.more == "density":
+                penalty("confidence", -law.log_prob(torch.zeros_like(y)))
+            elif self.more == "factor":
+                return pyro.factor("y", law.log_prob(y))
+            return pyro.sample("y", law.mask(x[:, 0] > 0) if self.more == "mask" else law, obs=y)
+
+
+def reads_more(more):
+    (stage,) = lex(3, classes=2, penalty=0.1, **SMALL).build()
+    model = stage.terms[0].model
+    other = ReadsMore(model.selector, model.imputer, model.predictor)
+    other.more = more
+    return other
+
+
+@pytest.mark.parametrize("more", ["entropy", "density", "factor", "mask"])
+def test_a_program_that_reads_more_than_the_density_takes_a_run_for_each(more):
+    terms = terms_of((reads_more(more), NestedIWAE(3)))
+    assert [term.fold_shift for term in terms] == [0, 1]
+    assert [t.fold_shift for t in terms_of((reads_more(None), NestedIWAE(3)))] == [EVERY_SHIFT]
+
+
+def test_gradients_through_the_judge_take_a_run_for_each():
+    relaxed = l2x(3, classes=2, k=1, **SMALL).build()[0].terms[0].model
+    for model, estimator in ((reads_more(None), REBAR()), (relaxed, LeaveOneOut())):
+        terms = terms_of((model, NestedIWAE(3, estimator=estimator)))
+        assert [term.fold_shift for term in terms] == [0, 1]
+
+
+def test_the_comparison_leaves_statistics_as_they_are():
+    model = reads_more(None)
+    layers = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    model.predictor = Predictor(layers, CategoricalLikelihood())
+    terms = terms_of((model, NestedIWAE(3)))
+    assert [term.fold_shift for term in terms] == [EVERY_SHIFT]
+    assert int(layers[1].num_batches_tracked) == 0
 
 
 def test_stages_of_one_program_share_its_predictors():

@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pyro
@@ -26,41 +27,28 @@ from lexppl.inference import (
     collapse,
     fit,
 )
-from lexppl.inference.contexts import MiniBatch, keep_parameters_local, program_settings
+from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.settings import EagerAdam
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    GaussianImputer,
-    KSubsetSelector,
-    MarginalImputer,
-    NormalLikelihood,
-    Predictor,
-    SizePenalty,
-    mask_particles,
-    penalty,
-)
+from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
+from tests.inference.builders import explainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
 
-def rows(count=400, features=4, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, features, generator=generator, dtype=dtype)
+def rows(count=400, seed=0, dtype=torch.float32):
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     return x, (x[:, 0] + 0.1 * x[:, 1] > 0).long()
 
 
-def lex(k=1, features=4, imputer=None):
-    return LEX(
-        KSubsetSelector(MLP(features, features, (16,)), k),
-        imputer or GaussianImputer(),
-        Predictor(MLP(features, 2, (16,)), CategoricalLikelihood()),
-    )
+def lex(k=1, imputer=None):
+    imputer = imputer or GaussianImputer()
+    return explainer(partial(KSubsetSelector, k=k), imputer, features=4, hidden=(16,), seed=None)
+
+
+def penalised(weight):
+    return explainer(features=4, hidden=(8,), seed=None, penalties=[SizePenalty(weight)])
 
 
 def quick(model, data, **options):
@@ -113,12 +101,8 @@ def test_given_model_is_left_as_it_is():
 def test_replicates_take_the_steps_that_each_would_take_alone(masks):
     """With nothing drawn, R vectorised fits are R fits: values, gradients and Adam's steps."""
     x, y = rows(dtype=torch.float64)
-    model = LEX(
-        KSubsetSelector(MLP(4, 4, (8,)), 2),
-        ConstantImputer(),
-        Predictor(MLP(4, 2, (8,)), CategoricalLikelihood()),
-        [SizePenalty(0.1)],
-    ).double()
+    selector, penalties = partial(KSubsetSelector, k=2), [SizePenalty(0.1)]
+    model = explainer(selector, features=4, hidden=(8,), penalties=penalties).double()
     objective = NestedIWAE(masks, estimator=Enumerate(), entropy=0.1)
     terms = TrainingModules([Stage([LossTerm(model, objective)])])
     keep_parameters_local(terms)
@@ -167,19 +151,10 @@ def test_replicates_each_keep_their_own_best_epoch():
 
 def test_validation_is_under_the_final_objective():
     """A penalty that has not grown yet counts in full when the best epoch is chosen."""
-    x, y = rows()
-
-    def build():
-        return LEX(
-            BernoulliSelector(MLP(4, 4, (8,))),
-            ConstantImputer(),
-            Predictor(MLP(4, 2, (8,)), CategoricalLikelihood()),
-            [SizePenalty(5.0)],
-        )
-
     options = {"epochs": 1, "seed": 0, "learning_rate": 1e-9}
-    growing = quick(build, (x, y), objective=annealed(masks=3), **options)
-    full = quick(build, (x, y), objective=NestedIWAE(masks=3), **options)
+    build = partial(penalised, 5.0)
+    growing = quick(build, rows(), objective=annealed(masks=3), **options)
+    full = quick(build, rows(), objective=NestedIWAE(masks=3), **options)
     assert np.allclose(growing.history.valid, full.history.valid, atol=1e-5)
     assert growing.history.train[0, 0] < full.history.train[0, 0] - 3
 
@@ -336,47 +311,15 @@ def test_loader_callbacks_patience_and_ctrl_c():
 
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_clipping_and_scheduler(replicates):
-    x, y = rows()
-    result = quick(
-        lex,
-        (x, y),
-        clip_norm=1e-3,
-        replicates=replicates,
-        optimizer=lambda p: torch.optim.SGD(p, lr=1.0),
-        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
-        epochs=1,
-        batch_size=400,
-        valid=None,
-    )
-    torch.manual_seed(0)
-    start = quick(
-        lex,
-        (x, y),
-        replicates=replicates,
-        epochs=1,
-        batch_size=400,
-        valid=None,
-        optimizer=lambda p: torch.optim.SGD(p, lr=1e-12),
-    )
+    def moved_at(rate, **more):
+        optimizer = partial(torch.optim.SGD, lr=rate)
+        options = {"epochs": 1, "batch_size": 400, "valid": None, "replicates": replicates}
+        return quick(lex, rows(), optimizer=optimizer, **options, **more)
+
+    scheduler = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
+    result, start = moved_at(1.0, clip_norm=1e-3, scheduler=scheduler), moved_at(1e-12)
     for moved, still in zip(weights(result), weights(start), strict=True):
         assert float((moved - still).detach().norm()) == pytest.approx(1e-3, rel=0.05)
-
-
-@pytest.mark.complete
-def test_regression_and_marginal_imputation():
-    x, _ = rows(600)
-    y = 2.0 * x[:, 2] + 0.1 * torch.randn(600, generator=torch.Generator().manual_seed(1))
-
-    def build():
-        return LEX(
-            KSubsetSelector(MLP(4, 4, (16,)), 1),
-            MarginalImputer(x[:100]),
-            Predictor(MLP(4, 1, (16,)), NormalLikelihood()),
-        )
-
-    result = quick(build, (x, y), epochs=30, learning_rate=5e-3, batch_size=50)
-    assert result.model.selector(x).mean.mean(0)[2] > 0.9
-    assert result.labels is None
 
 
 class WithoutDensity(dist.Delta):
@@ -414,17 +357,8 @@ def test_collapse_is_named():
     assert collapse(torch.ones(5, 3)) == "all on"
     assert collapse(torch.tensor([[0.9, 0.1]]).expand(5, 2)) == "one mask for every row"
     assert collapse(torch.eye(4)) is None
-
-    def build():
-        return LEX(
-            BernoulliSelector(MLP(4, 4, (8,))),
-            ConstantImputer(),
-            Predictor(MLP(4, 2, (8,)), CategoricalLikelihood()),
-            [SizePenalty(50.0)],
-        )
-
     with pytest.warns(CollapseWarning, match="all off.*lower the penalty"):
-        result = quick(build, rows(), epochs=30, learning_rate=0.1)
+        result = quick(partial(penalised, 50.0), rows(), epochs=30, learning_rate=0.1)
     assert result.collapse == ["all off"]
 
 
@@ -498,21 +432,6 @@ def test_programs_that_the_objective_cannot_read(body, match):
         NestedIWAE(masks=2).loss(model, None, torch.zeros(3, 2))
 
 
-def test_mini_batch_scale_stands_outside_the_log():
-    x, y = rows(40)
-    model = lex()
-    objective = NestedIWAE(masks=2, estimator=Enumerate())
-    plain = objective.loss(model, None, x, y)
-    with MiniBatch(rows=400, batch=40):
-        scaled = objective.loss(model, None, x, y)
-    torch.manual_seed(0)
-    deterministic = LEX(model.selector, ConstantImputer(), model.predictor)
-    plain = objective.loss(deterministic, None, x, y)
-    with MiniBatch(rows=400, batch=40):
-        scaled = objective.loss(deterministic, None, x, y)
-    assert scaled == pytest.approx(10 * plain, rel=1e-6)
-
-
 def test_global_latent_with_a_guide_stands_outside_the_log():
     """A conjugate normal mean: the bound with the exact posterior is the evidence."""
     y = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
@@ -529,47 +448,6 @@ def test_global_latent_with_a_guide_stands_outside_the_log():
     covariance = torch.eye(3, dtype=torch.float64) + 1.0
     evidence = dist.MultivariateNormal(torch.zeros(3, dtype=torch.float64), covariance).log_prob(y)
     assert NestedIWAE(masks=3).loss(model, guide) == pytest.approx(-float(evidence), abs=1e-10)
-
-
-class Shared(PyroModule):
-    """Rows that share one latent mean, with masks over two features."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector = nn.Linear(2, 2)
-
-    def forward(self, x, y=None):
-        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-            return pyro.sample("y", dist.Normal(mean + 0 * mask.sum(-1), 1.0), obs=y)
-
-
-@pytest.mark.complete
-def test_automatic_guide_of_a_global_latent_finds_its_posterior():
-    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
-    y = 3.0 + torch.randn(20, generator=torch.Generator().manual_seed(1))
-    model = Shared()
-    guide = pyro.infer.autoguide.AutoNormal(
-        pyro.poutine.block(model, hide=["mask", "y"]), init_scale=0.3
-    )
-    with pyro.settings.context(module_local_params=True):
-        result = quick(
-            model,
-            (x, y),
-            guide=guide,
-            epochs=300,
-            batch_size=10,
-            valid=None,
-            learning_rate=Linear(0.03, 0.0001),
-            weight_decay=0.0,
-            replicates=2,
-        )
-        for fitted in result.guides:
-            posterior = fitted.quantiles([0.5], x, y)["mean"][0]
-            assert float(posterior) == pytest.approx(float(y.mean()), abs=0.1)
-            scale = fitted.scales.mean.item()
-            assert scale == pytest.approx(20**-0.5, rel=0.2)
 
 
 def test_counts_and_factors_are_checked():

@@ -9,7 +9,7 @@ from pyro.nn import PyroModule, PyroSample
 from sklearn.tree import DecisionTreeClassifier
 
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.identity import differences, identity_of
+from lexppl.inference.training.checkpoint import differences, identity_of
 from lexppl.models import MLP, with_prior
 
 

@@ -3,31 +3,17 @@
 import torch
 
 from lexppl.inference import fit
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    GaussianImputer,
-    Predictor,
-)
-
-X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
+from lexppl.models import GaussianImputer
+from tests.inference.builders import explainer, table
 
 
 def fitted_weights(transposed: bool) -> torch.Tensor:
-    selector, predictor = MLP(3, 3, (5,), seed=0), MLP(3, 2, (5,), seed=1)
-    model = LEX(
-        BernoulliSelector(selector),
-        GaussianImputer(),
-        Predictor(predictor, CategoricalLikelihood()),
-    )
+    model = explainer(imputer=GaussianImputer(), hidden=(5,))
     if transposed:
         for module in model.modules():
             if isinstance(module, torch.nn.Linear):
                 module.weight.data = module.weight.data.T.contiguous().T
-    result = fit(model, (X, Y), epochs=3, batch_size=16, progress=False)
+    result = fit(model, table(64), epochs=3, batch_size=16, progress=False)
     return torch.cat([w.detach().reshape(-1) for w in result.model.parameters()])
 
 

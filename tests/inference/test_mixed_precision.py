@@ -43,6 +43,7 @@ from lexppl.models import (
     with_prior,
 )
 from lexppl.systems import fastshap, invase, l2x, lex, real_x, senn
+from tests.inference import builders
 
 BF16 = torch.bfloat16
 UNIT = 2.0**-8
@@ -110,19 +111,6 @@ def test_a_product_is_that_of_torch_autocast_and_the_bias_whole(layer, x):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_the_mean_of_a_response_is_in_the_bias_and_is_kept():
-    layer, x = nn.Linear(4, 1), X
-    with torch.no_grad():
-        layer.bias.fill_(1000.3)
-        whole = layer(x)
-        with MixedPrecision(layer, ["weight", "bias"]):
-            ours = layer(x)
-        with torch.autocast("cpu", BF16):
-            theirs = layer(x).float()
-    assert float((ours - whole).abs().max()) < 0.02
-    assert float((theirs - whole).abs().max()) > 0.2
-
-
 class OfRows(PyroModule):
     """Labels by a network of the rows."""
 
@@ -135,12 +123,8 @@ class OfRows(PyroModule):
             return pyro.sample("y", dist.Categorical(logits=self.network(x)), obs=y)
 
 
-def explainer(selector=BernoulliSelector, seed=0):
-    return LEX(
-        selector(MLP(4, 4, (16, 16), seed=seed)),
-        ConstantImputer(),
-        Predictor(MLP(4, 3, (16, 16), seed=seed + 1), CategoricalLikelihood()),
-    )
+def explainer(selector=BernoulliSelector):
+    return builders.explainer(selector, features=4, outputs=3, hidden=(16, 16))
 
 
 def gradients_of(model, precision, objective, rows=(X, Y)):

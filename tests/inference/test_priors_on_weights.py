@@ -77,24 +77,9 @@ def test_a_fit_finds_the_posterior_of_a_slope(replicates):
     for fitted in result.guides:
         assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
         assert float(fitted.scales.slope.weight.detach()) == pytest.approx(sd, rel=0.15)
+    assert not model._forward_pre_hooks
     posterior_draws = explain(result, X, draws=4)
     assert posterior_draws["predictions"]["y"].shape == (replicates, 4, 60)
-
-
-def test_a_guide_of_the_given_model_is_set_up_right():
-    model = Line()
-    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
-    result = fit(
-        model,
-        (X, Y),
-        valid=None,
-        guide=guide,
-        objective=NestedIWAE(1, samples=2),
-        epochs=2,
-        progress=False,
-    )
-    assert result.guides[0].locs.slope.weight.shape == (1, 1)
-    assert not model._forward_pre_hooks
 
 
 def test_a_guide_set_up_elsewhere_is_refused():

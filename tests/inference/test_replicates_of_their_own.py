@@ -22,9 +22,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.models import (
-    LEX,
     MLP,
-    BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
     Predictor,
@@ -32,19 +30,16 @@ from lexppl.models import (
     frozen,
 )
 from lexppl.systems import l2x, lex, real_x, xtab
+from tests.inference import builders
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
 
 
 def explainer(constant=0.0, penalty=0.0, seed=0, given=None):
-    predictor = Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood())
-    return LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=seed)),
-        ConstantImputer(constant),
-        predictor if given is None else frozen(given),
-        [SizePenalty(penalty)],
-    )
+    given = None if given is None else frozen(given)
+    penalties, imputer = [SizePenalty(penalty)], ConstantImputer(constant)
+    return builders.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
 
 
 def data(seed, rows=40):
@@ -113,12 +108,7 @@ def test_k_may_differ_between_replicates():
     sizes = {"hidden": (8,), "predictor_hidden": (8,)}
     models = [lex(6, classes=2, k=k, objective=objective, **sizes) for k in (1, 3, 6)]
     x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
-    result = fit(
-        models,
-        (x, (x[:, 0] > 0).long()),
-        epochs=2,
-        progress=False,
-    )
+    result = fit(models, (x, (x[:, 0] > 0).long()), epochs=2, progress=False)
     for model, k in zip(result.models, (1, 3, 6), strict=True):
         distribution = model.selector(x)
         assert isinstance(distribution, KSubset)
@@ -201,10 +191,7 @@ class Named(nn.Module):
         ([explainer(), Named("a")], data(0), {}, "same parts"),
         ([Named("a"), Named("b")], data(0), {}, "they differ in 'kind' of Named"),
         (
-            [
-                explainer(),
-                lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program(),
-            ],
+            [explainer(), lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()],
             data(0),
             {},
             "same parts",

@@ -2,19 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
-from lexppl.inference import (
-    FitResult,
-    History,
-    Iterates,
-    NotSettledWarning,
-    Settled,
-    fit,
-    settled,
-)
-from lexppl.systems import lex
+from lexppl.inference import FitResult, History, NotSettledWarning, Settled, settled
 
 
 def result_of(losses, rows=100, stage=None):
@@ -90,33 +80,6 @@ def test_too_few_epochs_cannot_be_judged():
         settled(result_of(np.ones((0, 1))))
 
 
-def test_iterates_are_kept_and_their_r_hat_sees_a_drift():
-    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
-    kept = Iterates()
-    system = lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-    options = {"epochs": 40, "replicates": 2, "progress": False}
-    result = fit(system, (x, (x[:, 0] > 0).long()), callbacks=[kept], **options)
-    assert np.stack(kept.kept).shape[:2] == (40, 2)
-    assert (kept.kept[0] != kept.kept[-1]).any()
-    with pytest.warns(NotSettledWarning):
-        found = settled(result, kept)
-    assert (found.r_hat > 1.1).all()
-    with pytest.raises(ValueError, match="of this fit"):
-        settled(result_of(np.ones(40)), kept)
-
-
-def iterates_of(values):
-    return Iterates(kept=[row[None, :] for row in values])
-
-
-def test_r_hat_is_near_one_at_rest_and_root_seven_in_a_straight_line():
-    quiet = result_of(np.ones(2000))
-    at_rest = iterates_of(np.random.default_rng(0).standard_normal((2000, 3)))
-    assert settled(quiet, at_rest).r_hat[0] < 1.02
-    line = iterates_of(np.arange(2000.0)[:, None])
-    assert settled(quiet, line).r_hat[0] == pytest.approx(np.sqrt(7), rel=0.01)
-
-
 def test_what_was_found_is_a_value():
     one = np.zeros(1)
-    assert Settled(one, one, one).settled.all()
+    assert Settled(one, one).settled.all()

@@ -1,6 +1,5 @@
 """What a training step does not make anew, and that leaving it out changes nothing."""
 
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -19,7 +18,6 @@ from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_pl
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.sample_nodes import runs_alike_plainly
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.watch import EpochLoss
 from lexppl.systems import lex
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
@@ -130,55 +128,19 @@ def test_a_fit_makes_parameter_statements_in_its_first_step_alone():
 
 
 @pytest.mark.parametrize("size", [1, 7, 60, 100])
-def test_gathered_batches_are_the_rows_of_the_order(size, monkeypatch):
-    rows = TensorRows((X, Y))
-    # 20 bytes a row: blocks of 9 rows at most, of one batch at least.
-    monkeypatch.setattr("lexppl.inference.batches.GATHERED_BYTES", 180)
+def test_batches_are_the_rows_of_an_order(size):
     torch.manual_seed(0)
-    batches = list(rows.batches(size, shuffle=True))
+    batches = list(TensorRows((X, Y)).batches(size, shuffle=True))
     torch.manual_seed(0)
-    order = torch.randperm(60)
-    expected = [order[start : start + size] for start in range(0, 60, size)]
-    assert len(batches) == len(expected)
+    expected = torch.randperm(60).split(size)
     for (x, y), places in zip(batches, expected, strict=True):
         assert torch.equal(x, X[places])
         assert torch.equal(y, Y[places])
-        assert x.is_contiguous()
-
-
-class Draws(torch.utils._python_dispatch.TorchDispatchMode):
-    """How often rows were gathered."""
-
-    def __init__(self):
-        super().__init__()
-        self.gathered = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.gathered += func is torch.ops.aten.index.Tensor
-        return func(*args, **(kwargs or {}))
-
-
-def test_a_small_table_is_gathered_once_an_epoch():
-    with Draws() as draws:
-        assert len(list(TensorRows((X, Y)).batches(10, shuffle=True))) == 6
-    assert draws.gathered == 2
 
 
 def run_of(build, masks=4):
     with program_settings(validate=False):
         return ParticleProgram(build(), None, (X, Y)).run(masks)
-
-
-def test_the_entropy_of_masks_that_share_a_distribution_is_that_of_one():
-    run = run_of(lex(3, classes=2, folds=1, towards=0.8, **WIDTHS).program)
-    spec = BoundSpec(masks=4, entropy=0.3, towards=0.8)
-    entropy = BoundTerms(run, spec).averages[-1]
-    assert entropy.value.shape == (1, 60)
-    assert entropy.after == frozenset()
-    each = run.sites["mask"].distribution
-    prior = dist.Bernoulli(torch.full((3,), 0.8)).to_event(1)
-    kl = torch.distributions.kl_divergence(each, prior.expand(each.batch_shape))
-    torch.testing.assert_close(entropy.value.expand(4, 60), -0.3 * kl)
 
 
 def test_the_entropy_of_masks_whose_distributions_differ_stays_by_particle():
@@ -196,8 +158,10 @@ def test_the_entropy_of_masks_whose_distributions_differ_stays_by_particle():
     assert [average.after for average in averages] == [frozenset(), frozenset({"first"})]
 
 
-def scored(monkeypatch, names):
-    """The sites whose log-probability is asked for as a score in a run that moves some names."""
+@pytest.mark.parametrize(("names", "scores"), [("predictor", False), ("selector", True)])
+def test_a_term_has_its_bits_and_scores_masks_where_it_moves_the_selector(
+    monkeypatch, names, scores
+):
     asked = []
     score = Site.score
 
@@ -223,28 +187,4 @@ def scored(monkeypatch, names):
             torch.autograd.grad(loss, chosen), torch.autograd.grad(whole, chosen), strict=True
         ):
             assert torch.equal(ours, theirs)
-    return asked
-
-
-def test_a_term_that_moves_the_predictor_alone_has_its_bits_without_a_score(monkeypatch):
-    asked = scored(monkeypatch, "predictor")
-    assert asked[0] == ("mask", False)
-
-
-def test_a_term_that_moves_the_selector_alone_scores_its_masks(monkeypatch):
-    assert scored(monkeypatch, "selector")[0] == ("mask", True)
-
-
-def test_the_loss_of_an_epoch_is_the_sum_of_its_steps():
-    terms = [LossTerm(print, NestedIWAE(2), weight=weight) for weight in (1.0, 0.5)]
-    seen = EpochLoss(terms, rows=10)
-    assert seen.mean(np.ones((0, 2), dtype=bool)).shape == (0,)
-    steps = [((1.0, 2.0), (3.0, 5.0), 6), ((4.0, 8.0), (1.0, 7.0), 4)]
-    for one, other, size in steps:
-        seen.add([torch.tensor(one), torch.tensor(other)], size)
-    expected = [
-        (6 * (one[r] + 0.5 * other[r]) + 4 * (two[r] + 0.5 * last[r])) / 100
-        for r in (0, 1)
-        for (one, other, _), (two, last, _) in [steps]
-    ]
-    assert seen.mean(np.ones((2, 2), dtype=bool)).tolist() == pytest.approx(expected)
+    assert asked[0] == ("mask", scores)

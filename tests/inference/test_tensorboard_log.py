@@ -9,7 +9,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lexppl import fit
-from lexppl.inference import TensorBoardLog, tensorboard_log
+from lexppl.inference import TensorBoardLog
+from lexppl.inference.training import watch as tensorboard_log
 from lexppl.systems import lex
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))

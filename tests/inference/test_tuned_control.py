@@ -6,26 +6,14 @@ import torch
 from lexppl.inference import REBAR, NestedIWAE, TunedControl, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.training.step import gradient_of_square
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    GaussianImputer,
-    Predictor,
-)
+from lexppl.models import GaussianImputer
+from tests.inference.builders import explainer, table
 
-GENERATOR = torch.Generator().manual_seed(0)
-X = torch.randn(300, 3, generator=GENERATOR)
-Y = (X[:, 0] > 0).long()
+X, Y = table(300)
 
 
-def explainer():
-    return LEX(
-        BernoulliSelector(MLP(3, 3, (8,))),
-        GaussianImputer(),
-        Predictor(MLP(3, 2, (8,)), CategoricalLikelihood()),
-    )
+def build():
+    return explainer(imputer=GaussianImputer(), hidden=(8,), seed=None)
 
 
 def gradients(model, control, seed, create_graph=False):
@@ -39,7 +27,7 @@ def gradients(model, control, seed, create_graph=False):
 
 def test_the_tuning_gradient_is_that_of_the_squared_gradient():
     with seeded(1):
-        model, control = explainer().double(), TunedControl(0.6, 0.8).double()
+        model, control = build().double(), TunedControl(0.6, 0.8).double()
     keep_parameters_local(model)
     control_parameters = [control.log_temperature, control.scale]
     found = gradient_of_square(gradients(model, control, 3, create_graph=True), control_parameters)
@@ -68,7 +56,7 @@ def variance(model, control):
 def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
     given = TunedControl(0.05, 3.0)
     result = fit(
-        explainer,
+        build,
         (X, Y),
         objective=NestedIWAE(2, estimator=REBAR(control=given)),
         epochs=30,

@@ -62,18 +62,6 @@ def test_the_norms_alone_learn_and_the_given_model_stays(given, rows, scope):
     assert not any(p.requires_grad for p in result.model.predictor.module.network[0].parameters())
 
 
-def test_the_default_explains_the_model_as_it_is_given(given, rows):
-    before = held(given)
-    result = fit(q_fit(3, given, hidden=(4,), samples=2), rows, **QUIET)
-    assert not moved(before, result.model.predictor.module.state_dict())
-
-
-def test_two_fits_of_one_system_start_from_the_given_model(given, rows):
-    system = q_fit(3, given, adapt="normalisation", hidden=(4,), samples=2)
-    found = [fit(system, rows, seed=1, **QUIET).model.predictor.state_dict() for _ in range(2)]
-    assert not moved(*found)
-
-
 def test_each_replicate_has_norms_of_its_own(given, rows):
     system = q_fit(3, given, adapt="normalisation", hidden=(4,), samples=2)
     first, second = fit(system, rows, replicates=2, **QUIET).models

@@ -7,19 +7,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
-from scipy.optimize import minimize
 from torch import nn
 
 from lexppl import explain
 from lexppl.evaluation import prediction_scores, predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.contexts import seeded
 from lexppl.models import (
-    LEX,
     MLP,
-    BernoulliSelector,
     CategoricalLikelihood,
-    ConstantImputer,
     CoxLikelihood,
     HeteroscedasticLikelihood,
     NegativeBinomialLikelihood,
@@ -33,7 +28,6 @@ from lexppl.models import (
 )
 from lexppl.saving import describe, load, rebuild, save
 from lexppl.systems import lex
-from tests.gradients.enumeration import threshold
 
 F64 = torch.float64
 COUNTS = torch.tensor([0, 1, 2, 7, 30])
@@ -68,41 +62,6 @@ def test_the_negative_binomial_by_scipy(dispersion):
     assert float(found.variance[0]) == pytest.approx(mean + mean**2 / r, rel=1e-6)
 
 
-def test_without_dispersion_it_is_nearly_a_poisson():
-    outputs = torch.full((5, 1), 0.7, dtype=F64)
-    near = NegativeBinomialLikelihood(1e-6)(outputs).log_prob(COUNTS)
-    poisson = PoissonLikelihood()(outputs).log_prob(COUNTS)
-    assert torch.allclose(near.detach()[:4], poisson[:4], atol=1e-3)
-    assert not torch.allclose(
-        NegativeBinomialLikelihood(0.5)(outputs).log_prob(COUNTS).detach(), poisson, atol=0.1
-    )
-
-
-def test_a_learned_dispersion_is_the_likeliest():
-    draw = np.random.default_rng(0)
-    counts = draw.negative_binomial(2.0, 2.0 / (2.0 + 3.0), 400)
-    best = minimize(
-        lambda p: -stats.nbinom.logpmf(counts, np.exp(-p[1]), 1 / (1 + np.exp(p[0] + p[1]))).sum(),
-        np.zeros(2),
-    )
-    likelihood = NegativeBinomialLikelihood().to(F64)
-    output = torch.zeros(1, dtype=F64, requires_grad=True)
-    y = torch.as_tensor(counts)
-    optimizer = torch.optim.LBFGS(
-        [output, likelihood.log_dispersion], max_iter=100, line_search_fn="strong_wolfe"
-    )
-
-    def loss():
-        optimizer.zero_grad()
-        value = -likelihood(output.expand(400, 1)).log_prob(y).sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    assert abs(output.item() - best.x[0]) < 1e-3
-    assert abs(likelihood.log_dispersion.item() - best.x[1]) < 1e-3
-
-
 def test_more_zeros_than_a_poisson_has():
     rate, gate = 2.0, 0.3
     outputs = torch.tensor([[math.log(rate), math.log(gate / (1 - gate))]], dtype=F64)
@@ -129,22 +88,6 @@ def test_more_zeros_than_a_negative_binomial_has():
     assert float(found.variance[0]) == pytest.approx(second - first**2, rel=1e-6)
     own = (1 - gate) * mean * (1 + mean * (gate + 1 / r))
     assert own == pytest.approx(second - first**2, rel=1e-6)
-
-
-def test_without_a_gate_it_is_a_negative_binomial_and_draws_as_many_zeros_as_it_says():
-    likelihood = ZeroInflatedNegativeBinomialLikelihood(0.8).to(F64)
-    shut = torch.tensor([[0.7, -60.0]], dtype=F64).expand(5, 2)
-    plain = NegativeBinomialLikelihood(0.8).to(F64)(shut[:, :1])
-    assert torch.allclose(likelihood(shut).log_prob(COUNTS), plain.log_prob(COUNTS))
-    open_gate = torch.tensor([[0.7, 0.4]], dtype=F64).expand(20_000, 2)
-    with seeded(0), torch.no_grad():
-        drawn = likelihood(open_gate).sample()
-    zero = float(likelihood(open_gate[:1]).log_prob(torch.zeros(1)).exp().detach())
-    error = (zero * (1 - zero) / 20_000) ** 0.5
-    z = abs(float((drawn == 0).double().mean()) - zero) / error
-    assert z < threshold(1)
-    # The control: a gate that is shut has fewer.
-    assert float(plain.log_prob(torch.zeros(5)).exp()[0].detach()) < zero - 10 * error
 
 
 def test_cumulative_logits():
@@ -233,32 +176,6 @@ def test_each_goes_through_a_fit_and_what_follows(name, folds, tmp_path):
     assert torch.equal(again, predicted)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_predictions_are_the_mean_over_masks(name):
-    """By enumeration of the eight masks."""
-    make, y = EVERY[name]
-    likelihood = make()
-    outputs = likelihood.outputs or 3
-    model = LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
-        ConstantImputer(),
-        Predictor(MLP(3, outputs, (4,), seed=1), likelihood),
-    )
-    result = fit(model, (X, y), objective=NestedIWAE(2), **QUICK)
-    count = 5000
-    found = predictive(result, X[:4], masks=count)[0]
-    every = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
-    with torch.no_grad():
-        share = result.model.selector(X[:4]).log_prob(every.unsqueeze(1)).exp()
-        of_mask = result.model.predictor(every.unsqueeze(1) * X[:4])
-        value = of_mask.probs if name == "ordinal" else of_mask.mean.unsqueeze(-1)
-    found = found.reshape(4, -1)
-    mean = (share.unsqueeze(-1) * value).sum(0)
-    spread = (share.unsqueeze(-1) * (value - mean).square()).sum(0)
-    error = (spread / count).sqrt() + 1e-6
-    assert float(((found - mean).abs() / error).max()) < threshold(12)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -269,7 +186,7 @@ def test_predictions_are_the_mean_over_masks(name):
     ],
 )
 @pytest.mark.parametrize(
-    ("spoil", "found"), [(lambda y: y - 5.0, "none, the first in row"), (lambda y: y + 0.5, "0.5")]
+    ("spoil", "found"), [(lambda y: y - 5.0, "not, the first in row"), (lambda y: y + 0.5, "0.5")]
 )
 def test_what_is_no_count_is_refused_before_any_work(make, spoil, found):
     model = lex(3, classes=None, likelihood=make(), hidden=(4,), predictor_hidden=(4,))
@@ -311,18 +228,10 @@ def test_labels_beyond_the_ordered_ones_are_refused(wrong):
     y = LABELS.clone()
     y[7] = wrong
     model = lex(3, classes=3, likelihood=OrdinalLikelihood(3), hidden=(4,), predictor_hidden=(4,))
-    with pytest.raises(ValueError, match=f"ordered labels 0 to 2; 1 of .* none.*: {wrong}"):
+    with pytest.raises(ValueError, match=f"labels 0 to 2; 1 of .* not, the first.*: {wrong}"):
         fit(model, (X, y), valid=None, **QUICK)
     with pytest.raises(ValueError, match=r"probabilities of 3 labels, shape \(N, 3\)"):
         OrdinalLikelihood(3).check_responses(torch.full((80, 4), 0.25))
-
-
-@pytest.mark.smoke
-def test_a_black_boxs_probabilities_of_ordered_labels():
-    model = lex(3, classes=3, likelihood=OrdinalLikelihood(3), hidden=(4,), predictor_hidden=(4,))
-    shares = torch.nn.functional.one_hot(LABELS, 3).float() * 0.7 + 0.1
-    result = fit(model, (X, shares), **QUICK)
-    assert predictive_log_likelihood(result, X[:4], shares[:4]).shape == (1, 4)
 
 
 def test_other_mistakes():

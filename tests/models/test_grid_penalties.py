@@ -7,17 +7,9 @@ import pytest
 import torch
 
 from lexppl.distributions import ChainMask, KSubset
-from lexppl.inference import NestedIWAE, fit
 from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
     GridVariationPenalty,
     IsingPenalty,
-    KSubsetSelector,
-    Predictor,
     TotalVariationPenalty,
 )
 
@@ -87,38 +79,6 @@ def test_of_a_chain_on_a_line_the_expectation_is_exact(shape):
     assert float(value) == pytest.approx(float(exact), rel=1e-5)
     with_draws = GridVariationPenalty(1.0, (2, 3))(chain, masks)
     assert with_draws.shape == (64,), "pairs that are no neighbours on the chain are drawn"
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("selector", ["bernoulli", "k-subset"])
-def test_in_a_fit_it_makes_masks_smooth(selector):
-    """Noise alone: nothing but the penalty decides, and border goes."""
-    x = torch.randn(200, 9, generator=torch.Generator().manual_seed(0))
-    y = torch.arange(200) % 2
-    network = MLP(9, 9, (8,), seed=0)
-    of = {"bernoulli": BernoulliSelector(network), "k-subset": KSubsetSelector(network, 3)}
-    border = []
-    for weight in (0.0, 2.0):
-        model = LEX(
-            of[selector],
-            ConstantImputer(),
-            Predictor(MLP(9, 2, (8,), seed=1), CategoricalLikelihood()),
-            penalties=[GridVariationPenalty(weight, (3, 3))],
-        )
-        result = fit(
-            model,
-            (x, y),
-            objective=NestedIWAE(4),
-            epochs=20,
-            learning_rate=0.01,
-            batch_size=50,
-            seed=0,
-            progress=False,
-        )
-        torch.manual_seed(0)
-        masks = result.model.selector(x).sample((20,))
-        border.append(float(GridVariationPenalty(1.0, (3, 3))(None, masks).mean()))
-    assert border[1] < border[0] - 1.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

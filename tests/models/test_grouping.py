@@ -67,12 +67,6 @@ def test_masks_and_sums_follow_the_index(grouping):
     assert again.groups == grouping.groups
 
 
-def test_masks_of_replicates_are_vectorised():
-    grouping = Grouping.patches((1, 3, 3), 2)
-    masks = torch.rand(3, 2, 4, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(torch.func.vmap(grouping)(masks), grouping(masks))
-
-
 def test_superpixels_are_named_in_the_order_of_their_numbers():
     grouping = Grouping.superpixels(np.array([[9, 9], [3, 7]]))
     assert grouping.names == ("s1", "s2", "s3")

@@ -11,13 +11,12 @@ from scipy import stats
 import lexppl
 from lexppl.effects import RowPenalties, row_penalties
 from lexppl.explanation import explain, mask_means
-from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference import fit
 from lexppl.models import (
     LEX,
     MLP,
     BernoulliSelector,
     CategoricalLikelihood,
-    ChainSelector,
     ConstantImputer,
     KSubsetSelector,
     PenaltyConditioned,
@@ -120,34 +119,6 @@ def test_a_program_that_does_not_charge_by_row_is_refused():
     with pytest.raises(ValueError, match="charges each row its own: LEX does"):
         selector()(x)
     assert selector().eval()(x).event_shape == (3,)
-
-
-def test_the_bound_in_evaluation_is_that_of_one_penalty():
-    """Enumerated, against a plain selector whose weights are the combination at that λ."""
-    x, y = rows()
-    model = program(selector(penalty=0.08)).eval()
-    plain = BernoulliSelector(MLP(3, 3, (5,), seed=0), 0.8)
-    u = math.log2(0.08 / math.sqrt(LOW * HIGH))
-    source = model.selector.selector.network
-    with torch.no_grad():
-        plain.network.layers[0].load_state_dict(source.layers[0].state_dict())
-        for name in ("weight", "bias"):
-            at, _, slope = getattr(source.layers[1], name).chunk(3)
-            getattr(plain.network.layers[1], name).copy_(at + u * slope)
-    other = LEX(plain, ConstantImputer(), model.predictor, [SizePenalty(0.08)]).eval()
-    bound = NestedIWAE(2, estimator=Enumerate())
-    losses = [bound.differentiable_loss(one, None, x, y) for one in (model, other)]
-    torch.testing.assert_close(*losses)
-
-
-def test_chains_of_entries():
-    x, _ = rows()
-    given = PenaltyConditioned(ChainSelector(MLP(3, 9, (5,), seed=0)), LOW, HIGH).eval()
-    means = []
-    for penalty in (LOW, HIGH):
-        given.penalty = penalty
-        means.append(given(x).mean)
-    assert means[0].shape == (6, 3) and not torch.equal(*means)
 
 
 @pytest.mark.parametrize("system", [lex, real_x, invase])

@@ -18,7 +18,6 @@ from lexppl.inference import (
     MarginalStraightThrough,
     NestedIWAE,
     Pathwise,
-    ReplicateData,
     fit,
 )
 from lexppl.inference.batches import TensorRows
@@ -61,14 +60,6 @@ def with_gaps(x: Tensor, grouping: Grouping, seed: int = 0) -> Tensor:
 # -- a gap
 
 
-def test_kept_entries_keep_their_bits_and_the_others_are_gaps() -> None:
-    x = torch.randn(4, 3)
-    keep = torch.tensor([1.0, 0.0, 1.0]).expand(2, 4, 3).clone().requires_grad_(False)
-    row = GapImputer()(x, keep).rsample()
-    assert torch.equal(row[..., [0, 2]], x[:, [0, 2]].expand(2, -1, -1))
-    assert bool(row[..., 1].isnan().all())
-
-
 def test_a_gap_equals_a_gap() -> None:
     x = torch.tensor([[1.0, 2.0]])
     with pyro.validation_enabled(True):
@@ -98,20 +89,6 @@ def test_columns_of_indicators_are_one() -> None:
     values = column_values(x, columns)
     assert torch.equal(values[:, 0], x[:, 2:7].argmax(1).float())
     assert torch.equal(values[:, 1:], x[:, [0, 1, 7]])
-
-
-def test_a_group_of_numbers_stays_numbers() -> None:
-    x = torch.tensor([[1.0, 0.0, 2.0], [1.0, 1.0, 3.0]])
-    assert table_columns(x, Grouping([0, 0, 1])) == ([[0], [1], [2]], [0, 0, 1])
-
-
-def test_a_gap_in_a_group_is_a_gap_of_its_column() -> None:
-    x, _, grouping = table(50, 0)
-    keep = torch.ones(50, 4)
-    keep[:, 2] = 0.0
-    row = torch.where(grouping(keep) == 1, x, torch.nan)
-    values = column_values(row, table_columns(x, grouping)[0])
-    assert bool(values[:, 0].isnan().all()) and bool(values[:, 1:].isfinite().all())
 
 
 def test_copies_hide_groups_together_at_rates_that_are_uniform() -> None:
@@ -219,15 +196,6 @@ def test_a_subset_is_predicted_by_what_it_tells() -> None:
     assert likelihood["none"] + 0.1 < likelihood["a"] < likelihood["both"] - 0.02
 
 
-def test_probabilities_of_labels_are_what_is_learned() -> None:
-    x = torch.randn(600, 1, generator=torch.Generator().manual_seed(0))
-    high = torch.where(x[:, 0] > 0, 0.9, 0.2)
-    predictor = tree_predictor(x, 2)
-    predictor.fit_rows(x, torch.stack([1 - high, high], 1))
-    said = predictor(torch.tensor([[1.0], [-1.0]])).probs[:, 1]
-    assert said.tolist() == pytest.approx([0.9, 0.2], abs=0.05)
-
-
 def test_a_label_that_the_rows_lack_has_a_probability() -> None:
     x, _, _ = table(100, 0)
     predictor = tree_predictor(x, 3)
@@ -309,20 +277,6 @@ def test_no_predictor_has_seen_the_rows_that_it_judges() -> None:
     # Folds are drawn by the fit's own seed, 0.
     assert likelihood[0] < 0.62
     assert likelihood[1] > 0.9
-
-
-def test_trees_are_fitted_by_replicate_and_give_what_sequential_runs_give() -> None:
-    x, y, grouping = table(200, 0)
-    system = lex(
-        x.shape[1], classes=2, grouping=grouping, predictor=grown_fast(x, 2, grouping), **SMALL
-    )
-    result = fit(system, (x, y), replicates=2, **QUICK)
-    first, second = (m.predictor.predictors[0].network for m in result.models)
-    assert not torch.equal(first.value, second.value)
-    own = ReplicateData([(x, y), (x.flip(0), 1 - y.flip(0))])
-    result = fit(system, own, **QUICK)
-    said = [m.predictor(x).probs[:, 1] for m in result.models]
-    assert float(np.corrcoef(said[0].numpy(), said[1].numpy())[0, 1]) < -0.5
 
 
 def test_replicates_of_trees_run_as_one_as_they_run_alone() -> None:
@@ -418,41 +372,9 @@ def test_a_row_counts_as_often_as_its_weight_says(classes: int | None) -> None:
     )
 
 
-def test_trees_of_each_replicate_are_of_its_own_row_weights() -> None:
-    x, y, _ = table(200, 0)
-    weights = torch.stack([(y == 0) + 0.05, (y == 1) + 0.05])
-    result = fit(
-        lex(x.shape[1], classes=2, predictor=grown_fast(x, 2, trees=30), **SMALL),
-        (x, y),
-        row_weights=weights,
-        replicates=2,
-        **QUICK,
-    )
-    said = [float(m.predictor(x).probs[:, 1].mean()) for m in result.models]
-    assert said[0] < 0.25
-    assert said[1] > 0.75
-
-
 def test_a_loader_is_refused() -> None:
     x, y, _ = table(100, 0)
     rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=50)
     system = lex(x.shape[1], classes=2, folds=1, predictor=grown_fast(x, 2), **SMALL)
     with pytest.raises(ValueError, match="loader"):
         fit(system, rows, valid=None, **QUICK)
-
-
-@pytest.mark.complete
-def test_true_columns_of_a_mixed_table_are_found() -> None:
-    x, y, grouping = table(900, 0, levels=20)
-    system = lex(
-        x.shape[1],
-        classes=2,
-        grouping=grouping,
-        predictor=tree_predictor(x, 2, grouping, trees=30),
-        hidden=(16,),
-        penalty=0.03,
-    )
-    result = fit(system, (x, y), epochs=60, batch_size=150, learning_rate=1e-2, progress=False)
-    with torch.no_grad():
-        kept = result.model.selector(x).mean.mean(0)
-    assert float(kept[0]) > 0.7 and float(kept[[1, 3]].max()) < 0.3

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.explanation import save_posterior, with_images
-from lexppl.explanation.beside.image_geometry import has_images, image_geometry
+from lexppl.explanation.beside.image_geometry import image_geometry
 from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots import plot_selection_map
@@ -130,7 +130,6 @@ def test_flat_rows_become_images_when_told(tmp_path):
     constant = xr.Dataset({"x": (("row", "input"), x)}, {"row": range(20)})
     groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats")}
     posterior = posterior_of({**groups, "constant_data": constant}, {})
-    assert not has_images(posterior)
     with pytest.raises(ValueError, match=r"with_images\(posterior, \(C, H, W\)\)"):
         plot_selection_map(posterior)
     with_images(posterior, (1, 2, 4))
@@ -197,9 +196,9 @@ def test_all_draws_there_are_and_no_more():
 def test_lines_say_what_the_row_is_and_what_is_predicted():
     posterior = image_posterior()
     told = [outcome.lines() for outcome in row_outcomes(posterior)]
-    assert told[0] == ["is cat", "said dog, 80 %"] and told[1] == ["is dog", "said dog, 80 %"]
+    assert told[0] == ["is cat", "pred. dog, 80 %"] and told[1] == ["is dog", "pred. dog, 80 %"]
     axes = plot_selection_map(posterior, rows=[11]).axes[0]
-    assert axes.get_ylabel() == "row 11\nis dog\nsaid dog, 80 %"
+    assert axes.get_ylabel() == "row 11\nis dog\npred. dog, 80 %"
 
 
 def test_labels_are_names_as_text_and_places_as_numbers():

@@ -26,7 +26,7 @@ from lexppl.distributions import (
     relaxation,
     uniform_masks,
 )
-from lexppl.distributions.relaxed import soft_top_k, successive_softmax
+from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import TopEntries
 from lexppl.inference.contexts import seeded
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, close, laid_out, values
@@ -46,7 +46,6 @@ MADE: dict[str, Callable[[Any, int], Any]] = {
     "top-k": TopKMask,
     "ordered top-k": OrderedTopK,
     "relaxed": lambda logits, k: RelaxedSubset(0.5, logits, k),
-    "soft": lambda logits, k: RelaxedSubset(0.5, logits, k, soften=soft_top_k),
     "max of Concrete": lambda logits, k: MaxConcrete(0.5, logits, k),
     "chain": lambda logits, k: ChainMask(logits, 0.7),
     "random size": lambda logits, k: RandomSizeSubset(
@@ -178,11 +177,10 @@ def test_relaxed_masks_keep_their_sum(data, entries, batch, dtype, layout):
     k = data.draw(st.integers(1, entries))
     keys = data.draw(values(*batch, entries)).to(dtype)
     temperature = data.draw(st.sampled_from([0.1, 1.0, 5.0]))
-    for soften in (successive_softmax, soft_top_k):
-        mask = soften(keys, k, temperature)
-        assert mask.shape == keys.shape and mask.dtype == dtype
-        close(mask.sum(-1), torch.full(batch, float(k), dtype=dtype), dtype)
-        close(soften(laid_out(keys, layout), k, temperature), mask, dtype)
+    mask = successive_softmax(keys, k, temperature)
+    assert mask.shape == keys.shape and mask.dtype == dtype
+    close(mask.sum(-1), torch.full(batch, float(k), dtype=dtype), dtype)
+    close(successive_softmax(laid_out(keys, layout), k, temperature), mask, dtype)
     for name in ("Bernoulli", "top-k"):
         if 0 in batch and name in OF_TORCH:
             continue

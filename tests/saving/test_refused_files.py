@@ -4,7 +4,6 @@ No file may end in another library's error, run anything, take much memory or en
 """
 
 import copy
-import json
 import random
 import shutil
 import warnings
@@ -17,9 +16,9 @@ from torch import nn
 
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
-from lexppl.saving import UnreadableFileError, known_parts, rebuild
-from lexppl.saving.reading import BuildLimits, refuse_sizes
-from lexppl.sealed_files import SEAL, checksum, read_sealed, sealed
+from lexppl.saving import UnreadableFileError
+from lexppl.saving.reading import refuse_sizes
+from lexppl.sealed_files import checksum, read_sealed, sealed
 from lexppl.systems import lex
 from tests import test_configured
 
@@ -133,27 +132,15 @@ def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
         shutil.rmtree(folder)
 
 
-def test_a_newer_version_s_file_says_what_to_do(saved, tmp_path):
-    folder = tmp_path / "newer"
-    shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
-    (folder / "explainer.json").write_text(sealed({**described, "format": 6, "version": "9.1"}))
-    with pytest.raises(UnreadableFileError, match=r"lexppl 9.1 wrote it in format 6.*update lexp"):
-        load(folder)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("", "not JSON"),
         ("[]", "bare value"),
         ("[" * 100_000, "nested too deep"),
-        ('{"format": 5', "not JSON"),
         ('{"format": NaN}', "NaN"),
         ('{"format": 5}', "no checksum"),
-        ('{"format": true}', "its format is True"),
         ('{"format": 4}', "of an earlier version"),
-        ('{"format": ' + "9" * 5000 + "}", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
     ],
 )
@@ -163,18 +150,6 @@ def test_what_is_no_description_is_refused(saved, tmp_path, content, words):
     written = content.encode() if isinstance(content, str) else content
     (folder / "explainer.json").write_bytes(written)
     assert words in str(refusal(folder))
-
-
-def test_a_checksum_left_out_is_noticed(saved, tmp_path):
-    folder = tmp_path / "unsealed"
-    shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
-    (folder / "explainer.json").write_text(json.dumps(described))
-    assert "no checksum" in str(refusal(folder))
-    # A seal that is not one is no reason to look away, whatever the format.
-    described |= {"format": 1, SEAL: 5}
-    (folder / "explainer.json").write_text(json.dumps(described))
-    assert "checksum" in str(refusal(folder))
 
 
 @pytest.mark.complete
@@ -204,31 +179,11 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_huge_parts_are_refused_before_they_are_built(saved, tmp_path):
-    folder = tmp_path / "huge"
-    shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
-    network = ("model", "config", "selector", "config", "network", "config")
-    for at, value in (
-        ((*network, "inputs"), 10**12),
-        ((*network, "hidden"), [10**12]),
-        ((*network, "hidden"), [10**6, 10**6]),
-        ((*network, "hidden"), [1] * 30_000),
-        (("model", "config", "imputer", "config", "value"), {"shape": [9**7, 9], "dtype": "int64"}),
-    ):
-        (folder / "explainer.json").write_text(sealed(with_other(described, at, value)))
-        told = str(refusal(folder))
-        assert "which its weights do not fill" in told or "operations" in told
-
-
-def test_no_part_of_a_billion_is_built():
+def test_no_number_of_a_billion_is_built():
     """Each whole number of each shipped part's description put to 10¹²."""
-    kinds = {**known_parts(), "OnStandardisedRows": test_configured.OnStandardisedRows}
     tried = 0
     for build, described in test_configured.DESCRIBED:
         weights = build().state_dict()
-        with BuildLimits(weights):
-            assert isinstance(rebuild(described, kinds), nn.Module)
         refuse_sizes(described, weights)
         for at in places(described):
             value = described
@@ -241,40 +196,45 @@ def test_no_part_of_a_billion_is_built():
     assert tried > 100
 
 
+NETWORK = ("model", "config", "selector", "config", "network")
+
+
+def of_part(part, **config):
+    return NETWORK, {"part": part, "config": config}
+
+
 @pytest.mark.parametrize(
-    ("part", "config", "words"),
+    ("at", "value", "words"),
     [
-        ("system", {"command": "touch ran"}, "not among the known parts"),
-        ("os.system", {}, "not among the known parts"),
-        ("__import__", {"name": "antigravity"}, "not among the known parts"),
-        ("MLP", {"inputs": 4, "outputs": 2, "__class__": "x"}, "__class__"),
-        ("MLP", {"inputs": 4, "outputs": 2, "seed": 3}, "seed of a MLP"),
-        ("MLP", {"inputs": 4.5, "outputs": 2}, "inputs of a MLP must be int"),
-        (
-            "TorchvisionNetwork",
-            {"name": "resnet18", "shape": [3, 4, 4], "outputs": 2, "weights": "DEFAULT"},
-            "weights of a TorchvisionNetwork",
+        (("format",), 6, "wrote it in format 6"),
+        ((*NETWORK, "config", "hidden"), [10**12], "which its weights do not fill"),
+        ((*NETWORK, "config", "hidden"), [5], "its weights are not those of what"),
+        (*of_part("system", command="touch ran"), "not among the known parts"),
+        (*of_part("os.system"), "not among the known parts"),
+        (*of_part("MLP", inputs=4, outputs=2, __class__="x"), "__class__"),
+        (*of_part("MLP", inputs=4, outputs=2, seed=3), "seed of a MLP"),
+        (*of_part("MLP", inputs=4.5, outputs=2), "inputs of a MLP must be int"),
+        (*of_part("TorchvisionNetwork", weights="DEFAULT"), "weights of a TorchvisionNetwork"),
+        *(
+            (
+                ("numbers", "model"),
+                [{"path": "selector", "name": name, "values": [1, 2]}],
+                f"'{name}' is no number",
+            )
+            for name in ("forward", "training", "_modules", "no_such")
         ),
+        (("best_epoch",), [0], "best_epoch must have an entry for each of 2 replicates"),
+        (("seed",), "x", "seed of a FitResult must be int"),
+        (("history", "train"), [[0.1], [0.2]], "cannot be read"),
+        (("sampler",), {"name": 3}, "name of a SamplerRecord must be str"),
     ],
 )
-def test_a_description_builds_known_parts_alone(saved, tmp_path, part, config, words):
+def test_wrong_descriptions_are_refused(saved, tmp_path, at, value, words):
     folder = tmp_path / "hostile"
     shutil.copytree(saved, folder)
     described, _ = read_sealed(saved / "explainer.json")
-    at = ("model", "config", "selector", "config", "network")
-    hostile = with_other(described, at, {"part": part, "config": config})
-    (folder / "explainer.json").write_text(sealed(hostile))
+    (folder / "explainer.json").write_text(sealed(with_other(described, at, value)))
     assert words in str(refusal(folder))
-
-
-@pytest.mark.parametrize("name", ["forward", "training", "__class__", "_modules", "no_such"])
-def test_numbers_of_replicates_are_numbers_of_parts(saved, tmp_path, name):
-    folder = tmp_path / "hostile"
-    shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
-    numbers = {"model": [{"path": "selector", "name": name, "values": [1, 2]}], "guide": []}
-    (folder / "explainer.json").write_text(sealed({**described, "numbers": numbers}))
-    assert f"'{name}' is no number" in str(refusal(folder))
 
 
 def test_weights_of_another_kind_of_number_are_refused(saved, tmp_path):
@@ -290,8 +250,7 @@ def test_weights_of_another_kind_of_number_are_refused(saved, tmp_path):
         (folder / "explainer.json").write_text(sealed({**described, "weights_sha256": found}))
         return refusal(folder)
 
-    for other in (torch.complex64, torch.int64, torch.bool):
-        assert "must be torch.float32" in str(refused_as(other))
+    assert "must be torch.float32" in str(refused_as(torch.int64))
     # Weights of another precision are the same weights.
     assert refused_as(torch.float64) is None
 

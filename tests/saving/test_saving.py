@@ -21,8 +21,7 @@ from lexppl.models import (
     SizePenalty,
     TotalVariationPenalty,
 )
-from lexppl.saving import describe, rebuild
-from lexppl.sealed_files import read_sealed, sealed
+from lexppl.saving import describe
 from lexppl.systems import l2x
 
 
@@ -109,24 +108,9 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
-def test_unknown_part_is_not_built(tmp_path):
-    result = fitted(model, rows())
-    save(result, tmp_path)
-    told, _ = read_sealed(tmp_path / "explainer.json")
-    told["model"]["config"]["selector"]["part"] = "system"
-    (tmp_path / "explainer.json").write_text(sealed(told))
-    with pytest.raises(ValueError, match="system, which is not among the known parts"):
-        load(tmp_path)
-
-
 def test_not_an_explainer(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"has no weights.safetensors"):
         load(tmp_path)
-
-
-def test_every_part_describes_itself():
-    one = model()
-    assert describe(rebuild(describe(one))) == describe(one)
 
 
 def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):

@@ -136,13 +136,6 @@ def test_bad_numbers_are_refused_by_the_factory(name, bad):
         system_for(name, Settings(**{**vars(good), **changed}))
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.needs("k")])
-@pytest.mark.parametrize("k", [0, 5, 1.5, None])
-def test_a_size_that_is_none_is_refused(name, k):
-    with pytest.raises((ValueError, TypeError), match="k"):
-        system_for(name, Settings(**{**vars(settings(name)), "k": k}))
-
-
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes("penalty")])
 def test_a_negative_penalty_is_refused(name):
     with pytest.raises(

@@ -7,22 +7,17 @@ import pytest
 import torch
 
 from lexppl import explain, fit, load, save
-from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor
 from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
     CategoricalLikelihood,
-    ConstantImputer,
-    GaussianImputer,
     Grouping,
-    MarginalImputer,
     Predictor,
     TableArchitecture,
     flat_images,
     images,
 )
 from lexppl.systems import METHODS, Settings, cxplain, cxplain_targets, lex, meed, senn, system_for
-from lexppl.systems.q_fit import q_fit
 from lexppl.systems.real_x import real_x
 
 SHAPE = (1, 8, 8)
@@ -138,27 +133,12 @@ def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
     assert torch.allclose(double.unsteadiness(rows)[0], expected)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-@pytest.mark.parametrize("imputer", [GaussianImputer(0.5, 0.3), MarginalImputer(X[:10])])
-def test_multiple_imputations_are_of_images_too(imputer):
-    architecture = convolutional(batch_norm=imputer.event_shape is None)
-    system = lex(architecture, classes=2, imputations=2, imputer=imputer)
-    result = fit(system, (X, Y), replicates=2, **FIT)
-    posterior = explain(result, X[:5], Y[:5], draws=3, imputations=2)
-    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
-
-
 def test_a_row_is_hidden_by_whole_patches():
     program = lex(convolutional(), classes=2, k=1).program()
     mask = torch.tensor([[0.0, 0.0, 1.0, 0.0]])
     kept = program.imputer(X[:1], program.grouping(mask)).sample()
     assert torch.equal(kept[:, :, 4:, :4], X[:1, :, 4:, :4])
     assert int((kept != 0).sum()) == 16
-
-
-def test_lex_draws_noise_on_a_table_and_black_on_an_image():
-    assert isinstance(lex(3, classes=2).program().imputer, GaussianImputer)
-    assert isinstance(lex(convolutional(), classes=2).program().imputer, ConstantImputer)
 
 
 def test_a_table_s_architecture_is_what_a_number_of_features_means():
@@ -192,22 +172,6 @@ def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
         make()
 
 
-def test_images_of_another_size_are_refused_before_any_work():
-    result = fit(lex(convolutional(), classes=2, k=1), (X, Y), **FIT)
-    with pytest.raises(ValueError, match="8"):
-        explain(result, torch.zeros(2, 1, 9, 9))
-    with pytest.raises(ValueError, match=r"takes images \(N, 1, 8, 8\)"):
-        fit(lex(convolutional(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
-
-
-@pytest.mark.parametrize("make", [convolutional, flat])
-def test_images_of_another_size_are_refused_in_one_line_and_no_trace_of_shapes(make):
-    with pytest.raises(ValueError) as refused:
-        fit(lex(make(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
-    told = str(refused.value)
-    assert "takes images (N, 1, 8, 8); it is given" in told and "\n" not in told
-
-
 def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
     result = fit(lex(flat(), classes=2, k=1), (X, Y), **FIT)
     save(result, tmp_path / "explainer")
@@ -219,74 +183,3 @@ def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
             explain(fitted, torch.where(X[:2] > 0.5, X[:2], -1.0))
         # A little noise is no other scale.
         assert explain(fitted, X[:2] + 0.1, draws=2) is not None
-
-
-def test_images_of_any_scale_are_taken_where_those_of_the_fit_are_of_another():
-    x = X * 2 - 1
-    result = fit(lex(flat(), classes=2, k=1), (x, Y), **FIT)
-    assert not result.unit_pixels
-    assert explain(result, 3 * x[:2], draws=2) is not None
-
-
-# Judges.
-
-SHORT = {"epochs": 20, "batch_size": 20, "learning_rate": 2e-2, "progress": False}
-
-
-@pytest.mark.parametrize("make", [convolutional, flat])
-def test_evalx_tells_the_patch_that_matters_from_one_that_does_not(make):
-    x = torch.rand(200, *SHAPE, generator=torch.Generator().manual_seed(1))
-    x[:, :, :4, :4] += (torch.arange(200) % 2).reshape(-1, 1, 1, 1)
-    y = torch.arange(200) % 2
-    judge = fit_evalx((x, y), architecture=make(), **SHORT)
-    assert judge.entries == 4
-    right, wrong = torch.zeros(2, len(x), 4)
-    right[:, 0], wrong[:, 3] = 1.0, 1.0
-    assert judge.scores(x, y, right).accuracy > 0.9
-    assert judge.scores(x, y, wrong).accuracy < 0.7
-    again = fit_evalx((x, y), architecture=make(), **SHORT)
-    assert torch.equal(again.predict(x[:4], right[:4]), judge.predict(x[:4], right[:4]))
-
-
-def test_predictors_and_refits_take_an_architecture():
-    architecture = convolutional()
-    full = fit_predictor((X, Y), architecture=architecture, **FIT)
-    assert full.predict(X).shape == (ROWS, 2)
-    assert full.result.event_shape == SHAPE
-    masks = torch.zeros(ROWS, 4)
-    masks[:, 0] = 1.0
-    scores = fidelity_scores(
-        full.predictor, X, masks, train_x=X, train_masks=masks, architecture=architecture, **FIT
-    )
-    assert 0.0 <= scores.fs_a <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "architecture="),
-        (
-            {"architecture": images((1, 4, 4), blocks=(2,), levels=0, width=2)},
-            "the architecture has rows",
-        ),
-        ({"architecture": flat(), "hidden": (4,)}, "the widths hidden= of a table's perceptron"),
-        ({"architecture": flat(), "network": torch.nn.Flatten()}, "either a network"),
-    ],
-)
-def test_what_a_judge_cannot_use_is_refused(options, message):
-    for refit in (fit_evalx, fit_predictor):
-        with pytest.raises(ValueError, match=message):
-            refit((X, Y), **options, **FIT)
-
-
-@pytest.mark.smoke
-def test_gains_of_patches_have_their_names():
-    judge = fit_evalx((X, Y), architecture=convolutional(), **FIT)
-    gains = feature_gains(judge, X, Y, torch.ones(2, ROWS, 4))
-    assert list(gains.entry_names) == NAMES and gains.gains.shape == (ROWS, 4)
-
-
-def test_q_fit_scales_patches_of_a_given_model():
-    architecture = convolutional()
-    program = q_fit(architecture, black_box(architecture)).program()
-    assert program.grouping.names == tuple(NAMES)

@@ -10,9 +10,8 @@ from scipy.stats import beta as beta_law
 
 from lexppl.distributions import MaskDirichlet
 from lexppl.evaluation import predictive, predictive_log_likelihood
-from lexppl.inference import NestedIWAE, fit
+from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import UnmaskedPredictor
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import importance_divergence, q_fit
 from tests.gradients.enumeration import threshold, z_scores
@@ -143,40 +142,6 @@ def test_the_global_gradient_is_unbiased_by_quadrature(given):
     assert z_scores(torch.stack(values), value).abs() < threshold(3)
 
 
-def test_batch_norm_statistics_of_the_given_model_stay(given):
-    with seeded(0):
-        normal = table_predictor(3, 2, (4,), batch_norm=True)
-    before = {name: value.clone() for name, value in normal.state_dict().items()}
-    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    y = (x[:, 0] > 0).long()
-    result = fit(q_fit(3, normal, hidden=(4,)), (x, y), epochs=2, progress=False)
-    held = result.model.predictor.module.state_dict()
-    assert all(torch.equal(held[name], value) for name, value in before.items())
-
-
-@pytest.mark.complete
-def test_a_feature_that_alone_matters_gets_the_importance():
-    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
-    y = (x[:, 1] > 0).long()
-    full = fit(
-        UnmaskedPredictor(table_predictor(3, 2, (16,))), (x, y), objective=NestedIWAE(1),
-        epochs=30, learning_rate=1e-2, batch_size=50, progress=False,
-    )  # fmt: skip
-    for scope in ("global", "local"):
-        for point in (False, True):
-            system = q_fit(3, full.model.predictor, scope=scope, point=point, hidden=(16,))
-            result = fit(
-                system, (x, y), epochs=40, learning_rate=3e-2, batch_size=50, progress=False
-            )
-            if scope == "global":
-                importance = result.guides[0].distribution.mean
-            else:
-                importance = result.model.selector(x).mean.mean(0)
-            assert int(importance.argmax()) == 1
-            # A row has one label to set against its own prior; all rows together have 400.
-            assert float(importance.detach()[1]) > (0.8 if scope == "global" else 0.34)
-
-
 def test_predictions_average_over_the_guides_draws_of_a_global_importance(given):
     with seeded(3):
         model = table_predictor(3, 2, (4,))
@@ -206,17 +171,6 @@ def test_divergences_between_explanations_by_quadrature(kind):
         return beta_law.pdf(f, *p) * (beta_law.logpdf(f, *p) - beta_law.logpdf(f, *q))
 
     assert float(ours) == pytest.approx(quad(integrand, 0, 1, limit=300)[0], abs=1e-6)
-
-
-def test_draws_have_the_dirichlets_moments_at_small_concentrations():
-    alpha = torch.tensor([0.05, 0.3, 2.0]).double()
-    with seeded(0):
-        draws = MaskDirichlet(alpha).rsample((100_000,))
-    distribution = torch.distributions.Dirichlet(alpha)
-    assert z_scores(draws, distribution.mean).abs().max() < threshold(6)
-    assert z_scores(
-        (draws - distribution.mean).square(), distribution.variance
-    ).abs().max() < threshold(6)
 
 
 @pytest.mark.smoke

@@ -12,7 +12,6 @@ from torch import nn
 from lexppl.inference import Linear, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 from lexppl.systems.q_fit import DirichletGuide
 
@@ -115,25 +114,6 @@ def test_the_truth_has_the_rank_of_a_draw_over_simulated_sets():
     assert kstest(narrow, "uniform").pvalue < 1e-4
 
 
-@pytest.mark.complete
-def test_four_equal_features_have_equal_shares_and_the_family_s_width():
-    """By symmetry the exact posterior's mean is close to equal shares; its precision grows as N."""
-    model = Normal([1.0] * 4)
-    x = torch.randn(800, 4, generator=torch.Generator().manual_seed(0))
-    with seeded(0):
-        y = model(x / 4).sample()
-    result = fit(
-        q_fit(4, model, scope="global", concentration=1.0), (x, y), valid=None, progress=False
-    )
-    # The response is linear in f: given Σ f = 1 the exact posterior is normal with this covariance.
-    precision = x.T @ x / 0.25
-    ones = torch.ones(4)
-    covariance = precision.inverse()
-    covariance -= torch.outer(covariance @ ones, covariance @ ones) / (ones @ covariance @ ones)
-    ratio = result.guides[0].distribution.variance.detach().sqrt() / covariance.diagonal().sqrt()
-    assert bool(((ratio > 1 / 1.5) & (ratio < 1.5)).all())
-
-
 def test_draws_of_a_step_are_as_many_as_asked_for():
     system = q_fit(2, Logistic([1.0, 1.0]), scope="global", samples=3)
     assert system.build()[0].terms[0].objective.copies == 3
@@ -149,15 +129,3 @@ def test_the_guide_starts_from_the_uniform_distribution_again():
         guide.log_total.fill_(5.0)
     guide.reset_parameters()
     assert torch.allclose(guide.distribution.concentration, torch.ones(3), atol=1e-3)
-
-
-@pytest.mark.complete
-def test_a_posterior_alone_takes_as_many_steps_of_few_rows_as_of_many():
-    few = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
-    rows = (few, (few[:, 0] > 0).long())
-    with seeded(0):
-        given = table_predictor(2, 2, (2,))
-    alone = fit(q_fit(2, given, scope="global"), rows, seed=0, progress=False)
-    beside = fit(q_fit(2, given, hidden=(2,)), rows, seed=0, progress=False)
-    told = fit(q_fit(2, given, scope="global"), rows, epochs=3, seed=0, progress=False)
-    assert [len(r.history) for r in (alone, beside, told)] == [1000, 300, 3]

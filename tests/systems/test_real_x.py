@@ -5,23 +5,10 @@ import torch
 
 from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.models import MLP
 from lexppl.models.predictor import Predictor
-from lexppl.systems import base_x, real_x
+from lexppl.systems import real_x
 
 SMALL = {"classes": 2, "hidden": (4,), "predictor_hidden": (4,)}
-
-
-def widths(module):
-    (network,) = (part for part in module.modules() if isinstance(part, MLP))
-    return network.hidden
-
-
-@pytest.mark.parametrize("make", [real_x, base_x])
-def test_a_selector_of_three_hidden_layers_and_a_predictor_of_two(make):
-    program = make(11, classes=2).program()
-    assert widths(program.selector) == (200, 200, 200)
-    assert widths(program.predictor) == (200, 200)
 
 
 def test_the_papers_objective_is_not_annealed_and_has_one_predictor():

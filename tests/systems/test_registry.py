@@ -6,9 +6,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from lexppl import ExplainerClassifier, explain, fit
+from lexppl import ExplainerClassifier
 from lexppl.cli import main
 from lexppl.inference import System
 from lexppl.systems import METHODS, Registry, Settings, lex, system_for
@@ -79,34 +78,6 @@ def test_names_are_given_once():
     assert not registry["wide"].takes("penalty") and list(registry) == ["narrow", "wide"]
     with pytest.raises(ValueError, match="must take features"):
         registry.register("none", name="none")(lambda: None)
-
-
-def test_no_shared_code_decides_by_a_name():
-    """The order of doors: command line, estimator and Python read signatures."""
-    from pathlib import Path
-
-    root = Path(__file__).parents[2] / "lexppl"
-    for room in ("cli", "tabular", "compare", "explanation", "evaluation"):
-        for path in (root / room).rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            for name in METHODS:
-                for asked in (f'== "{name}"', f'!= "{name}"'):
-                    assert asked not in text, (path, asked)
-
-
-def test_imputers_are_the_same_at_every_door():
-    """The command line's lex used to impute from the margins, the estimator's from a Gaussian."""
-    frame = table()
-    for method, kind in (("lex", "MarginalImputer"), ("real_x", "ConstantImputer")):
-        explainer = ExplainerClassifier(method, epochs=1, random_state=0)
-        explainer.fit(frame[["a", "b", "c"]], frame.outcome)
-        assert type(explainer.result_.model.imputer).__name__ == kind
-
-
-def test_a_system_is_fitted_as_its_program_is():
-    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    result = fit(narrow(3, classes=2), (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
-    assert explain(result, x[:3], draws=2)["predictions"]["mask"].shape == (1, 2, 3, 3)
 
 
 def test_the_printed_table_is_that_of_the_systems():

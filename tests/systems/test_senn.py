@@ -1,15 +1,11 @@
 """SENN: its loss and gradient by plain loops of autograd, and what it says of itself."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from lexppl import explain, fit, load, save
-from lexppl.inference import NestedIWAE
+from lexppl import explain, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
@@ -71,15 +67,6 @@ def test_the_loss_and_its_gradient_are_the_papers(classes, y, activation):
         assert abs(float(other.detach()) - float(exact.detach())) > 1e-3
 
 
-def test_validation_has_the_penalty_too_and_leaves_no_graph():
-    term = settled(3, 0.7)
-    exact = loss_by_hand(term.model, LABELS, 0.7).detach()
-    term.model.eval()
-    assert term.objective.loss(term.model, None, X, LABELS) == pytest.approx(float(exact))
-    with torch.no_grad():
-        assert not term.model.unsteadiness(X).requires_grad
-
-
 def test_a_linear_model_has_no_penalty():
     term = settled(3, 1.0)
     with torch.no_grad():
@@ -109,48 +96,6 @@ def test_attributions_add_up_to_the_likeliest_logit():
     assert len({int(c) for c in f.argmax(-1)}) > 1
 
 
-@pytest.mark.smoke
-def test_no_bias_stays_at_zero():
-    result = fit(
-        senn(3, classes=3, bias=False, hidden=(4,)),
-        (X.float(), LABELS),
-        valid=None,
-        epochs=2,
-        progress=False,
-    )
-    assert torch.equal(result.model.intercept, torch.zeros(3))
-    with_bias = fit(
-        senn(3, classes=3, hidden=(4,)), (X.float(), LABELS), valid=None, epochs=2, progress=False
-    )
-    assert not torch.equal(with_bias.model.intercept, torch.zeros(3))
-
-
-def test_replicates_have_the_loss_that_each_has_alone():
-    data = (X.float(), LABELS)
-    result = fit(
-        senn(3, classes=3, robustness=0.5, hidden=(4,)),
-        data,
-        valid=data,
-        epochs=3,
-        replicates=2,
-        progress=False,
-    )
-    alone = [NestedIWAE(1).loss(model, None, *data) / 5 for model in result.models]
-    assert result.best_valid == pytest.approx(np.array(alone), rel=1e-5)
-    assert alone[0] != alone[1]
-
-
-def test_replicates_of_a_given_model_start_anew():
-    program = settled(3, 0.5).model.float()
-    data = (X.float(), LABELS)
-    tiny = {"learning_rate": 1e-12, "weight_decay": 0.0, "progress": False}
-    result = fit(program, data, valid=None, epochs=1, replicates=2, objective=NestedIWAE(1), **tiny)
-    for model in result.models:
-        assert model.intercept.abs().max() < 1e-9
-    first, second = (model.network.layers[0].weight for model in result.models)
-    assert not torch.equal(first, second)
-
-
 def test_the_penalty_steadies_the_coefficients():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(400, 3, generator=generator)
@@ -166,7 +111,7 @@ def test_the_penalty_steadies_the_coefficients():
 
 
 @pytest.mark.parametrize("classes", [3, None])
-def test_it_is_explained_saved_and_loaded(classes, tmp_path):
+def test_an_explanation_has_attributions_by_group_and_its_own_evidence(classes):
     x = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     settings = Settings(3, classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
@@ -179,26 +124,6 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     distribution = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
     log_likelihood = posterior["sample_stats"]["log_evidence"].values[1]
     assert log_likelihood == pytest.approx(distribution.log_prob(y[:5]).detach().numpy(), abs=1e-6)
-    save(result, tmp_path / "explainer")
-    again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)
-    assert again["sample_stats"].equals(posterior["sample_stats"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"features": 0}, "features must be a whole number of at least 1; it is 0"),
-        ({"classes": 1}, "classes must be a whole number of at least 2"),
-        ({"robustness": -0.1}, "robustness must be a finite number of at least 0; it is -0.1"),
-        ({"robustness": math.nan}, "robustness must be a finite number of at least 0; it is nan"),
-        ({"grouping": Grouping([0, 1])}, "carries masks to 2 features; there are 3"),
-        ({"activation": "step"}, "activation must be one of"),
-        ({"hidden": (0,)}, "a width of hidden must be a whole number of at least 1; it is 0"),
-    ],
-)
-def test_bad_numbers_are_refused_by_the_factory(options, message):
-    with pytest.raises(ValueError, match=message):
-        senn(**{"features": 3, "classes": 2, **options})
 
 
 def test_bad_parts_and_data_are_refused():
@@ -212,9 +137,6 @@ def test_bad_parts_and_data_are_refused():
         SENN(network, NormalLikelihood(), 2)
     with pytest.raises(ValueError, match=r"gives 6 coefficients a row.*3 outputs of 3 features"):
         SENN(network, CategoricalLikelihood(), 3).coefficients(torch.zeros(2, 3))
-    x = X.float().clone()
-    x[0, 0] = math.nan
-    with pytest.raises(ValueError, match="must be finite"):
-        fit(senn(3, classes=3), (x, LABELS), epochs=1, progress=False)
-    with pytest.raises(ValueError, match=r"support|within"):
-        fit(senn(3, classes=2), (X.float(), LABELS), valid=None, epochs=1, progress=False)
+    for bad in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match="robustness must be a finite number of at least 0"):
+            senn(3, classes=2, robustness=bad).build()

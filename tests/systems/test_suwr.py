@@ -47,24 +47,6 @@ def test_its_masks_do_not_depend_on_what_they_hide():
     assert float(change_of_the_law(fitted("suwr")).max()) == 0.0
 
 
-@pytest.mark.smoke
-def test_those_of_lex_with_a_constant_imputer_do():
-    changed = change_of_the_law(fitted("lex"))
-    assert float((changed > 1e-3).float().mean()) > 0.9
-
-
-def test_it_chooses_by_what_it_keeps():
-    selector = fitted("suwr")
-    with torch.no_grad(), seeded(0):
-        mask = selector(NEW).sample().sum(-2)
-        moved = torch.where(mask == 1, OTHER, NEW)
-        changed = of_masks(selector(moved), mask) - of_masks(selector(NEW), mask)
-    keeps = mask.sum(-1) > 0
-    assert int(keeps.sum()) > 100
-    assert float((changed.abs() > 1e-4)[keeps].float().mean()) > 0.9
-    assert float(changed[~keeps].abs().max()) == 0.0
-
-
 def test_exploring_wears_no_policy_away():
     """Where all is at random the policy learns nothing, and weight decay must not move it."""
     after = []
@@ -97,13 +79,10 @@ def test_exploring_wears_no_policy_away():
     assert all(moves("predictor", 0, 1))
 
 
-@pytest.mark.parametrize(("shares", "end"), [({}, 0.1), ({"exploring": 0.2, "rising": 0.3}, 0.5)])
-def test_its_shares_of_the_fit(shares, end):
-    (stage,) = suwr(11, classes=2, schedule="published", **shares).build()
+def test_its_shares_of_the_fit():
+    (stage,) = suwr(11, classes=2, schedule="published").build()
     (term,) = stage.terms
-    start = shares.get("exploring", 0.05)
-    assert term.model.selector.explore_from == start
-    assert term.objective.penalty == Linear(0.0, 1.0, start, end)
+    assert term.objective.penalty == Linear(0.0, 1.0, 0.05, 0.1)
     assert (term.model.selector.explore, term.model.selector.explore_stop) == (0.05, 0.1)
     assert term.objective.at(0.0).spec.entropy == 0.0
 
@@ -137,21 +116,12 @@ def test_the_schedules_are_those_of_its_docstring():
     assert (term.objective.at(0.0).spec.entropy, term.objective.at(0.0).spec.penalty) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
-        ({"exploring": 1.0}, r"exploring must be a share of the fit in \[0, 1\)"),
-        ({"rising": 0.0}, r"rising must be a share of the fit in \(0, 1\]"),
-        ({"exploring": 0.6, "rising": 0.5}, "together at most 1; they are 0.6 and 0.5"),
-    ],
-)
-def test_shares_that_are_no_part_of_a_fit_are_refused(shares, message):
-    with pytest.raises(ValueError, match=message):
-        suwr(11, classes=2, schedule="published", **shares)
-
-
-def test_shares_of_another_schedule_and_unknown_ones_are_refused():
-    with pytest.raises(ValueError, match="published schedule, and it is 'annealed'"):
-        suwr(11, classes=2, exploring=0.2)
+def test_an_unknown_schedule_is_refused():
     with pytest.raises(ValueError, match="schedule must be one of"):
         suwr(11, classes=2, schedule="fast")
+
+
+@pytest.mark.smoke
+def test_those_of_lex_with_a_constant_imputer_do():
+    changed = change_of_the_law(fitted("lex"))
+    assert float((changed > 1e-3).float().mean()) > 0.9

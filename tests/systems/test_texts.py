@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl import explain, fit, load, save
+from lexppl import explain, fit
 from lexppl.data.texts import texts_of
 from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import LeaveOneOut, NestedIWAE
@@ -18,7 +18,6 @@ from lexppl.models import (
     texts,
 )
 from lexppl.systems import (
-    cxplain,
     fastshap,
     invase,
     l2x,
@@ -99,14 +98,6 @@ def test_l2x_finds_the_telling_word_and_it_carries_the_prediction(data, architec
     assert fidelity_scores(box.predictor, x, random).fs_m < 0.8
 
 
-def test_fresh_predictors_of_the_kept_words_and_of_the_rest(data, architecture, box, telling):
-    x, kept = data.x, torch.as_tensor(telling).float()
-    rest = {"train_x": x, "train_masks": kept, "architecture": architecture, "progress": False}
-    training = {"epochs": 20, "batch_size": 20, "learning_rate": 1e-2}
-    scores = fidelity_scores(box.predictor, x, kept, **rest, **training)
-    assert scores.fs_a > 0.95 and scores.fu_a < 0.8
-
-
 @pytest.mark.complete(but=1)
 @pytest.mark.parametrize("imputer", ["padding", "unigram", "bigram"])
 def test_lex_finds_it_whatever_hides_the_other_words(data, architecture, telling, imputer):
@@ -155,30 +146,9 @@ def test_every_system_takes_texts_and_keeps_no_padding(name, data, architecture,
         assert torch.allclose(total, everything - none, atol=1e-5)
 
 
-def test_shares_are_of_words(data, architecture):
-    shares = torch.where(data.x != 0, 1.0, 0.0)
-    shares = shares / shares.sum(-1, keepdim=True)
-    result = trained(cxplain(architecture), data.x, shares, epochs=1)
-    kept = probabilities(result, data.x)
-    assert not kept[data.x == 0].any()
-
-
 def test_what_multiplies_word_numbers_is_refused(architecture):
     with pytest.raises(ValueError, match="no network of a coefficient for each feature"):
         senn(architecture, classes=2).build()
-
-
-def test_a_saved_explainer_of_texts_is_the_same(data, architecture, tmp_path):
-    imputer = BigramImputer.fit(data.x, len(data.vocabulary), classes=2)
-    result = trained(lex(architecture, classes=2, k=2, imputer=imputer), data.x, data.y, epochs=1)
-    save(result, tmp_path / "saved")
-    again = load(tmp_path / "saved")
-    assert torch.equal(probabilities(again, data.x), probabilities(result, data.x))
-    with seeded(0):
-        first = result.model.imputer(data.x, torch.zeros(data.length)).sample()
-    with seeded(0):
-        second = again.model.imputer(data.x, torch.zeros(data.length)).sample()
-    assert torch.equal(first, second)
 
 
 class Scored(nn.Module):
@@ -236,13 +206,6 @@ def test_wrong_architectures(call, message):
         call()
 
 
-def test_longer_rows_are_refused_by_the_fit_in_one_line(architecture, data):
-    longer = torch.cat([data.x, data.x[:, :1]], 1)
-    with pytest.raises(ValueError, match="the selector takes texts") as refused:
-        trained(l2x(architecture, classes=2, k=1), longer, data.y, epochs=1)
-    assert "\n" not in str(refused.value)
-
-
 @pytest.mark.parametrize("make", [l2x, meed])
 def test_rows_that_are_no_texts_are_refused_by_fit_and_by_explain(make, architecture, data, box):
     given = (box.predictor,) if make is meed else ()
@@ -260,9 +223,3 @@ def test_rows_that_are_no_texts_are_refused_by_fit_and_by_explain(make, architec
             explain(result, x)
     with pytest.raises(ValueError, match=r"^rows to learn from: row 1 is a text without words$"):
         trained(make(architecture, *given, classes=2, k=1), empty, data.y[:3], valid=None, epochs=1)
-
-
-def test_hidden_words_that_are_halved_are_refused(architecture, data):
-    system = l2x(architecture, classes=2, k=1, imputer=ConstantImputer(0.0))
-    with pytest.raises(ValueError, match=r"A word has no half: hide words by PaddingImputer\(\)"):
-        trained(system, data.x, data.y, epochs=1)

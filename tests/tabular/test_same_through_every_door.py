@@ -54,10 +54,10 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
-    nothing = Judgement((), None), None, True
-    monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: nothing)
-    monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
+    nothing = Judgement((), None), None
+    monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
+    monkeypatch.setattr("lexppl.cli.explain_table.print_findings", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]

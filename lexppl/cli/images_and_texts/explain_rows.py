@@ -1,275 +1,223 @@
-"""`lexppl explain` of images and of texts: fit, judge, draw, write."""
+"""`lexppl explain` of images and of texts."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
+from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, words_of
-from lexppl.cli.images_and_texts.fitted_rows import (
-    FittedRows,
-    fit_evalx_of,
-    fit_full,
-    fit_rows,
-    plan_of_rows,
-)
+from lexppl.cli.images_and_texts.fitted_rows import fit_explainer, observed_rows, plan_of_rows
 from lexppl.cli.images_and_texts.found_rows import FoundRows
 from lexppl.cli.images_and_texts.image_rows import read_images
 from lexppl.cli.images_and_texts.page_of_rows import write_page
 from lexppl.cli.images_and_texts.printed_rows import print_rows
 from lexppl.cli.images_and_texts.ranked_words import ranked_words
-from lexppl.cli.images_and_texts.text_rows import read_texts
-from lexppl.cli.images_and_texts.written_model import write_model
+from lexppl.cli.images_and_texts.text_rows import read_texts, write_reading
 from lexppl.cli.judged.closer_look import ExplainedRow, explained_row, unasked_rows
-from lexppl.cli.judged.judging import (
-    Judgement,
-    ScoreRow,
-    SizeCurve,
-    judge_base_rate,
-    judge_by_evalx,
-    judge_explainer,
-    score_full,
-)
-from lexppl.cli.notes.messages import collapse_messages, early_message, learned_messages
-from lexppl.cli.options.image_and_text_options import TEXTS, kind_of_data
-from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import IMPORTANCE, POSTERIOR, REPORT, ROWS
+from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.notes import early_message
+from lexppl.cli.options.data_checks import TEXTS, kind_of_data
+from lexppl.cli.outputs import REPORT
+from lexppl.cli.report.findings import counted
 from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import progress_of, tell, warn
-from lexppl.cli.written.checkpoints import checkpoints_of
-from lexppl.cli.written.model_first import run_model_first
+from lexppl.cli.terminal.standard_error import tell
 from lexppl.data import TextDataset
-from lexppl.evaluation.learned import base_frequencies, gain_over_base_rate
+from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.evaluation.learned import BaseRateGain, base_frequencies, gain_over_base_rate
 from lexppl.evaluation.prediction import predictive
+from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.revealed import revealed_predictions
-from lexppl.explanation import explain, mask_means, save_posterior, selection_table
+from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 
-DIGITS = "%.4g"
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of all of their draws."""
-JUDGED_MASKS, JUDGED_DRAWS = 20, 5
 LEARNED_ROWS = 500
-"""Most held-out rows by which it is told whether anything was learned."""
-PROPOSALS = 2
-STEPS = 200_000
-"""Predictions of a row that single rows may cost in all, so that they take seconds."""
-STEP_MASKS = 100
+"""Most held-out rows by which it is judged whether anything was learned."""
+STEPS, STEP_MASKS = 200_000, 100
+"""Predictions of a row that single rows may cost in all, so that they take seconds, and the most
+masks of each."""
 RANKED_DRAWS = 2
+JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
+"""EVAL-X, which sees random masks, learns for so many times as many epochs as the explainer, and
+ends where it no longer gets better."""
 
 
 @short_warnings()
 def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl explain` of images or texts.
-
-    Args:
-        options: as typed.
-        command: the words that were typed, for the report.
-
-    Returns:
-        the exit code: 0, or 130 if the fit was interrupted.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-        KeyboardInterrupt: interrupted before there was anything to write.
-    """
-    device = device_of(options.device)
-
-    def fit(folder: Path) -> tuple[DividedRows, FittedRows]:
-        read = read_texts if kind_of_data(options) == TEXTS else read_images
-        source = read(options, device)
-        plan = plan_of_rows(options, source)
-        if source.data.left_out:
-            tell(source.data.left_out, options.quiet)
-        fitted = fit_rows(plan, source, progress_of(options), checkpoints_of(options))
-        write_model(folder, fitted.result, source, source.keep)
-        return source, fitted
-
-    def find(done: tuple[DividedRows, FittedRows]) -> tuple[FoundRows, bool]:
-        return _find(options, *done, command)
-
-    return run_model_first(options, fit, find, _write, print_rows)
+    """Carry out `lexppl explain` of images or texts: :meth:`ExplainRun.run`."""
+    return RowsRun(options, command).run()
 
 
-def _find(
-    options: argparse.Namespace, source: DividedRows, fitted: FittedRows, command: Sequence[str]
-) -> tuple[FoundRows, bool]:
-    """Judge and draw; and whether Ctrl-C has left all of it alone."""
-    result = fitted.result
-    judgement, complete = _judge(options, source, fitted)
-    notes = _notes(options, source, fitted, judgement)
-    if not complete and not result.interrupted:
-        notes.append("the scores were interrupted and are not complete")
-    for note in notes:
-        warn(note)
-    tell("drawing the posterior", options.quiet)
-    count = _explained(source, result.replicates, options.draws)
-    numbers = source.test_numbers[:count]
-    posterior = _posterior(options, fitted, source.test.x[:count], source.test.y[:count], numbers)
-    rows = _rows(options, source, fitted, posterior)
-    asked = None
-    if options.row:
-        part = source.by_number(list(dict.fromkeys(options.row)))
-        asked = _posterior(options, fitted, part.x, part.y, list(dict.fromkeys(options.row)))
-    return FoundRows(
-        source=source,
-        given=options.data,
-        plan=fitted.plan,
-        result=result,
-        posterior=posterior,
-        asked=asked,
-        ranking=_ranking(options, source, fitted, posterior),
-        rows=rows,
-        judgement=judgement,
-        warnings=tuple(notes),
-        command=tuple(command),
-        draws=options.draws,
-        device=options.device,
-        numbers=(numbers, list(dict.fromkeys(options.row))),
-    ), complete
+class RowsRun(ExplainRun):
+    """One run of `lexppl explain` on images or on texts."""
 
+    source: DividedRows
+    masks, draws = 20, 5
 
-def _judge(
-    options: argparse.Namespace, source: DividedRows, fitted: FittedRows
-) -> tuple[Judgement, bool]:
-    """The scores, and whether they are all there; an interrupted fit is scored by itself alone."""
-    scores: list[ScoreRow] = []
-    curve: SizeCurve | None = None
-    plan, result, quiet = fitted.plan, fitted.result, options.quiet
-    try:
-        scores.append(judge_explainer(result, source, options.seed, JUDGED_MASKS))
-        scores.append(judge_base_rate(source))
+    def read(self, device: torch.device) -> None:
+        read = read_texts if kind_of_data(self.options) == TEXTS else read_images
+        self.source = read(self.options, device)
+        self.plan = plan_of_rows(self.options, self.source)
+        self.entries = self.source.data.entries.partition(" of ")[0]
+        if self.source.data.left_out:
+            tell(self.source.data.left_out, self.options.quiet)
+
+    def fit(self) -> None:
+        plan, quiet = self.plan, self.options.quiet
+        if plan.needs_full_predictor:
+            tell("fitting the predictor that sees everything", quiet)
+            self.full = self.fit_full()
+            if self.full.result.interrupted:
+                raise KeyboardInterrupt
+        tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
+        observed = None if self.full is None else self.full.predictor
+        kept = self.checkpoint("explainer")
+        self.result = fit_explainer(plan, self.source, observed, self.progress, kept)
+
+    def write_reading(self, folder: Path) -> None:
+        write_reading(self.source, folder)
+
+    def fit_full(self) -> FittedPredictor:
+        plan, source = self.plan, self.source
+        return fit_predictor(
+            observed_rows(source.train),
+            valid=None if source.valid is None else observed_rows(source.valid),
+            architecture=source.architecture,
+            epochs=plan.epochs,
+            batch_size=plan.batch_size,
+            learning_rate=plan.schedule,
+            weight_decay=plan.weight_decay,
+            patience=None,
+            seed=plan.seed,
+            checkpoint=self.checkpoint("full-predictor"),
+            progress=self.progress,
+        )
+
+    def fit_judge(self) -> EvalX:
+        """Fit EVAL-X, to which hidden entries are black, or padding."""
+        plan, source = self.plan, self.source
+        return fit_evalx(
+            observed_rows(source.train),
+            valid=None if source.valid is None else observed_rows(source.valid),
+            architecture=source.architecture,
+            epochs=JUDGE_EPOCHS * plan.epochs,
+            batch_size=plan.batch_size,
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            patience=JUDGE_PATIENCE,
+            seed=plan.seed,
+            checkpoint=self.checkpoint("judge"),
+            progress=self.progress,
+        )
+
+    def notes_of_fit(self) -> list[str]:
+        result, plan, notes = self.result, self.plan, []
+        if self.source.valid is None:
+            notes.append(
+                "too few rows of each class to set any apart for choosing the best epoch: the best "
+                "one is the one that fits the rows to fit on best"
+            )
         if result.interrupted:
-            return Judgement(tuple(scores), None), False
-        full = fitted.full
-        if full is None:
-            tell("fitting a predictor that sees everything", quiet)
-            full = fit_full(plan, source, progress_of(options), checkpoints_of(options))
-        scores.append(score_full(full, source))
-        tell("fitting EVAL-X, the judge", quiet)
-        judge = fit_evalx_of(plan, source, progress_of(options), checkpoints_of(options))
-        if full.result.interrupted or judge.result.interrupted:
-            return Judgement(tuple(scores), None), False
-        row, curve = judge_by_evalx(judge, result, source, options.seed, JUDGED_DRAWS)
-        scores.append(row)
-    except KeyboardInterrupt:
-        return Judgement(tuple(scores), None), False
-    return Judgement(tuple(scores), curve), True
+            notes.append(
+                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
+                "so far is written, judged by itself (Ctrl-C again ends with the model alone)"
+            )
+        elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
+            notes += early_message(result.best_epoch.tolist(), len(result.history), True)
+        return notes
 
+    def learned(self) -> tuple[BaseRateGain, float | None]:
+        train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
+        x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
+        return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed), None
 
-def _notes(
-    options: argparse.Namespace, source: DividedRows, fitted: FittedRows, judgement: Judgement
-) -> list[str]:
-    """What the reader should mind."""
-    result, plan = fitted.result, fitted.plan
-    notes = []
-    if source.valid is None:
-        notes.append(
-            "too few rows of each class to set any apart for choosing the best epoch: the best one "
-            "is the one that fits the rows to fit on best"
+    def found(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> FoundRows:
+        options, source = self.options, self.source
+        room = EXPLAINED_NUMBERS // (self.result.replicates * options.draws * source.data.n_entries)
+        count = min(len(source.test), EXPLAINED_ROWS, max(10, room))
+        numbers, asked_for = source.test_numbers[:count], list(dict.fromkeys(options.row))
+        posterior = self.posterior(source.test.x[:count], source.test.y[:count], numbers)
+        early = "single rows were interrupted"
+        rows = self.sections.run(
+            "looking at single rows", lambda: self._single_rows(posterior), (), early
         )
-    if result.interrupted:
-        notes.append(
-            f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state so "
-            "far is written, judged by itself"
+        asked = None
+        if asked_for:
+            part = source.by_number(asked_for)
+            asked = self.posterior(part.x, part.y, asked_for)
+        return FoundRows(
+            source=source,
+            given=options.data,
+            plan=self.plan,
+            result=self.result,
+            posterior=posterior,
+            asked=asked,
+            ranking=self._ranking(posterior),
+            rows=rows,
+            judgement=judgement,
+            warnings=tuple(self.sections.notes),
+            command=self.command,
+            draws=options.draws,
+            device=options.device,
+            numbers=(numbers, asked_for),
         )
-    elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
-        notes += early_message(result.best_epoch.tolist(), len(result.history), True)
-    x, y = source.test.x[:LEARNED_ROWS], source.test.y[:LEARNED_ROWS]
-    gain = gain_over_base_rate(result, source.train.y, x, y, masks=JUDGED_MASKS, seed=options.seed)
-    what = source.data.entries
-    told = learned_messages(gain, None)
-    told += collapse_messages(result.collapse, judgement.as_good_as_all(gain.error), gain.shown)
-    return notes + [line.replace("features", what.partition(" of ")[0]) for line in told]
 
-
-def _explained(source: DividedRows, replicates: int, draws: int) -> int:
-    """How many held-out rows are explained one by one: as many as a file has room for."""
-    room = EXPLAINED_NUMBERS // (replicates * draws * source.data.n_entries)
-    return min(len(source.test), EXPLAINED_ROWS, max(10, room))
-
-
-def _posterior(
-    options: argparse.Namespace,
-    fitted: FittedRows,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    numbers: list[int],
-) -> Posterior:
-    """The masks of rows, given x alone and given y too."""
-    return explain(
-        fitted.result,
-        x,
-        y,
-        draws=options.draws,
-        proposals=PROPOSALS,
-        held_out=True,
-        seed=options.seed,
-        row_names=numbers,
-    )
-
-
-def _ranking(
-    options: argparse.Namespace, source: DividedRows, fitted: FittedRows, posterior: Posterior
-) -> pd.DataFrame:
-    """The entries of images by how often they are kept, or the words of texts by how much."""
-    if not isinstance(source.test, TextDataset):
-        return selection_table(posterior)
-    result, test = fitted.result, source.test
-    every = explain(result, test.x, draws=RANKED_DRAWS, seed=options.seed)
-    said = predictive(result, test.x, masks=JUDGED_MASKS, seed=options.seed).mean(0)
-    return ranked_words(
-        mask_means(every).values,
-        test.x,
-        test.vocabulary,
-        kind_of(posterior),
-        said.argmax(-1).cpu().numpy(),
-        test.class_names,
-    )
-
-
-def _rows(
-    options: argparse.Namespace, source: DividedRows, fitted: FittedRows, posterior: Posterior
-) -> tuple[ExplainedRow, ...]:
-    """Single rows step by step: those that are asked for, or three held-out ones; none of masks
-    that do not select."""
-    if kind_of(posterior) is not PROBABILITY:
-        return ()
-    tell("looking at single rows", options.quiet)
-    labels = torch.zeros(int(source.numbers.max()) + 1, dtype=torch.long)
-    labels[torch.from_numpy(source.numbers)] = source.numbered.y.cpu()
-    chosen = {row: "asked for" for row in options.row} or unasked_rows(posterior, labels)
-    part = source.by_number(list(chosen))
-    cost = len(chosen) * (source.data.n_entries + 1) * fitted.result.replicates
-    masks = max(4, min(STEP_MASKS, STEPS // cost))
-    found = revealed_predictions(fitted.result, part.x, masks=masks, seed=options.seed)
-    base = base_frequencies(source.train.y, len(source.data.class_names)).cpu().numpy()
-    words = words_of(part)
-    names = source.data.entry_names
-    return tuple(
-        explained_row(
-            found,
-            place,
-            base,
-            number=number,
-            why=why + source.part_of(number),
-            observed=source.data.class_names[int(labels[number])],
-            values=dict(zip(names, words[place], strict=False)) if words else {},
+    def _ranking(self, posterior: Posterior) -> pd.DataFrame:
+        """The entries of images by how often they are kept, or the words of texts by how much."""
+        test, result, seed = self.source.test, self.result, self.options.seed
+        if not isinstance(test, TextDataset):
+            return selection_table(posterior)
+        every = explain(result, test.x, draws=RANKED_DRAWS, seed=seed)
+        predicted = predictive(result, test.x, masks=self.masks, seed=seed).mean(0).argmax(-1)
+        return ranked_words(
+            mask_means(every).values,
+            test.x,
+            test.vocabulary,
+            kind_of(posterior),
+            predicted.cpu().numpy(),
+            test.class_names,
         )
-        for place, (number, why) in enumerate(chosen.items())
-    )
 
+    def _single_rows(self, posterior: Posterior) -> tuple[ExplainedRow, ...]:
+        """Rows step by step: those of --row, or three held-out ones; none of masks that do not
+        select."""
+        if kind_of(posterior) is not PROBABILITY:
+            return ()
+        source, options, result = self.source, self.options, self.result
+        labels = torch.zeros(int(source.numbers.max()) + 1, dtype=torch.long)
+        labels[torch.from_numpy(source.numbers)] = source.numbered.y.cpu()
+        chosen = {row: "asked for" for row in options.row} or unasked_rows(posterior, labels)
+        part = source.by_number(list(chosen))
+        cost = len(chosen) * (source.data.n_entries + 1) * result.replicates
+        masks = max(4, min(STEP_MASKS, STEPS // cost))
+        steps = revealed_predictions(result, part.x, masks=masks, seed=options.seed)
+        base = base_frequencies(source.train.y, len(source.data.class_names)).cpu().numpy()
+        words, names = words_of(part), source.data.entry_names
+        return tuple(
+            explained_row(
+                steps,
+                place,
+                base,
+                number=number,
+                why=why + source.part_of(number),
+                observed=source.data.class_names[int(labels[number])],
+                values=dict(zip(names, words[place], strict=False)) if words else {},
+            )
+            for place, (number, why) in enumerate(chosen.items())
+        )
 
-def _write(folder: Path, found: FoundRows) -> None:
-    save_posterior(found.posterior, folder / POSTERIOR)
-    found.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
-    if found.rows:
-        lines = pd.concat([row.lines() for row in found.rows], ignore_index=True)
-        kept = lines["step"].isna() | (np.abs(lines["step"]) > 0)
-        lines[kept].to_csv(folder / ROWS, index=False, float_format=DIGITS)
-    write_page(found, folder / REPORT)
+    def write(self, folder: Path, found: FoundRows) -> None:
+        lines = lines_of(found.rows)
+        if lines is not None:
+            lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
+        write_tables(folder, found.posterior, found.ranking, lines)
+        write_page(found, folder / REPORT)
+
+    def show(self, found: FoundRows, folder: Path) -> None:
+        print_rows(found, folder, bool(self.options.row))

@@ -1,11 +1,10 @@
-"""An explainer of images or texts: its plan, its fit, and the judges beside it."""
+"""An explainer of images or texts: its plan and its fit."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -13,20 +12,14 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
-from lexppl.cli.options.plan_options import FIT
-from lexppl.cli.report.findings import counted
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.evaluation import FittedPredictor, fit_predictor
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.cli.options.plan_options import typed_settings
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
-from lexppl.inference.contexts import seeded
-from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.systems import Settings, system_for
+from lexppl.systems import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
-from lexppl.tabular.table_fit import by_common_optimizer
+from lexppl.tabular.table_fit import method_system
 
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
@@ -37,19 +30,6 @@ RATE_OF_TEXTS = 5e-3
 WORDS_KEPT = 10
 """By a method that keeps a given number of words, where nobody says; L2X's. LEX is one: of
 hundreds of places each is worth so little at first that a penalty a word leaves none."""
-JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
-"""EVAL-X, which sees random masks, learns for so many times as many epochs as the explainer, and
-ends where it no longer gets better."""
-
-
-@dataclass(frozen=True, eq=False)
-class FittedRows:
-    """An explainer, how it was fitted, and the predictor that was fitted on everything before, for
-    methods that explain one."""
-
-    plan: FitPlan
-    result: FitResult
-    full: FittedPredictor | None
 
 
 def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
@@ -63,18 +43,13 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     """
     rows, entries = len(source.train), source.data.n_entries
     method = METHODS[options.method]
-    wanted = ("k", "penalty", "imputer", "masks", "imputations", "folds", *FIT)
-    typed = {name: getattr(options, name) for name in wanted}
-    settings: dict[str, Any] = {
-        name: value
-        for name, value in typed.items()
-        if value is not None and (name in FIT or method.takes(name))
-    }
+    settings = typed_settings(options, options.method)
     size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
     steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
     epochs = math.ceil(steps / math.ceil(rows / size))
     settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
-    settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+    if method.takes("imputer"):
+        settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
     if source.are_texts and method.takes("k") and "penalty" not in settings:
         settings.setdefault("k", min(WORDS_KEPT, entries))
     plan = plan_for(
@@ -91,89 +66,41 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     return replace(plan, weight_decay=0.0, learning_rate=rate)
 
 
-def fit_rows(
-    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
-) -> FittedRows:
-    """Fit the explainer, and first the predictor that it explains, where the method explains one.
+def fit_explainer(
+    plan: FitPlan,
+    source: DividedRows,
+    observed: nn.Module | None,
+    progress: Progress,
+    checkpoint: Checkpoints | None,
+) -> FitResult:
+    """Fit the explainer of the labels, or of what a predictor says.
 
     Args:
         plan: how.
         source: the rows.
-        progress: as in :func:`lexppl.inference.fit`; False says nothing at all.
-        kept: where the states of the fits are kept; None for nowhere.
-
-    Raises:
-        KeyboardInterrupt: interrupted before there was anything to keep.
+        observed: the predictor, where the method explains one.
+        progress, checkpoint: as in :func:`lexppl.inference.fit`.
     """
-    full, observed, quiet = None, None, progress is False
-    if plan.needs_full_predictor:
-        tell("fitting the predictor that sees everything", quiet)
-        full = fit_full(plan, source, progress, kept)
-        if full.result.interrupted:
-            raise KeyboardInterrupt
-        observed = full.predictor
-    tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
     has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
     result = fit(
         _system(plan, source, observed),
-        _pair(source.train, observed),
-        valid=None if source.valid is None else _pair(source.valid, observed),
+        observed_rows(source.train, observed),
+        valid=None if source.valid is None else observed_rows(source.valid, observed),
         replicates=plan.replicates,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
         learning_rate=None if has_own_rate else plan.schedule,
         weight_decay=plan.weight_decay,
         seed=plan.seed,
-        checkpoint=below(kept, "explainer"),
+        checkpoint=checkpoint,
         progress=progress,
     )
-    if len(result.history) == 0:
-        raise KeyboardInterrupt
     result.entry_names = source.data.entry_names
     result.class_names = source.data.class_names
-    return FittedRows(plan, result, full)
+    return result
 
 
-def fit_full(
-    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
-) -> FittedPredictor:
-    """Fit a predictor that sees everything, of the explainer's own network."""
-    return fit_predictor(
-        _pair(source.train, None),
-        valid=None if source.valid is None else _pair(source.valid, None),
-        architecture=source.architecture,
-        epochs=plan.epochs,
-        batch_size=plan.batch_size,
-        learning_rate=plan.schedule,
-        weight_decay=plan.weight_decay,
-        patience=None,
-        seed=plan.seed,
-        checkpoint=below(kept, "full-predictor"),
-        progress=progress,
-    )
-
-
-def fit_evalx_of(
-    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
-) -> EvalX:
-    """Fit EVAL-X on the rows that the explainer was fitted on; what is hidden is black, or
-    padding."""
-    return fit_evalx(
-        _pair(source.train, None),
-        valid=None if source.valid is None else _pair(source.valid, None),
-        architecture=source.architecture,
-        epochs=JUDGE_EPOCHS * plan.epochs,
-        batch_size=plan.batch_size,
-        learning_rate=plan.learning_rate,
-        weight_decay=plan.weight_decay,
-        patience=JUDGE_PATIENCE,
-        seed=plan.seed,
-        checkpoint=below(kept, "judge"),
-        progress=progress,
-    )
-
-
-def _pair(part: Part, observed: nn.Module | None) -> tuple[Tensor, Tensor]:
+def observed_rows(part: Part, observed: nn.Module | None = None) -> tuple[Tensor, Tensor]:
     """Rows and labels, or what a predictor says of them."""
     if observed is None:
         return part.x, part.y
@@ -194,9 +121,7 @@ def _system(plan: FitPlan, source: DividedRows, black_box: nn.Module | None) -> 
         unit=plan.unit,
         imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
     )
-    with seeded(plan.seed):
-        system = system_for(plan.method, settings).to(x.device, x.dtype)
-        return by_common_optimizer(system) if plan.rate_given else system
+    return method_system(plan, settings, x)
 
 
 def _imputer(plan: FitPlan, source: DividedRows) -> nn.Module | None:

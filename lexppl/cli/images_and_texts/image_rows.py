@@ -79,7 +79,7 @@ def _read(options: argparse.Namespace, rows: int) -> DividedImages:
         return image_set(
             options.data, options.root, rows=rows, seed=options.seed, download=options.download
         )
-    valid, test = options.valid_share, options.test_share
+    valid, test = getattr(options, "valid_share", None), options.test_share
     rest = 1.0 - test - (valid or 0.0)
     parts = divided_folder(
         Path(options.data).expanduser(),

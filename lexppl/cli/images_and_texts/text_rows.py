@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from lexppl.cli.images_and_texts.divided_rows import (
     check_rows,
     left_out,
 )
+from lexppl.cli.outputs import TEXTS, VOCABULARY
 from lexppl.cli.source import file_format_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
@@ -78,10 +80,16 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
         source.numbered.to(device),
         source.numbers,
         source.places,
-        "end"
-        if options.data in text_names() and options.keep_words is None
-        else options.keep_words,
+        _kept_end(options),
     )
+
+
+def write_reading(source: DividedRows, folder: Path) -> None:
+    """Write what reads texts as these were read; nothing of images."""
+    if isinstance(source.train, TextDataset):
+        source.train.vocabulary.save(folder / VOCABULARY)
+        how = {"length": source.train.length, "keep": source.keep}
+        (folder / TEXTS).write_text(json.dumps(how) + "\n", encoding="utf-8")
 
 
 def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:

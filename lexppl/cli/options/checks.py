@@ -10,26 +10,26 @@ from pathlib import Path
 from lexppl.atomic_output import check_output_file, check_output_folder
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, image_imputers
-from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import check_settings
-from lexppl.cli.options.checkpoint_options import check_checkpoint
-from lexppl.cli.options.data_name import check_data_name
-from lexppl.cli.options.explainer_folder import explainer_folder
-from lexppl.cli.options.image_and_text_options import (
-    IMAGES,
-    check_images_and_texts,
-    kind_of_data,
-)
+from lexppl.choices.settings import SETTINGS, check_settings
+from lexppl.cli.options.data_checks import IMAGES, check_data, kind_of_data
 from lexppl.cli.options.posterior_options import posterior_of
-from lexppl.cli.outputs import OUTPUTS
+from lexppl.cli.options.readers import names_of
+from lexppl.cli.outputs import ENCODING, EXPLAINER, OUTPUTS
 from lexppl.cli.terminal.errors import UsageError
-
-SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
-"""Options that not every method has."""
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
 """What torch knows by name and can compute on, if it is there."""
+BESIDE = frozenset(
+    f"--{name}"
+    for name in ("with", "out", "overwrite", "row", "penalty", "draws", "seed", "quiet", "debug")
+)
+"""Options beside `--with`."""
+SHOWN = {
+    "compare": "the methods that compare puts side by side, and their judge, see every value",
+    "impute": "a hidden value must be known to be scored",
+}
+"""Why a command has no form for values that are hidden by nature."""
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -42,54 +42,38 @@ def check_options(options: argparse.Namespace) -> None:
         FileNotFoundError: no such black box.
         ImportError: a method whose library is not installed.
     """
-    if options.command == "explain" and options.explainer is not None:
+    command = options.command
+    if command == "explain" and options.explainer is not None:
         explainer_folder(options)
         check_output_folder(options.out, options.overwrite, OUTPUTS)
         return
-    if options.command in ("explain", "compare"):
-        _check_shares(options)
-    if options.command == "explain":
+    if command in ("explain", "compare") and options.valid_share + options.test_share >= 1.0:
+        raise UsageError(
+            "--valid-share and --test-share must leave rows to fit on; they are "
+            f"{options.valid_share:g} and {options.test_share:g}"
+        )
+    if command == "explain":
         _check_method(options)
         posterior_of(options)
         regime_of(options)
-        check_checkpoint(options)
-    if options.command == "compare":
-        _check_libraries(methods_of(options.methods))
-        if options.hide_missing:
-            raise UsageError(
-                "--hide-missing is for lexppl explain: the methods that compare puts side by side, "
-                "and their judge, see every value; give --drop-missing"
-            )
-    if options.command == "impute":
-        imputers_of(options.imputers, kind_of_data(options) == IMAGES)
-        if options.hide_missing:
-            raise UsageError(
-                "--hide-missing is for lexppl explain: a hidden value must be known to be scored; "
-                "give --drop-missing"
-            )
+        _check_checkpoint(options)
+    if command == "compare":
+        _check_libraries(options.methods)
+    if command == "impute":
+        options.imputers = imputers_of(options.imputers, kind_of_data(options) == IMAGES)
+    if command in SHOWN and options.hide_missing:
+        raise UsageError(
+            f"--hide-missing is for lexppl explain: {SHOWN[command]}; give --drop-missing"
+        )
     _check_device(options.device)
-    if options.command == "explain":
+    if command == "explain":
         check_output_folder(options.out, options.overwrite, OUTPUTS)
     elif options.out is not None:
         check_output_file(options.out, options.overwrite)
-    if options.command != "evaluate":
-        check_data_name(options)
-        check_images_and_texts(options)
-    if options.command == "explain" and options.black_box:
-        check_black_box(options)
-
-
-def methods_of(text: str) -> list[str]:
-    """The methods that are compared, from their names between commas.
-
-    Raises:
-        UsageError: none, one that is not there, or one twice.
-
-    Example:
-        >>> methods_of("lex, shap")
-        ['lex', 'shap']
-    """
-    return _names_of(text, "--methods", "a method", (*METHODS, *LIBRARIES))
+    if command != "evaluate":
+        check_data(options)
+    if command == "explain" and options.black_box:
+        _check_black_box(options)
 
 
 def imputers_of(text: str | None, images: bool = False) -> list[str]:
@@ -109,21 +93,10 @@ def imputers_of(text: str | None, images: bool = False) -> list[str]:
     usual = image_imputers() if images else IMPUTERS
     if text is None:
         return [name for name in usual if name not in OF_PIXELS]
-    return _names_of(text, "--imputers", "an imputer", (*usual, *LEARNED))
-
-
-def _names_of(text: str, option: str, one: str, known: Sequence[str]) -> list[str]:
-    """The names between commas, each of them known and there once."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise UsageError(
-            f"{option} takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
-            f"{', '.join(known)}"
-        )
-    if len(set(names)) < len(names):
-        raise UsageError(f"{option} names {one} twice: {text}")
-    return names
+    try:
+        return names_of(text, "an imputer", (*usual, *LEARNED))
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--imputers {error}") from None
 
 
 def regime_of(options: argparse.Namespace) -> Regime:
@@ -141,13 +114,76 @@ def regime_of(options: argparse.Namespace) -> Regime:
     return regime
 
 
-def check_black_box(options: argparse.Namespace) -> None:
-    """Refuse a black box that is not there, or whose code nobody said may run.
+def check_beside(words: Sequence[str]) -> None:
+    """Refuse options of a fit beside `--with`.
+
+    Args:
+        words: as typed.
 
     Raises:
-        UsageError: without `--trust-black-box`.
-        FileNotFoundError: no such file.
+        UsageError: naming the first.
+
+    Example:
+        >>> check_beside(["explain", "new.csv", "--with", "results", "--k=3"])
+        Traceback (most recent call last):
+        lexppl.cli.terminal.errors.UsageError: --k is of a fit, and --with explains without one
     """
+    typed = [word.partition("=")[0] for word in words if word.startswith("--")]
+    other = [option for option in typed if option not in BESIDE]
+    if other:
+        raise UsageError(f"{other[0]} is of a fit, and --with explains without one")
+
+
+def explainer_folder(options: argparse.Namespace) -> Path:
+    """The folder of the explainer of `--with`, by itself or by the folder that a fit wrote.
+
+    Raises:
+        UsageError: no explainer there, none of a table, or no file of rows.
+    """
+    given = Path(options.explainer).expanduser()
+    folder = next((p for p in (given, given / EXPLAINER) if (p / "explainer.json").is_file()), None)
+    if folder is None:
+        raise UsageError(f"--with {options.explainer}: there is no explainer")
+    folder = folder.resolve()
+    if not (folder.parent / ENCODING).is_file():
+        raise UsageError(
+            f"--with {options.explainer}: there is no {ENCODING} beside the explainer, which only "
+            "those of tables in files have"
+        )
+    if not Path(options.data).expanduser().is_file():
+        raise UsageError(f"there is no file {options.data!r}; --with explains rows of a file")
+    if Path(options.out).expanduser().resolve() in folder.parents:
+        raise UsageError(f"--out {options.out}: the explainer is in this folder; give another")
+    if options.penalty is not None and not isinstance(options.penalty, float):
+        raise UsageError("--penalty with --with is a number; auto is of a fit")
+    return folder
+
+
+def _check_checkpoint(options: argparse.Namespace) -> None:
+    """Refuse a folder of states that cannot serve."""
+    typed = options.resume or options.checkpoint
+    if typed is None:
+        return
+    option = "--checkpoint" if options.resume is None else "--resume"
+    folder, out = (Path(path).expanduser().resolve() for path in (typed, options.out))
+    if folder == out or out in folder.parents:
+        raise UsageError(f"{option} {typed} is within --out, which is written at the end, in one")
+    if options.inference is not None:
+        raise UsageError(
+            f"{option} keeps the state of a fit, and --inference {options.inference} draws, which "
+            "cannot go on from a state: leave one of the two out"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{option} {typed} is a file; give the name of a folder")
+    if options.resume is not None and not any(folder.rglob("state.pt")):
+        raise UsageError(
+            f"--resume {typed}: there is no state of an earlier run; give --checkpoint {typed} to "
+            "begin one"
+        )
+
+
+def _check_black_box(options: argparse.Namespace) -> None:
+    """Refuse a black box that is not there, or whose code nobody said may run."""
     path = Path(options.black_box).expanduser()
     if not options.trust_black_box:
         raise UsageError(
@@ -158,16 +194,8 @@ def check_black_box(options: argparse.Namespace) -> None:
         raise FileNotFoundError(f"there is no black box file {str(path)!r}")
 
 
-def _check_shares(options: argparse.Namespace) -> None:
-    if options.valid_share + options.test_share >= 1.0:
-        raise UsageError(
-            "--valid-share and --test-share must leave rows to fit on; they are "
-            f"{options.valid_share:g} and {options.test_share:g}"
-        )
-
-
 def _check_method(options: argparse.Namespace) -> None:
-    """Refuse options that the method does not read."""
+    """Refuse settings that the method does not take."""
     try:
         typed = {name: getattr(options, name, None) for name in SETTINGS}
         check_settings(options.method, "--{}", **typed)

@@ -7,15 +7,23 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import TREES, chooses_penalty
-from lexppl.cli.options.checks import SETTINGS, regime_of
+from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
+from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import Dataset
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
 
-FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
+
+def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
+    """The settings of a method's plan that were typed."""
+    typed = {name: getattr(options, name, None) for name in SETTINGS if name != "regime"}
+    return {
+        name: value
+        for name, value in typed.items()
+        if value is not None and has_setting(method, name)
+    }
 
 
 def plan_of(
@@ -49,12 +57,7 @@ def plan_of(
     """
     name = str(method or getattr(options, "method", DEFAULT_METHOD))
     check_method(name, data.class_names is not None)
-    typed = {
-        setting: value
-        for setting in (*SETTINGS[:-1], *FIT)
-        if (value := getattr(options, setting, None)) is not None
-        and (setting in FIT or METHODS[name].takes(setting))
-    }
+    typed = typed_settings(options, name)
     if "k" in typed:
         otherwise.pop("penalty", None)
     settings = {**otherwise, **typed}

@@ -1,26 +1,21 @@
-"""Images and their labels, with the pixels that matter where they are known."""
+"""Images of classes, with the pixels that matter where they are known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import Literal
+from typing import ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import check_labels, label_counts, listed
+from lexppl.data.checks import check_labels, check_tensors, label_counts, listed, part_counts
 from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, counted
-
-MOST_BYTES = 8 * 2**30
-"""Of images that are held at once, as they are stored or as floats."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,15 +23,13 @@ class ImageDataset(Divisible, Summarised):
     """``N`` images of shape ``(C, H, W)`` and their classes.
 
     Pixels are kept as they are given. Of bytes (``torch.uint8``), ``x`` makes float32 in [0, 1] at
-    its first use and keeps them, up to 8 GiB: four times as many bytes, 376 MB for 60,000 of
-    28 × 56.
+    its first use and keeps them.
 
     Args:
         pixels: shape ``(N, C, H, W)``: ``torch.uint8`` from 0 to 255, or floating in [0, 1].
         y: classes ``0 … K-1``, shape ``(N,)``, ``torch.long``.
         class_names: ``K >= 2`` different names.
-        truth: where it is known, the pixels that determine the label at most, ``(N, H, W)`` bool;
-            or ``(N, H/p, W/p)`` of patches of p × p pixels.
+        truth: where it is known, the pixels that determine the label at most, ``(N, H, W)`` bool.
         name: of the data set.
         target_name: of what the classes are, such as "digit".
         row_names: a name for each image, such as its file's, or ``None``.
@@ -61,6 +54,8 @@ class ImageDataset(Divisible, Summarised):
         (torch.float32, tensor([0., 1., 1.]))
     """
 
+    by_row: ClassVar[tuple[str, ...]] = ("pixels", "y", "truth", "row_names")
+
     pixels: Tensor
     y: Tensor
     class_names: tuple[str, ...]
@@ -71,25 +66,20 @@ class ImageDataset(Divisible, Summarised):
     is_part: bool = False
 
     def __post_init__(self) -> None:
+        check_tensors(self, ("pixels", "y"), ("truth",))
         _check_pixels(self)
         check_labels(self.y, self.class_names, self.target_name, self.is_part)
 
     def summarised(self) -> Summary:
         """What is in it, without its values."""
         shape = " × ".join(map(str, self.event_shape))
-        patch = self.truth_patch
-        side = "pixel" if patch == 1 else f"patch of {patch} × {patch} pixels"
         lines = {
             "images": f"{shape}, {str(self.pixels.dtype).removeprefix('torch.')}, {self.y.device}",
             "y": label_counts(self.y, self.class_names, self.target_name),
-            "truth": None if patch is None else f"known for each {side}",
+            "truth": None if self.truth is None else "known for each pixel",
             "part": "of a larger set" if self.is_part else None,
         }
         return Summary(f"ImageDataset {self.name!r}: {counted(len(self), 'image')}", lines)
-
-    def __len__(self) -> int:
-        """``N``, the number of images."""
-        return len(self.pixels)
 
     @property
     def event_shape(self) -> tuple[int, int, int]:
@@ -107,24 +97,9 @@ class ImageDataset(Divisible, Summarised):
         """``"classification"``."""
         return "classification"
 
-    @property
-    def truth_patch(self) -> int | None:
-        """P where the truth is of patches of p × p pixels, ``None`` without a truth."""
-        return None if self.truth is None else self.event_shape[1] // self.truth.shape[1]
-
     @cached_property
     def x(self) -> Tensor:
-        """The images as floats in [0, 1], shape ``(N, C, H, W)``.
-
-        Raises:
-            ValueError: images whose floats would take more than 8 GiB.
-        """
-        if not self.pixels.is_floating_point() and 4 * self.pixels.numel() > MOST_BYTES:
-            raise ValueError(
-                f"as floats, {counted(len(self), 'image')} would take "
-                f"{4 * self.pixels.numel() / 2**30:.0f} GiB of memory; take fewer, with "
-                "take(rows, seed=0)"
-            )
+        """The images as floats in [0, 1], shape ``(N, C, H, W)``."""
         whole = self.pixels.is_floating_point()
         return self.pixels if whole else self.pixels.to(torch.float32).div_(255)
 
@@ -142,7 +117,7 @@ class ImageDataset(Divisible, Summarised):
             ``(N, G)`` bool, as :func:`lexppl.evaluation.selection_scores` takes it.
 
         Raises:
-            ValueError: no truth; patches that cut through those of which the truth is.
+            ValueError: no truth.
 
         Example:
             >>> truth = torch.tensor([[[1, 1, 0, 0], [1, 1, 0, 0]]]).bool()
@@ -151,33 +126,11 @@ class ImageDataset(Divisible, Summarised):
             >>> data.entry_truth(patches=2)
             tensor([[ True, False]])
         """
-        if self.truth is None or self.truth_patch is None:
+        if self.truth is None:
             raise ValueError(f"{self.name!r} has no known truth")
         side = int_at_least("patches", patches)
-        if side % self.truth_patch:
-            raise ValueError(
-                f"patches must be a multiple of {self.truth_patch}, as the truth of {self.name!r} "
-                f"is of patches of {self.truth_patch} × {self.truth_patch} pixels; it is {patches}"
-            )
-        side //= self.truth_patch
-        if side == 1:
-            return self.truth.flatten(1)
         shares = avg_pool2d(self.truth.float().unsqueeze(1), side, ceil_mode=True)
         return (shares > 0.5).flatten(1)
-
-    def subset(self, index: Tensor | Sequence[int] | slice) -> ImageDataset:
-        """The images of ``index``, which are then a part of a larger set."""
-        places = self.places(index)
-        there = places.to(self.y.device)
-        names = self.row_names and tuple(self.row_names[place] for place in places.tolist())
-        return replace(
-            self,
-            pixels=self.pixels[there],
-            y=self.y[there],
-            truth=None if self.truth is None else self.truth[there],
-            row_names=names,
-            is_part=True,
-        )
 
     def only(self, *classes: str | int) -> ImageDataset:
         """The images of some classes, which become classes 0, 1, … in the order given.
@@ -200,10 +153,7 @@ class ImageDataset(Divisible, Summarised):
         if len(chosen) < 2 or len(set(chosen)) < len(chosen):
             raise ValueError(f"give two or more different classes; these are {listed(names)}")
         wanted = torch.tensor(chosen, device=self.y.device)
-        rows = torch.isin(self.y, wanted).nonzero().flatten()
-        if len(rows) == 0:
-            raise ValueError(f"{self.name!r} has no image of {listed(names)}")
-        part = self.subset(rows)
+        part = self.subset(torch.isin(self.y, wanted))
         y = (part.y.unsqueeze(1) == wanted).long().argmax(1)
         name = f"{self.name} {', '.join(names)}"
         return replace(part, y=y, class_names=names, name=name, is_part=self.is_part)
@@ -217,39 +167,19 @@ class ImageDataset(Divisible, Summarised):
             f"{self.name!r} has no class {one!r}; it has {listed(self.class_names, most=20)}"
         )
 
-    @property
-    def strata(self) -> NDArray[np.int64]:
-        """The class of each image, ``(N,)``."""
-        return np.asarray(self.y.cpu())
-
-    def to(self, device: torch.device | str) -> ImageDataset:
-        """The same images on ``device``."""
-        return replace(
-            self,
-            pixels=self.pixels.to(device),
-            y=self.y.to(device),
-            truth=None if self.truth is None else self.truth.to(device),
-        )
-
 
 def _check_pixels(data: ImageDataset) -> None:
-    for name in ("pixels", "y", "truth"):
-        value = getattr(data, name)
-        if not isinstance(value, Tensor) and not (name == "truth" and value is None):
-            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
-    if data.pixels.dtype != torch.uint8 and not data.pixels.is_floating_point():
+    pixels, truth = data.pixels, data.truth
+    if pixels.dtype != torch.uint8 and not pixels.is_floating_point():
         raise TypeError(
-            "pixels must be torch.uint8 (0 to 255) or floating (0 to 1); they are "
-            f"{data.pixels.dtype}"
+            f"pixels must be torch.uint8 (0 to 255) or floating (0 to 1); they are {pixels.dtype}"
         )
-    if data.truth is not None and data.truth.dtype != torch.bool:
-        raise TypeError(f"truth must be torch.bool; it is {data.truth.dtype}")
-    if data.pixels.ndim != 4 or data.pixels.numel() == 0:
+    if pixels.ndim != 4 or pixels.numel() == 0:
         raise ValueError(
             "pixels must have shape (N, C, H, W), none of them 0 (one grey channel is C = 1); "
-            f"they have shape {tuple(data.pixels.shape)}"
+            f"they have shape {tuple(pixels.shape)}"
         )
-    rows, _, height, width = data.pixels.shape
+    rows, _, height, width = pixels.shape
     if data.y.shape != (rows,):
         raise ValueError(
             f"y must have shape ({rows},), one label an image; it has {tuple(data.y.shape)}"
@@ -258,18 +188,13 @@ def _check_pixels(data: ImageDataset) -> None:
         raise ValueError(
             f"row_names must have {rows} names, one an image; it has {len(data.row_names)}"
         )
-    shape = (rows, height, width) if data.truth is None else tuple(data.truth.shape)
-    fits = len(shape) == 3 and shape[0] == rows and min(shape) > 0
-    if not fits or height * shape[2] != width * shape[1] or height % shape[1]:
+    if truth is not None and (truth.dtype != torch.bool or truth.shape != (rows, height, width)):
         raise ValueError(
-            f"truth must have shape {(rows, height, width)}, or that of patches of p × p pixels "
-            f"with p a divisor of {height} and {width}; it has {shape}"
+            f"truth must be torch.bool of shape {(rows, height, width)}; it is {truth.dtype} of "
+            f"shape {tuple(truth.shape)}"
         )
-    broken = int((~data.pixels.isfinite()).sum()) if data.pixels.is_floating_point() else 0
-    if broken:
-        raise ValueError(f"pixels must be finite; {broken} of them are NaN or infinite")
-    low, high = float(data.pixels.min()), float(data.pixels.max())
-    if data.pixels.is_floating_point() and (low < 0 or high > 1):
+    low, high = float(pixels.min()), float(pixels.max())
+    if pixels.is_floating_point() and not (low >= 0 and high <= 1):
         raise ValueError(
             f"pixels must lie in [0, 1]; they lie in [{low:g}, {high:g}]: divide by the largest "
             "that may be, or give bytes as torch.uint8"
@@ -314,13 +239,9 @@ class DividedImages(Summarised):
     def summarised(self) -> Summary:
         """The images to fit on, and how many there are of each part."""
         valid = 0 if self.valid is None else len(self.valid)
-        parts = (
-            f"{len(self.train):,} to fit on, {valid:,} to choose the best epoch on, "
-            f"{len(self.test):,} to judge"
-        )
-        count = len(self.train) + valid + len(self.test)
-        lines = {"parts": parts, **self.train.summarised().lines, "part": None}
-        return Summary(f"DividedImages {self.train.name!r}: {count:,} images", lines)
+        counts = (len(self.train), valid, len(self.test))
+        lines = {"parts": part_counts(*counts), **self.train.summarised().lines, "part": None}
+        return Summary(f"DividedImages {self.train.name!r}: {sum(counts):,} images", lines)
 
     def to(self, device: torch.device | str) -> DividedImages:
         """The same images on ``device``."""

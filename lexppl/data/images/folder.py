@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from math import prod
-from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.data.checks import listed
-from lexppl.data.images.dataset import MOST_BYTES, DividedImages, ImageDataset
+from lexppl.data.checks import folder_of, listed
+from lexppl.data.images.dataset import DividedImages, ImageDataset
 from lexppl.data.stratification import at_most
 
 Size = int | tuple[int, int] | None
@@ -28,22 +25,6 @@ PART_NAMES: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(("val", "valid", "validation"), "valid")
 )
 """What the folders of the parts may be called."""
-
-
-def folder_of(root: str | Path) -> Path:
-    """The root as a folder that is there; ``~`` is the user's own folder.
-
-    Raises:
-        ValueError: no such folder.
-
-    Example:
-        >>> folder_of("/no/such/place")
-        Traceback (most recent call last):
-        ValueError: root must be a folder that is there; it is '/no/such/place'
-    """
-    if isinstance(root, str | PathLike) and (folder := Path(root).expanduser()).is_dir():
-        return folder
-    raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
 
 
 def read_picture(
@@ -62,21 +43,18 @@ def read_picture(
             are see-through.
     """
     # Pillow is not needed before there is a picture.
-    from PIL import Image, ImageOps, UnidentifiedImageError  # noqa: PLC0415
+    from PIL import Image, ImageOps  # noqa: PLC0415
 
     try:
         with Image.open(file) as opened:
             picture: Image.Image = ImageOps.exif_transpose(opened)
             picture.load()
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{str(file)!r} cannot be read as a picture: {error}") from error
-    mode = picture.mode
-    if picture.has_transparency_data:
-        if np.asarray(picture.convert("RGBA"))[..., 3].min() < 255:
-            raise ValueError(
-                f"{str(file)!r} has pixels that are see-through; save it on a background"
-            )
-    elif mode not in ("1", "L", "RGB", "P", "CMYK", "YCbCr"):
+    mode, clear = picture.mode, picture.has_transparency_data
+    if clear and np.asarray(picture.convert("RGBA"))[..., 3].min() < 255:
+        raise ValueError(f"{str(file)!r} has pixels that are see-through; save it on a background")
+    if not clear and mode not in ("1", "L", "RGB", "P", "CMYK", "YCbCr"):
         raise ValueError(
             f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel, in grey "
             "or in colour"
@@ -86,39 +64,7 @@ def read_picture(
     if size is not None:
         picture = ImageOps.fit(picture, (size[1], size[0]), method=Image.Resampling.BILINEAR)
     values = np.array(picture, dtype=np.uint8)
-    return values[None] if grey else np.ascontiguousarray(values.transpose(2, 0, 1))
-
-
-def stacked(pictures: Iterable[NDArray[np.uint8]], files: Sequence[Path], hint: str) -> Tensor:
-    """Pictures ``(C, H, W)`` in one array ``(N, C, H, W)`` of bytes, read one after the other.
-
-    Args:
-        pictures: as many as files.
-        files: their files, at least one.
-        hint: what mends pictures of different shapes.
-
-    Raises:
-        ValueError: pictures of different shapes, more than 8 GiB of them.
-    """
-    values = torch.empty(0)
-    for place, (picture, file) in enumerate(zip(pictures, files, strict=True)):
-        if place == 0:
-            size = prod(picture.shape)
-            if len(files) * size > MOST_BYTES:
-                raise ValueError(
-                    f"{len(files):,} images of {' × '.join(map(str, picture.shape))} would take "
-                    f"{len(files) * size / 2**30:.0f} GiB of memory; give rows= with at most "
-                    f"{MOST_BYTES // size:,}"
-                )
-            values = torch.empty(len(files), *picture.shape, dtype=torch.uint8)
-        if picture.shape != values.shape[1:]:
-            here, there = (
-                f"{shape[1]} × {shape[2]} pixels {'in grey' if shape[0] == 1 else 'in colour'}"
-                for shape in (picture.shape, values.shape[1:])
-            )
-            raise ValueError(f"{str(file)!r} is {here} and {str(files[0])!r} is {there}; {hint}")
-        values[place] = torch.from_numpy(picture)
-    return values
+    return values[None] if grey else values.transpose(2, 0, 1)
 
 
 def image_folder(
@@ -134,7 +80,7 @@ def image_folder(
 
     Classes are the names of the folders within, in alphabetical order; images may lie in folders
     below them. Names that begin with a dot are left out, and files that are no images with a
-    warning. Images are held as bytes, up to 8 GiB.
+    warning.
 
     Args:
         path: the folder.
@@ -151,29 +97,36 @@ def image_folder(
     Raises:
         ValueError: fewer than two classes, a class without images; images of different sizes, in
             grey and in colour together, with more than 8 bits a channel, see-through or broken,
-            by name; more than 8 GiB; a folder of parts, which :func:`divided_folder` reads.
+            by name; a folder of parts, which :func:`divided_folder` reads.
     """
     folder = folder_of(path)
     names, is_part = class_names or _class_names(folder), class_names is not None
-    samples = _samples(folder, names)
-    labels = np.array([label for _, label in samples], dtype=np.int64)
+    files, labels = _files(folder, names)
     empty = [name for place, name in enumerate(names) if place not in labels]
-    if not samples or (empty and not is_part):
+    if not files or (empty and not is_part):
         raise ValueError(f"{str(folder)!r} has no images of class {listed(empty)}")
     chosen = at_most(labels, rows, seed)
-    samples, labels = [samples[place] for place in chosen], labels[chosen]
-    pair = (size, size) if isinstance(size, int) else size
-    if pair is not None and len(pair) != 2:
+    files = [files[place] for place in chosen]
+    sides = (size, size) if isinstance(size, int) else size
+    if sides is not None and len(sides) != 2:
         raise ValueError(f"size must be one number, or height and width; it is {size!r}")
-    shape = None if pair is None else tuple(int_at_least("size", side) for side in pair)
-    files = [file for file, _ in samples]
+    if sides is not None:
+        sides = (int_at_least("size", sides[0]), int_at_least("size", sides[1]))
+    pictures = []
+    for file in files:
+        pictures.append(read_picture(file, sides, grayscale))
+        if pictures[-1].shape != pictures[0].shape:
+            here, there = (
+                f"{shape[1]} × {shape[2]} pixels {'in grey' if shape[0] == 1 else 'in colour'}"
+                for shape in (pictures[-1].shape, pictures[0].shape)
+            )
+            raise ValueError(
+                f"{str(file)!r} is {here} and {str(files[0])!r} is {there}; give size= and "
+                "grayscale= to bring them to one"
+            )
     return ImageDataset(
-        stacked(
-            (read_picture(file, shape, grayscale) for file in files),  # type: ignore[arg-type]
-            files,
-            "give size= and grayscale= to bring them to one",
-        ),
-        torch.from_numpy(labels),
+        torch.from_numpy(np.stack(pictures)),
+        torch.from_numpy(labels[chosen]),
         tuple(names),
         name=folder.resolve().name,
         row_names=tuple(file.relative_to(folder).as_posix() for file in files),
@@ -216,11 +169,11 @@ def divided_folder(
     names = _class_names(folder / parts["train"])
     read: dict[str, ImageDataset] = {}
     for part, below in parts.items():
-        others = set() if part == "train" else set(_subfolders(folder / below)) - set(names)
+        others = sorted(set(_subfolders(folder / below)) - set(names))
         if others:
             raise ValueError(
-                f"{str(folder / below)!r} has the class {sorted(others)[0]!r}, which "
-                f"{parts['train']!r} has not"
+                f"{str(folder / below)!r} has the class {others[0]!r}, which {parts['train']!r} "
+                "has not"
             )
         images = image_folder(
             folder / below,
@@ -247,18 +200,22 @@ def divided_folder(
     return DividedImages(read["train"], read.get("valid"), read["test"])
 
 
-def _samples(folder: Path, names: Sequence[str]) -> list[tuple[Path, int]]:
-    """Images with their class, by class and name."""
+def _files(folder: Path, names: Sequence[str]) -> tuple[list[Path], NDArray[np.int64]]:
+    """Images and the places of their classes, by class and name."""
     there = {name: place for place, name in enumerate(names) if (folder / name).is_dir()}
     # torchvision takes a second to import, and only a folder that is read needs it.
     kinds = import_module("torchvision.datasets.folder")
     found = kinds.make_dataset(
         str(folder), there, extensions=kinds.IMG_EXTENSIONS, allow_empty=True
     )
-    samples = [(Path(file), int(label)) for file, label in found if _shown(Path(file), folder)]
-    read = {file for file, _ in samples}
+    labels = {Path(file): int(label) for file, label in found}
     every = [file for name in there for file in sorted((folder / name).rglob("*"))]
-    others = [f for f in every if f.is_file() and f not in read and _shown(f, folder)]
+    shown = [
+        file
+        for file in every
+        if file.is_file() and not any(p.startswith(".") for p in file.relative_to(folder).parts)
+    ]
+    others = [file for file in shown if file not in labels]
     if others:
         warnings.warn(
             f"{len(others):,} files in {str(folder)!r} are no images that can be read and are left "
@@ -266,11 +223,8 @@ def _samples(folder: Path, names: Sequence[str]) -> list[tuple[Path, int]]:
             UserWarning,
             stacklevel=4,
         )
-    return samples
-
-
-def _shown(file: Path, folder: Path) -> bool:
-    return not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    files = [file for file in labels if file in set(shown)]
+    return files, np.array([labels[file] for file in files], dtype=np.int64)
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -295,18 +249,13 @@ def _class_names(folder: Path) -> list[str]:
 
 def _parts_in(folder: Path) -> dict[str, str]:
     """The folders of parts, by part, where folders are parts and nothing else."""
-    found = [(PART_NAMES.get(name.lower()), name) for name in _subfolders(folder)]
-    others = [name for part, name in found if part is None]
-    if others and {"train", "test"} <= {part for part, _ in found}:
+    names = _subfolders(folder)
+    parts = {PART_NAMES[name.lower()]: name for name in names if name.lower() in PART_NAMES}
+    if len(parts) == len(names):
+        return {part: parts[part] for part in ("train", "valid", "test") if part in parts}
+    if {"train", "test"} <= set(parts):
         raise ValueError(
-            f"{str(folder)!r} has the folders of parts and {listed(others)} beside them; move what "
-            "is no part elsewhere, or read one part by its own path"
+            f"{str(folder)!r} has the folders {listed(names)}, which are not one for each part; "
+            "move what is no part elsewhere, or read one part by its own path"
         )
-    parts: dict[str, str] = {}
-    for part, name in [] if others else found:
-        if part in parts:
-            raise ValueError(
-                f"{str(folder)!r} has {parts[part]!r} and {name!r}, which are the same part"
-            )
-        parts[str(part)] = name
-    return {part: parts[part] for part in ("train", "valid", "test") if part in parts}
+    return {}

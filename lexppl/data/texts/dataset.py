@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data.checks import check_labels, label_counts, listed
-from lexppl.data.images.folder import folder_of
+from lexppl.data.checks import check_labels, folder_of, label_counts, listed
 from lexppl.data.stratification import Divisible
 from lexppl.data.texts.vocabulary import PADDING, End, Vocabulary, divided, encoded_words
 from lexppl.summary import Summarised, Summary, counted
@@ -37,6 +34,8 @@ class TextDataset(Divisible, Summarised):
         target_name: of the classes.
         name: of the data set.
 
+        is_part: whether a single class is no mistake.
+
     Raises:
         ValueError: shapes that differ, numbers that the vocabulary does not have, padding before a
             word, a row without words, labels outside ``0 … C-1``.
@@ -47,6 +46,8 @@ class TextDataset(Divisible, Summarised):
         (torch.Size([2, 3]), ('bad', 'good'), ('bad', 'film,', 'really'))
     """
 
+    by_row: ClassVar[tuple[str, ...]] = ("x", "y", "words")
+
     x: Tensor
     y: Tensor
     class_names: tuple[str, ...]
@@ -54,13 +55,10 @@ class TextDataset(Divisible, Summarised):
     vocabulary: Vocabulary
     target_name: str = "class"
     name: str = "texts"
+    is_part: bool = True
 
     def __post_init__(self) -> None:
         _check(self)
-
-    def __len__(self) -> int:
-        """``N``."""
-        return len(self.x)
 
     @property
     def length(self) -> int:
@@ -86,22 +84,6 @@ class TextDataset(Divisible, Summarised):
     def entry_names(self) -> tuple[str, ...]:
         """Names of the places, the same in every row: ``word 1 … word T``."""
         return tuple(f"word {place}" for place in range(1, self.length + 1))
-
-    def subset(self, index: Tensor | Sequence[int] | slice) -> TextDataset:
-        """The rows of ``index``."""
-        places = self.places(index)
-        chosen = places.to(self.x.device)
-        words = tuple(self.words[place] for place in places.tolist())
-        return replace(self, x=self.x[chosen], y=self.y[chosen], words=words)
-
-    @property
-    def strata(self) -> NDArray[np.int64]:
-        """The class of each text, ``(N,)``."""
-        return np.asarray(self.y.cpu())
-
-    def to(self, device: torch.device | str | None = None) -> TextDataset:
-        """The same rows on ``device``."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def summarised(self) -> Summary:
         """What is in it."""
@@ -164,25 +146,22 @@ def texts_of(
 
 
 def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
-    for row, label in enumerate(labels):
-        if label is None or (isinstance(label, float | np.floating) and math.isnan(label)):
-            raise ValueError(f"row {row} has no label; it is {label!r}. Leave the row out")
+    missing = pd.isna(pd.Series(labels, dtype=object)).to_numpy().nonzero()[0]
+    if len(missing):
+        raise ValueError(f"row {missing[0]} has no label. Leave the row out")
     if names is None:
         different = set(labels)
         numbers = all(isinstance(one, int | float | np.number) for one in different)
-        names = [
-            str(one) for one in (sorted(different) if numbers else sorted(map(str, different)))
-        ]
+        names = [str(one) for one in sorted(different, key=None if numbers else str)]
         if len(names) < 2:
             raise ValueError(f"there is one class only, {names[0]!r}; at least two are needed")
-    place = {name: number for number, name in enumerate(names)}
-    unknown = [row for row, label in enumerate(labels) if str(label) not in place]
-    if unknown:
+    codes = pd.Categorical([str(label) for label in labels], categories=list(names)).codes
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
         raise ValueError(
-            f"row {unknown[0]} has the label {labels[unknown[0]]!r}, which is none of the classes "
-            f"{listed(names)}"
+            f"row {row} has the label {labels[row]!r}, which is none of the classes {listed(names)}"
         )
-    return tuple(names), torch.tensor([place[str(label)] for label in labels])
+    return tuple(names), torch.from_numpy(codes.astype(np.int64))
 
 
 def _check(data: TextDataset) -> None:
@@ -201,7 +180,7 @@ def _check(data: TextDataset) -> None:
     there = x != PADDING
     if not bool(there[:, 0].all()) or bool((there[:, 1:] & ~there[:, :-1]).any()):
         raise ValueError("each row of x must have a word, and padding, 0, after its last one only")
-    check_labels(y, data.class_names, data.target_name, is_part=True)
+    check_labels(y, data.class_names, data.target_name, data.is_part)
 
 
 CLASSES = ("negative", "positive")
@@ -254,11 +233,8 @@ def imdb(
     parts: list[TextDataset] = []
     for split in ("train", "test"):
         part = frame[frame["split"] == split]
-        if part.empty:
-            raise ValueError(f"there are no rows of split {split!r} among the {len(frame)} reviews")
-        texts = part["text"].str.replace("<br />", " ", regex=False)
         data = texts_of(
-            texts,
+            part["text"].str.replace("<br />", " ", regex=False),
             [CLASSES[int(label)] for label in part["label"]],
             vocabulary=parts[0].vocabulary if parts else vocabulary,
             length=length,
@@ -276,28 +252,24 @@ def _frame(root: Path, reviews: str) -> pd.DataFrame:
         file = folder / FILES[reviews]
         if file.is_file():
             frame = pd.read_csv(file)
-            lacking = [name for name in ("split", "label", "text") if name not in frame]
-            if lacking or not frame["label"].isin([0, 1]).all():
+            if (
+                not {"split", "label", "text"} <= set(frame)
+                or not frame["label"].isin([0, 1]).all()
+            ):
                 raise ValueError(
                     f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
-                    + (f"it lacks {lacking}" if lacking else "it has other labels")
+                    f"it has {listed(frame)}, or other labels"
                 )
             return frame
-        if reviews == "all" and (folder / FOLDER).is_dir():
-            return _of_folder(folder / FOLDER)
-    missing, mend = f"has no {FILES[reviews]}", 'ask for reviews="all"'
-    if reviews == "all":
-        missing, mend = f"{missing} nor the folder {FOLDER}", f"unpack {SOURCE} there"
-    raise ValueError(f"{root} {missing}: {mend}")
-
-
-def _of_folder(folder: Path) -> pd.DataFrame:
-    rows = [
-        (split, label, path.read_text(encoding="utf-8"))
-        for split in ("train", "test")
-        for label, name in enumerate(("neg", "pos"))
-        for path in sorted((folder / split / name).glob("*.txt"))
-    ]
-    if not rows:
-        raise ValueError(f"{folder} has no texts such as train/pos/0_9.txt: unpack {SOURCE}")
-    return pd.DataFrame(rows, columns=["split", "label", "text"])
+        rows = [
+            (split, label, path.read_text(encoding="utf-8"))
+            for split in ("train", "test")
+            for label, name in enumerate(("neg", "pos"))
+            for path in sorted((folder / FOLDER / split / name).glob("*.txt"))
+        ]
+        if reviews == "all" and rows:
+            return pd.DataFrame(rows, columns=["split", "label", "text"])
+    raise ValueError(
+        f"{root} has no {FILES[reviews]}, nor texts such as {FOLDER}/train/pos/0_9.txt: unpack "
+        f"{SOURCE} there"
+    )

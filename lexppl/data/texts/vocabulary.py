@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,6 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.data.checks import refuse_repeated
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
-from lexppl.summary import Summarised, Summary, some_of
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -69,8 +68,8 @@ def words_of(text: str) -> TextWords:
     return TextWords(words, shown if words else ())
 
 
-@dataclass(frozen=True, repr=False)
-class Vocabulary(Summarised):
+@dataclass(frozen=True)
+class Vocabulary:
     """Words and their numbers: 0 is padding, 1 an unknown word, 2 the first word.
 
     Fit it to the training part only (:meth:`of`): what stands in the test part alone is unknown.
@@ -89,7 +88,7 @@ class Vocabulary(Summarised):
         [2, 1, 3]
     """
 
-    words: Sequence[str]
+    words: Sequence[str] = field(repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))
@@ -164,13 +163,6 @@ class Vocabulary(Summarised):
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise ValueError("it has no list of words; it is no vocabulary")
             return cls(words)
-
-    def summarised(self) -> Summary:
-        """How many words, and the most frequent."""
-        return Summary(
-            f"Vocabulary: {len(self.words):,} words, padding 0 and unknown 1",
-            {"words": some_of(self.words)},
-        )
 
 
 def divided(texts: Iterable[object]) -> list[TextWords]:

@@ -14,11 +14,14 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.mask_table import mask_table
-from lexppl.evaluation.bayes.posteriors import GuideFits, Infer, name_of, posteriors_of
 from lexppl.evaluation.bayes.simulated import (
+    GuideFits,
+    Infer,
     Simulated,
     check_rows,
+    name_of,
     parts_of_program,
+    posteriors_of,
     refuse_penalties,
     seeds_of,
     simulate,
@@ -124,19 +127,21 @@ def calibration(
     found = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
     bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)
     values, truths, exact_sd = [], [], []
-    names: tuple[str, ...] = ()
+    functions: Mapping[str, Callable[..., Tensor]] = {}
     for drawn, samples in zip(sets, bar, strict=True):
         kept = {n: thinned(v, draws, n) for n, v in _checked(samples, drawn).items()}
-        names, value, truth = _quantities(quantities, kept, drawn, x)
+        functions = _entries(kept) if quantities is None else quantities
+        value, truth = _numbers(functions, kept, _truth(drawn, kept), x, drawn.y)
         values.append(value)
         truths.append(truth)
     if exact is not None:
         for drawn, one in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
-            reference = _checked(exact(x, drawn.y, one), drawn)
-            exact_sd.append(_quantities(quantities, reference, drawn, x)[1].std(0, ddof=1))
+            known = _checked(exact(x, drawn.y, one), drawn)
+            value, _ = _numbers(functions, known, _truth(drawn, known), x, drawn.y)
+            exact_sd.append(value.std(0, ddof=1))
     sds = np.stack(exact_sd) if exact_sd else None
     method = name_of(infer) if name is None else name
-    return ranked(names, np.stack(values), np.stack(truths), sds, method, seed)
+    return ranked(tuple(functions), np.stack(values), np.stack(truths), sds, method, seed)
 
 
 def ranked(
@@ -207,40 +212,44 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
     return checked
 
 
-def _quantities(
-    quantities: Mapping[str, Quantity] | None,
-    samples: dict[str, Tensor],
-    drawn: Simulated,
-    x: Tensor,
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Names, values `(S, Q)` and truths `(Q,)`."""
+def _truth(drawn: Simulated, samples: Samples) -> dict[str, Tensor]:
+    """The simulated values of the sites of some samples, as one draw."""
     known = {**drawn.shared, **drawn.masks}
-    truth = {name: known[name].unsqueeze(0) for name in samples}
-    if quantities is None:
-        names = [
-            name if values.dim() == 1 else f"{name}[{', '.join(map(str, place))}]"
-            for name, values in samples.items()
-            for place in np.ndindex(*values.shape[1:])
-        ]
-        return tuple(names), _flat(samples), _flat(truth)[0]
-    columns, truths = [], []
-    for name, function in quantities.items():
-        value, own = function(samples, x, drawn.y), function(truth, x, drawn.y)
-        count = len(next(iter(samples.values())))
-        if value.shape != (count,) or own.shape != (1,):
+    return {name: known[name].unsqueeze(0) for name in samples}
+
+
+def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
+    """A function for each entry of each site, by name."""
+    found: dict[str, Callable[..., Tensor]] = {}
+    for name, values in samples.items():
+        for place in np.ndindex(*values.shape[1:]):
+            label = f"{name}[{', '.join(map(str, place))}]" if place else name
+            found[label] = partial(_entry, name, place)
+    return found
+
+
+def _entry(name: str, place: tuple[int, ...], samples: Samples, *_: Any) -> Tensor:
+    found: Tensor = samples[name].movedim(0, -1)[place]
+    return found
+
+
+def _numbers(
+    functions: Mapping[str, Callable[..., Tensor]], samples: Any, truth: Any, *rows: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantities of S draws `(S, …, Q)` and of the truth `(…, Q)`."""
+    values, truths = [], []
+    some = samples if isinstance(samples, Tensor) else next(iter(samples.values()))
+    shape = some.shape[:-1] if isinstance(samples, Tensor) else some.shape[:1]
+    for name, function in functions.items():
+        value, own = function(samples, *rows), function(truth, *rows)
+        if value.shape != shape or own.shape != (1, *shape[1:]):
             raise ValueError(
-                f"quantity {name!r} must give a number for each draw, ({count},) and for one draw "
-                f"(1,); it gave {tuple(value.shape)} and {tuple(own.shape)}"
+                f"quantity {name!r} must give a number for each draw, {tuple(shape)}, and for one "
+                f"draw {(1, *shape[1:])}; it gave {tuple(value.shape)} and {tuple(own.shape)}"
             )
-        columns.append(value.detach().double().cpu().numpy())
-        truths.append(float(own))
-    return tuple(quantities), np.stack(columns, 1), np.array(truths)
-
-
-def _flat(samples: Mapping[str, Tensor]) -> np.ndarray:
-    """All sites side by side, `(S, Q)`."""
-    flat = [v.detach().double().cpu().reshape(len(v), -1).numpy() for v in samples.values()]
-    return np.concatenate(flat, 1)
+        values.append(value.detach().double().cpu().numpy())
+        truths.append(own[0].detach().double().cpu().numpy())
+    return np.stack(values, -1), np.stack(truths, -1)
 
 
 MaskInfer = Callable[[Tensor, Tensor, int], Tensor]
@@ -329,21 +338,12 @@ def mask_calibration(
     if quantities is None:
         functions["size"] = lambda masks: masks.sum(-1)
         for entry in range(expected[-1]):
-            functions[f"{site}[{entry}]"] = partial(_entry, entry)
+            functions[f"{site}[{entry}]"] = partial(_mask_entry, entry)
     functions["log p(y | x, z)"] = table.likelihood_of
-    values, truths = [], []
-    for label, function in functions.items():
-        value, own = function(found), function(truth.unsqueeze(0))
-        if value.shape != (draws, len(x)) or own.shape != (1, len(x)):
-            raise ValueError(
-                f"quantity {label!r} must give a number of each mask, {(draws, len(x))} of "
-                f"{tuple(found.shape)}; it gave {tuple(value.shape)}"
-            )
-        values.append(value.double().cpu().numpy().T)
-        truths.append(own[0].double().cpu().numpy())
+    values, truths = _numbers(functions, found, truth.unsqueeze(0))
     method = method if name is None else name
-    return ranked(tuple(functions), np.stack(values, 2), np.stack(truths, 1), None, method, seed)
+    return ranked(tuple(functions), values.swapaxes(0, 1), truths, None, method, seed)
 
 
-def _entry(entry: int, masks: Tensor) -> Tensor:
+def _mask_entry(entry: int, masks: Tensor) -> Tensor:
     return masks[..., entry]

@@ -98,14 +98,6 @@ class UniformRanks:
         """`z_i`, `(S,)`."""
         return np.arange(1, self.draws + 1) / (self.draws + 1)
 
-    def histogram(self, ranks: np.ndarray) -> np.ndarray:
-        """Ranks in each of B equal bins, `(B,)`: B is the largest divisor of S + 1 up to 20 whose
-        bins expect at least 5 ranks, or 1."""
-        most = min(MOST_BINS, self.count // LEAST_EXPECTED)
-        bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
-        counts: np.ndarray = self._counts(ranks).reshape(bins, -1).sum(1)
-        return counts
-
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
         ranks = np.asarray(ranks)
         if ranks.shape != (self.count,):
@@ -270,10 +262,16 @@ class Calibration(Summarised):
         return table.rename_axis("quantity")
 
     def histograms(self) -> pd.DataFrame:
-        """Ranks in each of B equal bins, one row a bin, one column a quantity."""
-        return pd.DataFrame(
-            {name: self.uniform.histogram(self.ranks[:, q]) for q, name in enumerate(self.names)}
-        ).rename_axis("bin")
+        """Ranks in each of B equal bins, one column a quantity: B is the largest divisor
+        of S + 1 up to 20 whose bins expect at least 5 ranks, or 1."""
+        most = min(MOST_BINS, self.simulations // LEAST_EXPECTED)
+        bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
+        counts = {
+            name: np.bincount(ranks, minlength=self.draws + 1)
+            for name, ranks in zip(self.names, self.ranks.T, strict=True)
+        }
+        table = {name: each.reshape(bins, -1).sum(1) for name, each in counts.items()}
+        return pd.DataFrame(table).rename_axis("bin")
 
     def summarised(self) -> Summary:
         """The verdict for each quantity, with the coverage of its 90 % interval."""

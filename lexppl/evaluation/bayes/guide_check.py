@@ -14,10 +14,8 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.evaluation.bayes.log_joint import log_joint
-from lexppl.evaluation.bayes.mask_table import mask_table
-from lexppl.evaluation.bayes.posteriors import check_fit, guide_draws
-from lexppl.evaluation.bayes.simulated import check_rows, seeds_of
+from lexppl.evaluation.bayes.mask_table import log_joint, mask_table
+from lexppl.evaluation.bayes.simulated import check_fit, check_rows, guide_draws, seeds_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.summary import Summarised, Summary, counted
@@ -57,14 +55,9 @@ class GuideCheck(Summarised):
     masks: str
 
     @property
-    def draws(self) -> int:
-        """S."""
-        return int(self.log_weights.shape[1])
-
-    @property
     def highest_k(self) -> float:
         """Above which k̂ warns: `min(0.7, 1 − 1 / log₁₀ S)`."""
-        return min(HIGHEST_K, 1.0 - 1.0 / math.log10(self.draws))
+        return min(HIGHEST_K, 1.0 - 1.0 / math.log10(self.log_weights.shape[1]))
 
     @property
     def trusted(self) -> np.ndarray:
@@ -96,10 +89,15 @@ class GuideCheck(Summarised):
 
     def summarised(self) -> Summary:
         """k̂, ESS and the verdict."""
+
+        def span(values: np.ndarray, digits: int) -> str:
+            low, high = f"{values.min():.{digits}f}", f"{values.max():.{digits}f}"
+            return low if low == high else f"{low} to {high}"
+
         lines = {
-            "Pareto k̂": _some(self.k, 2) + f", to be below {self.highest_k:.2f}",
-            "ESS": f"{_some(self.ess, 0)} of {self.draws}",
-            "KL(q ‖ posterior)": f"about {_some(self.log_evidence - self.bound, 2)} nats",
+            "Pareto k̂": f"{span(self.k, 2)}, to be below {self.highest_k:.2f}",
+            "ESS": f"{span(self.ess, 0)} of {self.log_weights.shape[1]}",
+            "KL(q ‖ posterior)": f"about {span(self.log_evidence - self.bound, 2)} nats",
             "masks": self.masks,
             "verdict": self.warning or "covers the posterior",
         }
@@ -166,22 +164,19 @@ def guide_check(
     draws = int_at_least("draws", draws, 100)
     seed = int_at_least("seed", seed, 0)
     check_rows(x)
-    if result.sampler is not None:
+    if result.sampler is not None or result.row_weights is not None:
         raise ValueError(
-            f"the draws are {result.sampler.name}'s and have no density to be weighed by; for "
-            "chains look at r̂ and the effective sample size, for any method at calibration()"
-        )
-    if result.row_weights is not None:
-        raise ValueError(
-            f"the rows had weights ({result.row_weights}); check a fit without, of these rows alone"
+            f"draws of {result.sampler.name} have no density to be weighed by: look at r̂ and the "
+            "effective sample size, or at calibration()"
+            if result.sampler is not None
+            else f"the rows had weights ({result.row_weights}); check a fit without"
         )
     check_fit(result, x, y)
     if masks is None:
         masks = _listable(result.models[0], x, y, result.guides[0])
     every, rows = [], []
-    for model, guide, one in zip(
-        result.models, result.guides, seeds_of(seed, 0, result.replicates), strict=True
-    ):
+    seeds = seeds_of(seed, 0, result.replicates)
+    for model, guide, one in zip(result.models, result.guides, seeds, strict=True):
         samples, log_q = guide_draws(guide, (x, y), draws, one)
         if all(bool((v == v[:1]).all()) for v in samples.values()):
             raise ValueError(
@@ -220,8 +215,3 @@ def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:
             raise
         return DRAWN_MASKS
     return math.inf if len(table.masks) <= MOST_LISTED else DRAWN_MASKS
-
-
-def _some(values: np.ndarray, digits: int) -> str:
-    low, high = f"{values.min():.{digits}f}", f"{values.max():.{digits}f}"
-    return low if low == high else f"{low} to {high}"

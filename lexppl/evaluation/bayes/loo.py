@@ -17,9 +17,14 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, pareto_smoothed, posterior_of
-from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
-from lexppl.evaluation.bayes.posteriors import check_fit, guide_draws
-from lexppl.evaluation.bayes.simulated import check_rows, parts_of_program, seeds_of
+from lexppl.evaluation.bayes.mask_table import log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.simulated import (
+    check_fit,
+    check_rows,
+    guide_draws,
+    parts_of_program,
+    seeds_of,
+)
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.training.result import FitResult
 from lexppl.summary import Summarised, Summary, counted
@@ -159,14 +164,25 @@ def loo(
     check_rows(x)
     one = seeds_of(seed, 0, 1)[0]
     options: dict[str, Any] = {"masks": masks, "imputations": imputations, "seed": one}
+    log_q = None
     if isinstance(program, FitResult):
         if samples is not None:
             raise ValueError("a fit has draws of its own; leave samples out, or give its program")
-        model, samples, log_q = _of_fit(program, x, y, draws, one)
+        check_fit(program, x, y)
+        model = program.models[0]
+        if program.sampler is not None:
+            sites = [guide.sites for guide in program.guides]
+            samples = {name: torch.cat([each[name] for each in sites]) for name in sites[0]}
+        elif program.replicates > 1:
+            raise ValueError(
+                f"the fit has {program.replicates} replicates; give one by result.subset([r])"
+            )
+        else:
+            samples, log_q = guide_draws(program.guides[0], (x, y), draws, one)
     elif samples is None:
         raise ValueError("loo of a program needs posterior draws of its latents: samples=")
     else:
-        model, log_q = parts_of_program(program).model, None
+        model = parts_of_program(program).model
     likelihood = row_log_likelihood(model, x, y, samples, **options).double()
     if likelihood.shape[-1] != len(x):
         raise ValueError(
@@ -277,20 +293,3 @@ def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
     columns = ["elpd", "error", "behind", "behind_error", "high_k"]
     table = pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("model")
     return table.sort_values("elpd", ascending=False, kind="stable")
-
-
-def _of_fit(
-    result: FitResult, x: Tensor, y: Tensor, draws: int, seed: int
-) -> tuple[Any, Samples, Tensor | None]:
-    """Program, draws and their log q, None of a sampler's."""
-    check_fit(result, x, y)
-    if result.sampler is not None:
-        sites = [guide.sites for guide in result.guides]
-        samples = {name: torch.cat([one[name] for one in sites]) for name in sites[0]}
-        return result.models[0], samples, None
-    if result.replicates > 1:
-        raise ValueError(
-            f"the fit has {result.replicates} replicates; give one by result.subset([r])"
-        )
-    drawn, log_q = guide_draws(result.guides[0], (x, y), draws, seed)
-    return result.models[0], drawn, log_q

@@ -14,9 +14,14 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.evaluation.bayes.log_joint import log_joint, row_log_likelihood
-from lexppl.evaluation.bayes.posteriors import guide_draws
-from lexppl.evaluation.bayes.simulated import check_rows, keep_local, parts_of_program, seeds_of
+from lexppl.evaluation.bayes.mask_table import log_joint, row_log_likelihood
+from lexppl.evaluation.bayes.simulated import (
+    check_rows,
+    guide_draws,
+    keep_local,
+    parts_of_program,
+    seeds_of,
+)
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site

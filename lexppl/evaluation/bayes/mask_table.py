@@ -1,4 +1,4 @@
-"""Tables of every mask of every row, with its prior and likelihood: the exact p(z | x, y)."""
+"""Sums over the masks of rows: the exact p(z | x, y), log p(y | x, θ), and log p(θ)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
+from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.weights_drawn_first import weights_first
 
 
@@ -147,58 +150,13 @@ def mask_table(
 def match_program(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Match a program with the grammar, once before its :func:`log_evidence` at any latents.
+    """Match a program with the grammar, once before it is run at any latents.
 
     Raises:
         ValueError: as :meth:`lexppl.inference.objective.program.ParticleProgram.match`.
     """
     keep_local(model)
     ParticleProgram(model, _point(shared), (x, y)).match()
-
-
-def log_evidence(
-    model: Callable[..., Any],
-    x: Tensor,
-    y: Tensor,
-    shared: Mapping[str, Tensor] | None = None,
-    *,
-    masks: float = math.inf,
-    imputations: int = 1,
-) -> Tensor:
-    """log p(y | x) of each row, `(B,)`, or of all rows, `(1,)`, where they share a mask.
-
-    Args:
-        model: matched by :func:`match_program`.
-        x, y, shared, imputations: of :func:`mask_table`; several mask sites are summed together.
-        masks: `math.inf` to list all, else L draws of p(z | x).
-
-    Raises:
-        ValueError: as :func:`mask_table`.
-    """
-    program, first, latents = _first_run(model, x, y, shared)
-    if not latents:
-        return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
-    if masks == math.inf:
-        tree, _, weights, _ = _listed(program, first, imputations, priors=True)
-    else:
-        _responses(first)
-        tree = _tree(program, first)
-        if len(set(tree.levels.values())) > 1:
-            tree = tree.of_one_weight()
-        count = int_at_least("masks", masks)
-        counts = [1] * len(tree.plates)
-        counts[max(tree.levels.values())] = count
-        run = program.run(count, imputations)
-        weights = [w - math.log(count) for w in tree.log_weights(run, counts, imputations)]
-    return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
-
-
-def masks_listed(
-    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
-) -> int:
-    """The number of masks that :func:`log_evidence` lists."""
-    program, first, latents = _first_run(model, x, y, shared)
-    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT)) if latents else 1
 
 
 def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
@@ -226,36 +184,6 @@ def _listed(
     run = program.run(len(listed), imputations, listed.give)
     names = listed.names if priors else ()
     return tree, listed, tree.log_weights(run, listed.counts, imputations, names), run
-
-
-def shared_log_prior(
-    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor]
-) -> Tensor:
-    """log p(θ) of latents outside `mask_particles()`, a scalar.
-
-    Args:
-        model: the program.
-        x: rows; a few are enough.
-        y: their responses.
-        shared: by site, `(*event)`.
-
-    Raises:
-        ValueError: the program has latents outside `mask_particles()` that are not given, or none
-            of the names given.
-    """
-    program = pyro.poutine.condition(weights_first(model), data=dict(shared))
-    sites = sites_of(program, (x[:1], y[:1]))
-    outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
-    missing = [name for name in outside if name != RESPONSE]
-    unknown = [name for name in shared if name not in sites]
-    if missing or unknown:
-        raise ValueError(
-            f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
-            f"{missing} are missing and {unknown} are none of them"
-        )
-    _refuse_scaled(sites[name] for name in shared)
-    terms = [sites[name].log_prob().sum() for name in shared]
-    return torch.stack(terms).sum() if terms else x.new_zeros(())
 
 
 def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
@@ -306,3 +234,134 @@ def _refuse_scaled(sites: Iterable[Site]) -> None:
             raise ValueError(
                 f"site {site.name!r} is scaled, and has no posterior: leave poutine.scale out"
             )
+
+
+def row_log_likelihood(
+    model: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    samples: Samples,
+    *,
+    masks: float = math.inf,
+    imputations: int = 1,
+    seed: int = 0,
+) -> Tensor:
+    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats, or
+    where rows share a mask that of all rows together, `(S, 1)`:
+
+        log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s),
+
+    the masks listed, or with L of them drawn from p(z | x) the bound `log 1/L Σ_l p(y | x, z_l)`,
+    which is below it by about `Var(w) / (2 L E[w]²)`. Imputations that are random are drawn, K a
+    mask, and are then a bound as well.
+
+    Args:
+        model: the program.
+        x: rows `(B, *event)`.
+        y: their labels or responses `(B,)`.
+        samples: by site of the latents outside `mask_particles()`, `(S, *event)`; empty where there
+            are none, and S is then 1.
+        masks: `math.inf`, or L.
+        imputations: K.
+        seed: of the draws; global random state is left as it is.
+
+    Raises:
+        ValueError: as :func:`mask_table`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> at = {"mean": torch.tensor([0.0, 1.0])}
+        >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
+        torch.Size([2, 3])
+    """
+
+    def one(shared: Mapping[str, Tensor]) -> Tensor:
+        program, first, latents = _first_run(model, x, y, shared)
+        if not latents:
+            return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
+        if masks == math.inf:
+            tree, _, weights, _ = _listed(program, first, imputations, priors=True)
+        else:
+            _responses(first)
+            tree = _tree(program, first)
+            if len(set(tree.levels.values())) > 1:
+                tree = tree.of_one_weight()
+            count = int_at_least("masks", masks)
+            counts = [1] * len(tree.plates)
+            counts[max(tree.levels.values())] = count
+            run = program.run(count, imputations)
+            weights = [w - math.log(count) for w in tree.log_weights(run, counts, imputations)]
+        return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+
+    with drawing(seed, x.device):
+        at = {name: values[0] for name, values in samples.items()}
+        match_program(model, x, y, at)
+        count = 1 if masks == math.inf else int(masks)
+        if masks == math.inf:
+            program, first, latents = _first_run(model, x, y, at)
+            if latents:
+                count = len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+        return _at_all(one, samples, len(x) * imputations * count)
+
+
+def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
+    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows.
+
+    Raises:
+        ValueError: sites that are not the program's, or not all of them.
+    """
+
+    def one(shared: Mapping[str, Tensor]) -> Tensor:
+        program = pyro.poutine.condition(weights_first(model), data=dict(shared))
+        sites = sites_of(program, (x[:1], y[:1]))
+        outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
+        missing = [name for name in outside if name != RESPONSE]
+        unknown = [name for name in shared if name not in sites]
+        if missing or unknown:
+            raise ValueError(
+                f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
+                f"{missing} are missing and {unknown} are none of them"
+            )
+        _refuse_scaled(sites[name] for name in shared)
+        terms = [sites[name].log_prob().sum() for name in shared]
+        return torch.stack(terms).sum() if terms else x.new_zeros(())
+
+    keep_local(model)
+    with drawing(0, x.device):
+        return _at_all(one, samples, 1)
+
+
+def log_joint(
+    model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples, **options: Any
+) -> Tensor:
+    """log p(y, θ_s | x), `(S,)`, in nats, in double precision.
+
+    Args:
+        model, x, y, samples, options: of :func:`row_log_likelihood`.
+    """
+    rows = row_log_likelihood(model, x, y, samples, **options)
+    return rows.double().sum(-1) + log_prior(model, x, y, samples)
+
+
+def _at_all(
+    one: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
+) -> Tensor:
+    """The values of a function at each draw, `(S, …)`, as many at once as fit."""
+    each = dict(samples)
+    if not each:
+        return one({}).unsqueeze(0)
+    draws = len(next(iter(each.values())))
+    chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
+    try:
+        with OutOfPlaceDraws():
+            made: Tensor = torch.vmap(one, randomness="different", chunk_size=chunk)(each)
+        return made
+    except RuntimeError as error:
+        if "vmap" not in str(error) and "data-dependent" not in str(error):
+            raise
+    # A program that decides by a number of its own is run for one draw after another.
+    return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -88,10 +89,10 @@ class EvalX:
         """
         return self._run(x, None, masks, imputations, seed)[0]
 
-    def log_likelihoods(
+    def outcomes(
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
-    ) -> Tensor:
-        """`log p(y | x_S)` under given masks, `(L, N)`.
+    ) -> tuple[Tensor, Tensor]:
+        """Predictions as :meth:`predict`, and `log p(y | x_S)`, `(L, N)`, of one run.
 
         Args:
             x, masks, imputations, seed: as in :meth:`predict`.
@@ -100,15 +101,12 @@ class EvalX:
         Raises:
             ValueError: as :meth:`scores`.
         """
-        return self.outcomes(x, y, masks, imputations=imputations, seed=seed)[1]
-
-    def outcomes(
-        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Predictions as :meth:`predict` and likelihoods as :meth:`log_likelihoods`, of one run."""
-        _check_observed(x, y)
-        predictions, found = self._run(x, y, masks, imputations, seed)
-        return predictions, found
+        if y is None or y.dim() != 1:
+            raise ValueError(
+                f"y must hold labels or responses, shape ({len(x)},); it has "
+                f"{None if y is None else tuple(y.shape)}"
+            )
+        return self._run(x, y, masks, imputations, seed)
 
     def scores(
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
@@ -128,11 +126,14 @@ class EvalX:
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
         """
-        _check_observed(x, y)
-        predictions, likelihoods = self._run(x, y, masks, imputations, seed)
+        predictions, likelihoods = self.outcomes(x, y, masks, imputations=imputations, seed=seed)
         each = [prediction_scores(drawn, y) for drawn in predictions]
+        means: dict[str, float | None] = {}
+        for name in SCORES:
+            known = [value for s in each if (value := getattr(s, name)) is not None]
+            means[name] = sum(known) / len(known) if known else None
         return EvalXScores(
-            **{n: _mean([getattr(s, n) for s in each]) for n in SCORES},
+            **means,
             log_likelihood=float(likelihoods.double().mean()),
             mean_size=float(masks.double().sum(-1).mean()),
         )
@@ -144,14 +145,14 @@ class EvalX:
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
-        layers = layer_widths(self.result.model)
-        chunk = rows_at_once(x, count * imputations, layers=layers)
+        chunk = rows_at_once(x, count * imputations, layers=layer_widths(self.result.model))
         predictions, likelihoods = [], [draws.new_zeros(count, 0)]
         with drawing(seed, x.device):
             program = FittedProgram(self.result.model, None, (x[:1],), count)
             for rows in row_chunks(len(x), chunk):
                 args = (x[rows],) if y is None else (x[rows], y[rows])
-                ((run, _),) = program.runs(args, imputations, draw=_forced(draws[:, rows]))
+                given = draws[:, rows]
+                ((run, _),) = program.runs(args, imputations, draw=partial(_forced, given))
                 if MASK not in run.sites:
                     raise ValueError(
                         f"EVAL-X needs a program with the site {MASK!r}; it has {list(run.sites)}"
@@ -163,6 +164,11 @@ class EvalX:
                     bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
         return torch.cat(predictions, 1), torch.cat(likelihoods, 1)
+
+
+def _forced(masks: Tensor, site: Site) -> Tensor | None:
+    """The value of the mask; all other sites are drawn."""
+    return masks if site.name == MASK else None
 
 
 def fit_evalx(
@@ -231,11 +237,16 @@ def fit_evalx(
     if imputer is None:
         chosen = ConstantImputer(0.0) if architecture is None else architecture.imputer()
         imputer = chosen.to(data.device, data.dtype)
-    if grouping is None:
-        own = None if architecture is None else architecture.grouping
-        grouping = copy.deepcopy(own).to(data.device) if own is not None else None
-    if grouping is None:
-        grouping = _grouping_of(train, data.event, data.device)
+    groups = getattr(train, "groups", None)
+    if grouping is None and architecture is not None and architecture.grouping is not None:
+        grouping = copy.deepcopy(architecture.grouping).to(data.device)
+    elif grouping is None and groups is not None:
+        grouping = Grouping(groups, getattr(train, "entry_names", None), data.event)
+        grouping = grouping.to(data.device)
+    elif grouping is None and len(data.event) != 1:
+        raise ValueError(
+            f"rows of shape {data.event} need a grouping=, or the architecture= that has one"
+        )
     predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
     model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
@@ -246,33 +257,3 @@ def fit_evalx(
         result = fit_program(model, train, objective, training, valid=valid, seed=seed)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
-
-
-def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> Grouping | None:
-    """The data set's own grouping; None for one entry a feature."""
-    groups = getattr(train, "groups", None)
-    if groups is not None:
-        return Grouping(groups, getattr(train, "entry_names", None), shape).to(device)
-    if len(shape) != 1:
-        raise ValueError(
-            f"rows of shape {shape} need a grouping=, or the architecture= that has one"
-        )
-    return None
-
-
-def _forced(masks: Tensor) -> Callable[[Site], Tensor | None]:
-    """Give the mask site its value, and let all others be drawn."""
-    return lambda site: masks if site.name == MASK else None
-
-
-def _check_observed(x: Tensor, y: Tensor) -> None:
-    if y is None or y.dim() != 1:
-        raise ValueError(
-            f"y must hold labels or responses, shape ({len(x)},); it has "
-            f"{None if y is None else tuple(y.shape)}"
-        )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
@@ -27,15 +27,12 @@ class FidelityScores:
         fu_m: the same with the unselected ones only; lower is better.
         fs_a: of a predictor that was trained on the selected features; None without training rows.
         fu_a: the same with the unselected ones; None without training rows.
-        labels: the same four predictions compared with y in place of the black box's; None
-            without y.
     """
 
     fs_m: float
     fu_m: float
     fs_a: float | None = None
     fu_a: float | None = None
-    labels: FidelityScores | None = None
 
 
 def fidelity_scores(
@@ -43,7 +40,6 @@ def fidelity_scores(
     x: Tensor,
     masks: Tensor,
     *,
-    y: Tensor | None = None,
     train_x: Tensor | None = None,
     train_masks: Tensor | None = None,
     grouping: Grouping | None = None,
@@ -71,7 +67,6 @@ def fidelity_scores(
             one of with no more words (a predictor, an estimator, a function).
         x: test rows, `(N, *event)`.
         masks: their masks, 1 for selected, `(N, G)` or `(draws, N, G)`.
-        y: their labels or responses, `(N,)`.
         train_x: training rows, `(M, *event)`, for FS-A and FU-A.
         train_masks: their masks, `(M, G)` or `(draws, M, G)`; each draw of a row is one training
             row.
@@ -85,7 +80,7 @@ def fidelity_scores(
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
-            or masks without rows, y unlike the black box's task; as `black_box` and
+            or masks without rows; as `black_box` and
             `fit_predictor`.
 
     Source:
@@ -108,8 +103,6 @@ def fidelity_scores(
     train_draws = _train_draws(x, train_x, train_masks, entries)
     valid = fraction("valid", valid, of="the rows")
     own = box.targets(x)
-    if y is not None:
-        _check_labels(box, own, y)
 
     def sides_of(rows: Tensor, kept: Tensor) -> list[Tensor]:
         """The rows with their selected features only, and with the others only, `(L, N, …)`."""
@@ -122,19 +115,16 @@ def fidelity_scores(
         targets = box.targets(train_x)
         for train_side, side in zip(sides_of(train_x, train_draws), sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
-            fresh = fit_predictor(
-                train,
-                valid=apart,
-                architecture=architecture,
-                network=network,
-                hidden=hidden,
-                seed=seed,
-                **training,
-            )
+            options: Any = {"architecture": architecture, "network": network, "hidden": hidden}
+            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **training)
             predictions.append([fresh.predict(rows) for rows in side])
-    of_labels = None if y is None else _scores(predictions, y)
     likeliest = own.argmax(-1) if own.dim() == 2 else own
-    return replace(_scores(predictions, likeliest), labels=of_labels)
+    found = []
+    for each in predictions:
+        scores = [prediction_scores(drawn, likeliest) for drawn in each]
+        values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
+        found.append(sum(float("nan") if v is None else v for v in values) / len(values))
+    return FidelityScores(*found)
 
 
 def _train_draws(
@@ -168,23 +158,3 @@ def _apart(
         return rows[:, chosen].flatten(0, 1), targets[chosen].repeat(repeats)
 
     return part(order[held:]), part(order[:held])
-
-
-def _scores(predictions: Sequence[Sequence[Tensor]], y: Tensor) -> FidelityScores:
-    """Mean accuracy or R² over draws: two by the black box, perhaps two by fresh predictors."""
-    found = []
-    for each in predictions:
-        scores = [prediction_scores(drawn, y) for drawn in each]
-        values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
-        found.append(sum(float("nan") if v is None else v for v in values) / len(values))
-    if len(found) == 2:
-        return FidelityScores(found[0], found[1])
-    return FidelityScores(found[0], found[1], found[2], found[3])
-
-
-def _check_labels(box: BlackBox, own: Tensor, y: Tensor) -> None:
-    if y.is_floating_point() is (box.task == "classification"):
-        kind = "labels, integers" if box.task == "classification" else "responses, floating"
-        raise ValueError(f"y must hold {kind}, as {box.name} is for {box.task}; it is {y.dtype}")
-    # Rows and labels are refused here, before the fits.
-    prediction_scores(own, y)

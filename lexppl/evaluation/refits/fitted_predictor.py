@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -75,17 +75,10 @@ def fit_program(
     return fit(model, train, objective=objective, **options, **{**defaults, **training})
 
 
-@dataclass(frozen=True)
-class TrainingShape:
-    """What a predictor must know of its training data before it can be built.
-
-    Args:
-        event: shape of a row.
-        dtype: of x.
-        device: of x.
-        y: all labels, responses or probabilities; None where a loader gives them batch by batch.
-        classes: C, where the data set says so.
-    """
+class TrainingShape(NamedTuple):
+    """What a predictor must know of its training data before it can be built: the shape, type and
+    device of a row; all labels, responses or probabilities, None where a loader gives them batch by
+    batch; and C, where the data set has it."""
 
     event: tuple[int, ...]
     dtype: torch.dtype
@@ -135,17 +128,16 @@ def predictor_for(
         ValueError: data from which it cannot be chosen, an architecture of other rows, or beside a
             network or the widths of one.
     """
-    if architecture is not None:
-        if data.event not in (architecture.event_shape, architecture.hidden_shape):
-            raise ValueError(
-                f"the architecture has rows {architecture.event_shape}, train {data.event}"
-            )
-        if network is not None or tuple(hidden) != HIDDEN:
-            raise ValueError(
-                "give either a network, or the widths hidden= of a table's perceptron, or an "
-                "architecture, which has networks of its own"
-            )
     y, table = data.y, architecture is None
+    if architecture is not None and (
+        data.event not in (architecture.event_shape, architecture.hidden_shape)
+        or network is not None
+        or tuple(hidden) != HIDDEN
+    ):
+        raise ValueError(
+            f"the architecture has rows {architecture.event_shape} and networks of its own; train "
+            f"has rows {data.event}: leave network= and hidden= out, or the architecture"
+        )
     if y is None and (network is None or likelihood is None):
         raise ValueError(
             "a loader does not say the classes of y: give network= and likelihood=, or tensors"
@@ -158,8 +150,8 @@ def predictor_for(
     response = y is not None and y.is_floating_point() and y.dim() == 1
     shift, scale = 0.0, 1.0
     if y is not None and response:
-        shift, scale = float(y.double().mean()), float(y.double().std()) if len(y) > 1 else 0.0
-        scale = scale if scale > 0.0 else 1.0
+        shift = float(y.double().mean())
+        scale = (float(y.double().std()) if len(y) > 1 else 0.0) or 1.0
     if likelihood is None:
         likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
         likelihood = likelihood.to(data.device, data.dtype)

@@ -117,17 +117,17 @@ def oracle_gap(
         each = log_likely(rows, draws[:, rows])
         own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    explainer, oracle_own, oracle_truth = log_likelihood.double(), torch.cat(own), torch.cat(best)
-    total = oracle_truth - explainer
-    return OracleGap(
-        explainer=float(explainer.mean()),
-        oracle_truth=float(oracle_truth.mean()),
-        oracle_own=float(oracle_own.mean()),
-        total=float(total.mean()),
-        selection=float((oracle_truth - oracle_own).mean()),
-        prediction=float((oracle_own - explainer).mean()),
-        standard_error=float(total.std()) / math.sqrt(len(total)) if len(total) > 1 else math.nan,
-    )
+    parts = {
+        "explainer": log_likelihood.double(),
+        "oracle_truth": torch.cat(best),
+        "oracle_own": torch.cat(own),
+    }
+    parts["total"] = parts["oracle_truth"] - parts["explainer"]
+    parts["selection"] = parts["oracle_truth"] - parts["oracle_own"]
+    parts["prediction"] = parts["oracle_own"] - parts["explainer"]
+    means = {name: float(values.mean()) for name, values in parts.items()}
+    error = float(parts["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return OracleGap(**means, standard_error=error)
 
 
 def oracle_gaps(

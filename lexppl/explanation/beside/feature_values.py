@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.layout.importance_kind import mask_means
@@ -189,7 +189,7 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
     dates = [n for n, v in values.items() if n in names and v.dates]
     dims = ("row", str(means.dims[-1]))
     coordinates = {dim: means[dim].values for dim in dims}
-    posterior[constants_name(posterior)][VALUES] = xr.DataArray(
+    writable_group(posterior, constants_name(posterior))[VALUES] = xr.DataArray(
         table,
         coordinates,
         dims,

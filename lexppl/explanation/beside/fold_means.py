@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.explanation.layout.importance_kind import mask_means
 
 FOLD = "fold"
@@ -23,7 +23,7 @@ def with_fold_means(posterior: Posterior, every: Posterior) -> Posterior:
     renamed = {f"{FOLD}_{name}": theirs[name].rename(chain=FOLD) for name in means}
     groups = {name: group_of(posterior, name) for name in group_names(posterior)}
     groups["sample_stats"] = groups["sample_stats"].assign(renamed)
-    return posterior_of(groups, posterior.attrs)
+    return posterior_of(groups, attrs_of(posterior))
 
 
 def fold_means(posterior: Posterior) -> xr.DataArray | None:

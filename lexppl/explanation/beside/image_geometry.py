@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name
 
@@ -99,18 +99,6 @@ def map_dimensions(feature_map: NDArray[Any]) -> tuple[str, ...]:
     return PIXELS if feature_map.ndim == 2 else EVENT
 
 
-def has_images(posterior: Posterior) -> bool:
-    """Whether a posterior knows its rows as images.
-
-    Raises:
-        TypeError: neither an `InferenceData` nor a `DataTree`.
-    """
-    if constants_name(posterior) not in group_names(posterior):
-        return False
-    constant = group_of(posterior, constants_name(posterior))
-    return FEATURE_MAP in constant and _images(constant) is not None
-
-
 def image_geometry(posterior: Posterior) -> ImageGeometry:
     """The images of a posterior's rows, and where its mask entries stand.
 
@@ -129,11 +117,10 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
         >>> image_geometry(posterior_of({"constant_data": constant}, {})).shape
         (1, 2, 2)
     """
-    constant = xr.Dataset()
-    if constants_name(posterior) in group_names(posterior):
-        constant = group_of(posterior, constants_name(posterior))
-    images = _images(constant)
-    if images is None:
+    name = constants_name(posterior)
+    constant = group_of(posterior, name) if name in group_names(posterior) else xr.Dataset()
+    known = [n for n in (IMAGE, "x") if n in constant and set(constant[n].dims) == {"row", *EVENT}]
+    if not known:
         found = dict(constant["x"].sizes) if "x" in constant else "no x"
         raise ValueError(
             "the rows of this posterior are no images (row, channel, height, width); its "
@@ -146,7 +133,8 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
             "with_images(posterior, (C, H, W), groups), groups the entry of each pixel"
         )
     pixels = constant[FEATURE_MAP].transpose(..., *PIXELS)
-    return ImageGeometry(images.transpose("row", *EVENT).values, pixels.values)
+    images = constant[known[0]].transpose("row", *EVENT)
+    return ImageGeometry(images.values, pixels.values)
 
 
 def with_images(
@@ -208,17 +196,10 @@ def with_images(
             f"{height} × {width} pixels, and be of the posterior's {entries} entries; there are "
             f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
         )
-    group = posterior[constants_name(posterior)]
+    group = writable_group(posterior, constants_name(posterior))
     if len(own) == 1:
         images = x.values.reshape(-1, channels, height, width)
         coordinates = {"row": x["row"].values} if "row" in x.coords else {}
         group[IMAGE] = xr.DataArray(images, coordinates, ("row", *EVENT))
     group[FEATURE_MAP] = xr.DataArray(places, dims=map_dimensions(places))
     return posterior
-
-
-def _images(constant: xr.Dataset) -> xr.DataArray | None:
-    for name in (IMAGE, "x"):
-        if name in constant and set(constant[name].dims) == {"row", *EVENT}:
-            return constant[name]
-    return None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from lexppl.arviz_compatibility import Posterior
+from lexppl.arviz_compatibility import Posterior, writable_group
 from lexppl.explanation.layout.importance_kind import mask_means
 
 GAIN = "gain"
@@ -50,7 +50,7 @@ def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Po
             written[places[name]] = values[n]
     dims = means.dims[1:]
     coordinates = {dim: means[dim].values for dim in dims if dim in means.coords}
-    posterior["sample_stats"][GAIN] = xr.DataArray(
+    writable_group(posterior, "sample_stats")[GAIN] = xr.DataArray(
         written, coordinates, dims, attrs={"units": "nats", "site": means.attrs["site"]}
     )
     return posterior

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from torch import Tensor
+from xarray.indexes import PandasIndex
 
 
 @dataclass
 class Variable:
-    """One variable of a group: its array, the names of its dimensions, and what is said of it."""
+    """One variable of a group: its array, the names of its dimensions, its attributes."""
 
     dims: tuple[str, ...]
     values: np.ndarray
@@ -76,8 +78,8 @@ class ArvizLayout:
         """The groups as data sets, each with the coordinates of its own dimensions.
 
         Args:
-            attrs: what is said of every group.
-            own: what is said of one, by its name.
+            attrs: of every group.
+            own: further ones of one, by its name.
         """
         return {
             group: self._dataset(held, {**attrs, **(own or {}).get(group, {})})
@@ -86,11 +88,13 @@ class ArvizLayout:
 
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}
-        coordinates = {
-            dim: xr.Variable(dim, coordinate_values(values), fastpath=True)
-            for dim, values in self.coordinates.items()
-            if dim in used
-        }
+        coordinates: dict[str, xr.Variable] = {}
+        for dim, values in self.coordinates.items():
+            if dim in used:
+                # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
+                names = coordinate_values(values)
+                index = PandasIndex(pd.Index(names), dim, names.dtype)
+                coordinates |= index.create_variables()
         # Of numpy arrays: xarray need not look what libraries of other arrays there are.
         variables = {
             name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()

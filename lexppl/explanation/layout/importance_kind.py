@@ -111,7 +111,7 @@ def stated_kind(site: Site) -> str | None:
 
 
 def importance_kind(mask: xr.DataArray) -> ImportanceKind:
-    """The kind of a mask: as its program states it (attribute `kind`), else told from its draws
+    """The kind of a mask: as its program states it (attribute `kind`), else by its draws
     `(chain, draw, row, feature)`.
 
     Zeros and ones are selections; values in [0, 1] are shares where they add up to 1 in every row,

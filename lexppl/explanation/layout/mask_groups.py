@@ -15,7 +15,6 @@ some, `prior` and `posterior`, has no array by row.
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.layout.drawn_means import MEAN_OF
 
 GIVEN_X, GIVEN_XY, OF_ROWS = "predictions", "posterior", "posterior_of_rows"
 NEW_Y = "posterior_predictive"
@@ -23,8 +22,12 @@ PRIOR, PRIOR_Y = "prior", "prior_predictive"
 CONSTANTS = "constant_data"
 RESPONSES = ("y", "y_probability")
 """Variables of responses, beside which masks may stand."""
+GUIDE = "guide"
+"""What is drawn beside z given x, z given x and y, and from the prior: z from the guide."""
 BY_GUIDE = "_by_guide"
 """After the name of a mask site, that of what the guide draws in its place."""
+MEAN_OF, EACH_DRAW = "mean_of", "p(z | x, θ)"
+"""The attribute of E[z | x, θ_d] by which it differs from masks, and its value."""
 
 
 def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
@@ -77,6 +80,23 @@ def constants_name(posterior: Posterior) -> str:
     not given."""
     predicted = f"{GIVEN_X}_{CONSTANTS}"
     return predicted if predicted in group_names(posterior) else CONSTANTS
+
+
+def means_over_rows(posterior: Posterior, site: str) -> xr.DataArray | None:
+    """The mean over rows of E[z | x, θ_d] of each draw, (chain, draw, feature); None where nothing
+    that rows share was drawn.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        site: of the masks.
+    """
+    if GIVEN_XY not in group_names(posterior):
+        return None
+    for name, values in group_of(posterior, GIVEN_XY).items():
+        is_mean = values.attrs.get(MEAN_OF) == EACH_DRAW and values.attrs.get("site") == site
+        if is_mean and str(name).endswith("_over_rows"):
+            return values
+    return None
 
 
 def _has_masks(posterior: Posterior, name: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -16,26 +18,19 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.atomic_output import replace_folder
+from lexppl.atomic_output import output_file, replace_folder, write_through
 from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
+from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.many_rows.done_chunks import DoneChunk, DoneChunks
-from lexppl.explanation.many_rows.row_source import (
-    Piece,
-    RowSource,
-    encoded_piece,
-    rows_in,
-    source_of,
-)
-from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ZarrPosterior
+from lexppl.explanation.many_rows.row_source import Piece, RowSource, encoded_piece, rows_in
+from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ROW, ZarrPosterior
 from lexppl.explanation.masks.drawless import needs_draws
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
-from lexppl.explanation.row_plan import LEAST_DRAWS
+from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.predictive import drawing
+from lexppl.inference.predictive import drawing, row_chunks
 from lexppl.inference.training.result import FitResult
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -46,7 +41,10 @@ MOST_BYTES = 2**25
 """What a chunk's masks, means and rows take at most, by default."""
 MOST_BLOCKS = 100
 """Of a chunk, by default."""
-PARTIAL, STORE = ".partial", "posterior.zarr"
+PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
+ROWS, IDENTITY = "rows", "identity"
+"""What is kept of a chunk that is done, beside its means over rows: the rows of each block, and a
+hash of rows that had to be read."""
 
 
 def explain_to_zarr(
@@ -56,15 +54,6 @@ def explain_to_zarr(
     *,
     encoding: TableEncoding | None = None,
     with_y: bool = False,
-    draws: int | None = None,
-    imputations: int = 1,
-    seed: int = 0,
-    entry_names: Sequence[str] | None = None,
-    feature_names: Sequence[str] | None = None,
-    proposals: float | None = None,
-    held_out: bool = False,
-    dims: Mapping[str, Sequence[str]] | None = None,
-    coords: Mapping[str, Sequence[Any]] | None = None,
     keep_x: bool = True,
     rows_per_chunk: int | None = None,
     client: Any = None,
@@ -72,6 +61,7 @@ def explain_to_zarr(
     threads: int = 1,
     overwrite: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> Path:
     """Explain rows that do not fit into memory: :func:`lexppl.explain`, chunk by chunk.
 
@@ -86,9 +76,8 @@ def explain_to_zarr(
     here and there. What all rows share is drawn once, with the first block. What is a mean over
     rows is summed over the blocks in their order. Sums are made by `threads` threads everywhere.
 
-    It is written to `<path>.partial` and renamed at the end. A run that ended early, whatever ended
-    it, keeps its chunks there; the same call goes on with them, once it has seen that they are as
-    they were written. What was at `path` before stays until then.
+    It is written to `<path>.partial` and renamed at the end. A run that ended early keeps its
+    chunks there, and the same call goes on with them. What was at `path` before stays until then.
 
     Memory holds a chunk at a time (on a cluster each worker one), whatever the number of rows.
 
@@ -103,10 +92,6 @@ def explain_to_zarr(
             that it does not read may be in the files.
         with_y: whether y is read (the encoding's target column, or of pairs) and masks are drawn
             given y as well.
-        draws: masks a row and chain. None for none (0), where the masks' distribution states its
-            mean, which is then exact and all that is kept of them; else for 10.
-        imputations, seed, entry_names, feature_names, proposals, held_out, dims, coords: of
-            `explain`.
         keep_x: whether the rows themselves are written too, as `constant_data`.
         rows_per_chunk: rows worked on and stored at once, a multiple of 1,000; None for as many as
             take about 32 MiB, at most 100,000.
@@ -116,6 +101,10 @@ def explain_to_zarr(
         threads: of each chunk.
         overwrite: whether what is at `path` may be replaced, and chunks of another run thrown away.
         progress: show a bar, on a terminal or in a notebook.
+        options: `imputations`, `seed`, `entry_names`, `feature_names`, `proposals`, `held_out`,
+            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: None for none (0),
+            where the masks' distribution states its mean, which is then exact and all that is kept
+            of them; else for 10.
 
     Returns:
         the path.
@@ -156,22 +145,11 @@ def explain_to_zarr(
         raise FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
     if not target.parent.is_dir():
         raise ValueError(f"path: the folder {target.parent} is not there; create it first")
-    how = Explaining(
-        draws=draws,
-        imputations=imputations,
-        seed=seed,
-        rows_per_chunk=BLOCK,
-        entry_names=entry_names,
-        feature_names=feature_names,
-        proposals=proposals,
-        held_out=held_out,
-        dims=dims,
-        coords=coords,
-    )
+    how = Explaining(**options, rows_per_chunk=BLOCK)
     how.check()
-    source = source_of(rows, encoding, with_y)
-    task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk)
+    source = RowSource(rows, encoding, with_y)
     aside = target.with_name(target.name + PARTIAL)
+    task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk, aside)
     run = {
         "lexppl": version("lexppl"),
         "the explainer": fingerprint((result.models, result.guides)),
@@ -180,11 +158,9 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
-    chunks = _begun(aside, run, overwrite)
-    store = ZarrPosterior(aside / STORE)
-    total = _explained(task, source, chunks, store, (client, jobs, threads), progress)
-    store.finish(_means(chunks, -(-total // task.size), total))
-    replace_folder(store.path, target)
+    _begin(aside, run, overwrite)
+    task.store.finish(_explained(task, source, (client, jobs, threads), progress))
+    replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
 
@@ -201,6 +177,7 @@ class ChunkTask:
         keep_x: whether rows are written too.
         size: rows of a chunk, but for the last.
         first: x and y of the table's first rows.
+        aside: the folder of the run.
     """
 
     result: FitResult
@@ -210,59 +187,71 @@ class ChunkTask:
     keep_x: bool
     size: int
     first: tuple[Tensor, Tensor | None]
+    aside: Path
 
-    def groups(self, number: int, piece: Piece) -> tuple[dict[str, xr.Dataset], Any, list[Sums]]:
-        """Explain a chunk: its groups, what is said of all, its sums over rows.
+    @property
+    def store(self) -> ZarrPosterior:
+        """Of all chunks."""
+        return ZarrPosterior(self.aside / STORE)
 
-        Args:
-            number: of the chunk.
-            piece: its rows.
-        """
+    def groups(
+        self, number: int, piece: Piece
+    ) -> tuple[dict[str, xr.Dataset], dict[str, Any], dict[str, np.ndarray]]:
+        """Explain a chunk: its groups, the attributes of all, and by block the number of rows and
+        the means over them."""
         x, y = encoded_piece(piece, self.encoding, self.with_y, _parameter(self.result))
-        part = TablePart(number * (self.size // BLOCK), self.first)
-        found = explained_rows(self.result, x, y, self.how, part=part)
-        groups = dict(found.groups())
+        parts, kept = [], []
+        for place, block in enumerate(row_chunks(len(x), BLOCK)):
+            part = TablePart(number * (self.size // BLOCK) + place, self.first)
+            some = (x[block], None if y is None else y[block])
+            found = explained_rows(self.result, *some, self.how, part=part)
+            groups = found.groups()
+            means = {f"{group}/{name}": groups[group][name].values for group, name in found.means}
+            kept.append({ROWS: np.array(len(some[0])), **means})
+            parts.append(groups)
+        by_block = {name: np.stack([one[name] for one in kept]) for name in kept[0]}
+        joined = {
+            name: xr.concat(
+                [groups[name] for groups in parts],
+                ROW,
+                data_vars="minimal",
+                coords="minimal",
+                compat="override",
+                combine_attrs="override",
+            )
+            if ROW in group.dims
+            else group
+            for name, group in parts[0].items()
+        }
         if not self.keep_x:
-            name = next(name for name in groups if name.endswith("constant_data"))
-            constant = groups.pop(name).drop_vars("x")
+            name = next(name for name in joined if name.endswith("constant_data"))
+            constant = joined.pop(name).drop_vars("x")
             if constant.data_vars:
-                groups[name] = constant
-        return groups, found.attrs, found.sums
+                joined[name] = constant
+        return joined, found.attrs, by_block
 
-    def keep(
-        self,
-        number: int,
-        groups: dict[str, xr.Dataset],
-        sums: list[Sums],
-        identity: str | None,
-        store: ZarrPosterior,
-        done: DoneChunks,
+    def write(
+        self, number: int, piece: Piece, identity: str | None, total: int | None = None
     ) -> None:
-        """Write a chunk's groups, and then that they are there.
+        """Explain a chunk and write it, and then that it is there; the first one, of a table of so
+        many rows, makes the store."""
+        groups, attrs, by_block = self.groups(number, piece)
+        if total is not None:
+            self.store.create(groups, attrs, total, self.size)
+        self.store.write(groups, number * self.size)
+        content = io.BytesIO()
+        held: dict[str, Any] = {**by_block, IDENTITY: np.array(identity or "")}
+        np.savez(content, **held)
+        with output_file(self.done(number), overwrite=True) as file:
+            write_through(file, content.getbuffer())
 
-        Args:
-            number: of the chunk.
-            groups, sums: of :meth:`groups`.
-            identity: of the rows, or None.
-            store: of all.
-            done: the chunks that are.
-        """
-        digest = store.write(groups, number * self.size)
-        rows = groups["sample_stats"].sizes["row"]
-        done.add(number, DoneChunk(rows, digest, identity, sums))
+    def done(self, number: int) -> Path:
+        """The file of a chunk that is done."""
+        return self.aside / f"{number:08d}.npz"
 
 
-def _write(
-    number: int,
-    piece: Piece,
-    identity: str | None,
-    task: ChunkTask,
-    store: ZarrPosterior,
-    done: DoneChunks,
-) -> None:
-    """Explain a chunk and write it, wherever that is."""
-    groups, _, sums = task.groups(number, piece)
-    task.keep(number, groups, sums, identity, store, done)
+def _write(number: int, piece: Piece, identity: str | None, task: ChunkTask) -> None:
+    task.write(number, piece, identity)
 
 
 def _task(
@@ -273,6 +262,7 @@ def _task(
     with_y: bool,
     keep_x: bool,
     size: int | None,
+    aside: Path,
 ) -> ChunkTask:
     """What is done with each chunk, once the first rows have been looked at."""
     first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
@@ -293,7 +283,7 @@ def _task(
     # What cannot be explained so is refused by the first two rows, before anything is written.
     explained_rows(slim, x[:2], None if y is None else y[:2], how, part=TablePart(0, first))
     size = _usual_size(sites, x, draws, len(result.models)) if size is None else size
-    return ChunkTask(slim, how, encoding, with_y, keep_x, size, first)
+    return ChunkTask(slim, how, encoding, with_y, keep_x, size, first, aside)
 
 
 def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
@@ -303,81 +293,76 @@ def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
     return BLOCK * min(max(MOST_BYTES // (BLOCK * row), 1), MOST_BLOCKS)
 
 
-def _begun(aside: Path, run: dict[str, Any], overwrite: bool) -> DoneChunks:
-    """The chunks of this run that are done already, in its folder."""
-    done = DoneChunks(aside)
-    try:
-        done.begin(run)
-    except ValueError:
-        if not overwrite:
-            raise
-        shutil.rmtree(aside)
-        done.begin(run)
-    if not (aside / STORE).is_dir():
-        # Ended between the last two steps of a run: its chunks went with the store.
-        done.forget()
-    return done
+def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
+    """Make the folder of a run, or go on in it if it is this run's."""
+    note = aside / RUN
+    found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+    other = [] if found is None else [name for name in run if found.get(name) != run[name]]
+    if other and not overwrite:
+        raise ValueError(
+            f"{str(aside)!r} has chunks of another run, which differs in {', '.join(other)}: make "
+            "the same call to go on with it, give another path, or overwrite=True to begin anew"
+        )
+    if other or not (aside / STORE).is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+        with output_file(note) as file:
+            write_through(file, json.dumps(run, indent=1).encode())
 
 
 def _explained(
-    task: ChunkTask,
-    source: RowSource,
-    done: DoneChunks,
-    store: ZarrPosterior,
-    where: tuple[Any, int, int],
-    progress: bool,
-) -> int:
-    """Explain what is not done yet; N."""
+    task: ChunkTask, source: RowSource, where: tuple[Any, int, int], progress: bool
+) -> dict[str, np.ndarray]:
+    """Explain what is not done yet; the means over all rows."""
     client, jobs, threads = where
-    counted = [0]
+    count = 0
 
     def due(bar: Any) -> Iterator[tuple[int, Piece, str | None]]:
+        nonlocal count
         for number, piece in enumerate(source.pieces(task.size)):
-            start = number * task.size
-            given = source.identity() is None
-            identity = fingerprint(piece) if given else None
-            rows = rows_in(piece) if given else min(task.size, (source.total or 0) - start)
-            counted[0] = start + rows
-            found = done.get(number)
-            if found is not None and (found.rows, found.identity) != (rows, identity):
-                raise ValueError(
-                    f"rows {start} to {start + rows - 1} are not those that {str(done.folder)!r} "
-                    "has explained: give the same rows to go on, or overwrite=True to begin anew"
-                )
-            if found is not None and store.digest(start, rows) == found.digest:
+            start, count = number * task.size, number + 1
+            is_given = source.table is None
+            identity = fingerprint(piece) if is_given else None
+            rows = rows_in(piece) if is_given else piece.stop - start
+            if task.done(number).is_file():
+                with np.load(task.done(number)) as held:
+                    known = (int(held[ROWS].sum()), str(held[IDENTITY]) or None)
+                if known != (rows, identity):
+                    raise ValueError(
+                        f"rows {start} to {start + rows - 1} are not those that {str(task.aside)!r}"
+                        " has explained: give the same rows to go on, or overwrite=True to begin "
+                        "anew"
+                    )
                 bar.update()
-                continue
-            if number == 0:
+            elif number == 0:
                 with fixed_threads(threads):
-                    groups, attrs, sums = task.groups(number, piece)
-                store.create(groups, attrs, source.total or rows, task.size)
-                task.keep(number, groups, sums, identity, store, done)
+                    task.write(number, piece, identity, source.total or rows)
                 bar.update()
-                continue
-            store.grow(start + rows if source.total is None else source.total)
-            yield number, piece, identity
+            else:
+                task.store.grow(source.total or start + rows)
+                yield number, piece, identity
 
     chunks = None if source.total is None else -(-source.total // task.size)
     with tqdm(total=chunks, disable=None if progress else True, unit="chunk") as bar:
-        shared = (task, store, done)
-        ended = outcomes(_write, due(bar), shared=shared, client=client, jobs=jobs, threads=threads)
+        ended = outcomes(
+            _write, due(bar), shared=(task,), client=client, jobs=jobs, threads=threads
+        )
         with closing(ended):
             for outcome in ended:
                 if outcome.error is not None:
                     raise outcome.error
                 bar.update()
-    return counted[0]
-
-
-def _means(done: DoneChunks, chunks: int, total: int) -> dict[tuple[str, str], np.ndarray]:
-    """Means over all rows, of sums that are added block by block in their order."""
-    means: dict[tuple[str, str], np.ndarray] = {}
-    for number in range(chunks):
-        found = done.get(number)
-        for block in () if found is None else found.sums:
-            for place, values in block.items():
-                means[place] = means[place] + values if place in means else values
-    return {place: values / total for place, values in means.items()}
+    blocks: list[dict[str, np.ndarray]] = []
+    for number in range(count):
+        with np.load(task.done(number)) as held:
+            arrays = {name: held[name] for name in held.files if name != IDENTITY}
+        places = range(len(arrays[ROWS]))
+        blocks += [{name: values[b] for name, values in arrays.items()} for b in places]
+    total = sum(int(block[ROWS]) for block in blocks)
+    names = [name for name in blocks[0] if name != ROWS]
+    return {
+        name: sum((block[name] * (block[ROWS] / total) for block in blocks), np.zeros(()))
+        for name in names
+    }
 
 
 def _parameter(result: FitResult) -> Tensor | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ all versions of Zarr read."""
 
 
 def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
-    """Open a posterior that :func:`explain_to_zarr` wrote; values are read as they are asked for.
+    """Open a posterior that :func:`explain_to_zarr` wrote; values are read when they are used.
 
     Args:
         path: the store.
@@ -65,7 +64,7 @@ class ZarrPosterior:
 
         Args:
             groups: of the first rows.
-            attrs: what is said of all.
+            attrs: of all groups.
             total: N, or the number of the first rows where it is not known.
             rows_per_chunk: of the store.
         """
@@ -89,39 +88,37 @@ class ZarrPosterior:
                     array[...] = held.values
 
     def grow(self, total: int) -> None:
-        """Make room for more rows, where their number was not known.
+        """Make room for N rows, where their number was not known."""
+        for _, group in self._open("r+").groups():
+            for _, array in group.arrays():
+                shape = tuple(
+                    max(total, n) if dim == ROW else n
+                    for dim, n in zip(array.attrs[DIMENSIONS], array.shape, strict=True)
+                )
+                if shape != array.shape:
+                    array.resize(shape)
 
-        Args:
-            total: N by now.
-        """
-        for array in self._of_rows():
-            where = array.attrs[DIMENSIONS].index(ROW)
-            if array.shape[where] < total:
-                array.resize(tuple(total if i == where else n for i, n in enumerate(array.shape)))
-
-    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> str:
+    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> None:
         """Write some rows.
 
         Args:
             groups: of these rows.
             start: the number of the first.
 
-        Returns:
-            a hash of what was written.
-
         Raises:
             ValueError: arrays of another type or shape than those of the first rows.
             OSError: the store cannot be written.
         """
-        digest = hashlib.sha256()
         root = self._open("r+")
-        for name in sorted(groups):
-            for variable, held in sorted(_variables(groups[name]), key=lambda item: item[0]):
+        for name, group in groups.items():
+            for variable, held in group.variables.items():
                 if ROW not in held.dims:
                     continue
                 array = root[f"{name}/{variable}"]
                 rows = held.sizes[ROW]
-                where = _range(held.dims, start, start + rows)
+                where = tuple(
+                    slice(start, start + rows) if dim == ROW else slice(None) for dim in held.dims
+                )
                 values = np.ascontiguousarray(held.values)
                 # Zarr drops in silence what is beyond an array's end.
                 expected = tuple(
@@ -135,60 +132,19 @@ class ZarrPosterior:
                         f"{array.dtype} of shape {expected}: explain these rows by themselves"
                     )
                 array[where] = values
-                digest.update(f"{name}/{variable}".encode())
-                digest.update(values.tobytes())
-        return digest.hexdigest()
 
-    def digest(self, start: int, rows: int) -> str:
-        """The hash of rows that are there, as :meth:`write` returned it.
-
-        Args:
-            start: the number of the first.
-            rows: how many.
-        """
-        digest = hashlib.sha256()
-        for name, variable, array in sorted(self._named(), key=lambda item: item[:2]):
-            values = np.ascontiguousarray(
-                array[_range(array.attrs[DIMENSIONS], start, start + rows)]
-            )
-            digest.update(f"{name}/{variable}".encode())
-            digest.update(values.tobytes())
-        return digest.hexdigest()
-
-    def finish(self, means: Mapping[tuple[str, str], np.ndarray]) -> None:
-        """Write what is a mean over all rows, and the list of all arrays, by which stores open.
-
-        Args:
-            means: by group and name.
-        """
+    def finish(self, means: Mapping[str, np.ndarray]) -> None:
+        """Write means over all rows by `group/name`, and the list of all arrays, by which stores
+        open."""
         zarr = extra_library("zarr", EXTRA)
         root = self._open("r+")
-        for (group, name), values in means.items():
-            root[f"{group}/{name}"][...] = values
+        for name, values in means.items():
+            root[name][...] = values
         zarr.consolidate_metadata(str(self.path))
-
-    def _named(self) -> Iterator[tuple[str, str, Any]]:
-        """The arrays of rows, with their groups and names."""
-        for name, group in self._open("r+").groups():
-            for variable, array in group.arrays():
-                if ROW in array.attrs[DIMENSIONS]:
-                    yield name, variable, array
-
-    def _of_rows(self) -> Iterator[Any]:
-        for _, _, array in self._named():
-            yield array
 
     def _open(self, mode: str) -> Any:
         zarr = extra_library("zarr", EXTRA)
         return zarr.open_group(str(self.path), mode=mode, zarr_format=2)
-
-
-def _range(dims: Any, start: int, stop: int) -> tuple[slice, ...]:
-    return tuple(slice(start, stop) if dim == ROW else slice(None) for dim in dims)
-
-
-def _variables(group: xr.Dataset) -> list[tuple[str, xr.Variable]]:
-    return [(str(name), held) for name, held in group.variables.items()]
 
 
 def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.objective.site import Site
@@ -22,7 +21,7 @@ class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error
 
 
 def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
-    """Why masks must be drawn to be explained, or None where their distribution says it all.
+    """Why masks must be drawn to be explained, or None where their distribution states the means.
 
     Args:
         sites: of the program.
@@ -37,17 +36,6 @@ def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
     if unstated:
         return f"the distribution of the masks {unstated} states no mean of selections"
     return None
-
-
-def refuse_drawless(sites: ProgramSites, y: Tensor | None) -> None:
-    """Refuse to explain without draws what must be drawn.
-
-    Raises:
-        ValueError: as :func:`needs_draws` says.
-    """
-    reason = needs_draws(sites, y)
-    if reason is not None:
-        raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
 
 
 @dataclass
@@ -130,13 +118,3 @@ def stated_means(
     except _AllSeen:
         return found
     raise ValueError(f"the program drew no mask {sorted(set(names) - set(found))} of its own")
-
-
-def no_draws(means: dict[str, Tensor]) -> RowDraws:
-    """What a chunk of rows has without draws.
-
-    Args:
-        means: of :func:`stated_means`.
-    """
-    empty = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
-    return RowDraws(masks=empty, means=means, y=None, label_probability=None)

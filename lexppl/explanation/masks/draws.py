@@ -11,7 +11,6 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
-from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
@@ -108,57 +107,51 @@ class RowDraws:
         weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
         weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
         means_by_draw: `(D, B, G)` by site, `means` given each draw of the latents that rows share;
-            None where these are not told apart.
+            None where there is one for all.
     """
 
     masks: dict[str, Tensor]
     means: dict[str, Tensor]
-    y: Tensor | None
-    label_probability: Tensor | None
+    y: Tensor | None = None
+    label_probability: Tensor | None = None
     log_evidence: Tensor | None = None
     weight_ess: Tensor | None = None
     weight_pareto_k: Tensor | None = None
     means_by_draw: dict[str, Tensor] | None = None
 
 
-def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> RowDraws:
-    """What a run without y has drawn: every mask is a draw of p(z | x).
+def draws_given_x(
+    sites: Mapping[str, Site],
+    names: Sequence[str],
+    imputations: int = 1,
+    *,
+    suffix: str = "",
+    kept: int | None = None,
+) -> RowDraws:
+    """What a run without y has drawn: every mask is a draw of p(z | x), or of a guide's q(z | x).
 
     Args:
-        run: one run of the program with D masks and K imputations.
-        names: its mask sites.
+        sites: of a run with D masks and K imputations, by name.
+        names: of its masks.
         imputations: K.
+        suffix: after the names of the masks in what is returned.
+        kept: how many of the draws are kept; all if None.
     """
-    masks = {name: value_of(run.sites[name]) for name in names}
+    masks = {name: value_of(sites[name]) for name in names}
     draws = len(masks[names[0]])
-    response = run.sites.get(RESPONSE)
+    response = sites.get(RESPONSE)
     y = probability = None
     if response is not None:
-        y = _over_particles(
-            value_of(response), imputations, draws, len(response.distribution.event_shape)
-        )[0]
+        events = len(response.distribution.event_shape)
+        y = _over_particles(value_of(response), imputations, draws, events)[0]
         y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
-        masks=masks,
-        means={name: _selection(run.sites[name], masks[name]) for name in names},
+        masks={name + suffix: mask[:kept] for name, mask in masks.items()},
+        means={name + suffix: _selection(sites[name], mask) for name, mask in masks.items()},
         y=y,
         label_probability=None if probability is None else probability.mean((1, 2)).T,
     )
-
-
-def guide_draws(sites: Mapping[str, Site], names: Sequence[str], draws: int) -> RowDraws:
-    """What a guide has drawn given x alone.
-
-    Args:
-        sites: of a run of it, by name.
-        names: of the masks.
-        draws: D of all runs; where it is 0 the distributions' means are all that is kept.
-    """
-    masks = {name: value_of(sites[name]) for name in names}
-    means = {name + BY_GUIDE: _selection(sites[name], masks[name]) for name in names}
-    kept = {name + BY_GUIDE: mask[:draws] for name, mask in masks.items()}
-    return RowDraws(masks=kept, means=means, y=None, label_probability=None)
 
 
 def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,19 +172,6 @@ def shares(log_weight: Tensor) -> Tensor:
     return torch.where(impossible, 1.0 / log_weight.shape[-2], torch.softmax(log_weight, -2))
 
 
-def refuse_nan(log_weight: Tensor) -> None:
-    """Refuse log-weights that are NaN.
-
-    Raises:
-        FloatingPointError: some are.
-    """
-    if bool(log_weight.isnan().any()):
-        raise FloatingPointError(
-            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
-            "a response outside the support of its distribution"
-        )
-
-
 def together(parts: Sequence[RowDraws]) -> RowDraws:
     """One set of draws of several, each from its own draw of the latents that rows share."""
     by_draw = [
@@ -202,28 +182,21 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
     if len(parts) == 1:
         return replace(first, means_by_draw=by_draw[0])
 
-    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
-        present = [value for value in values if value is not None]
-        return torch.cat(present) if present else None
+    def joined(name: str, join: Callable[[list[Tensor]], Tensor]) -> Tensor | None:
+        present = [value for part in parts if (value := getattr(part, name)) is not None]
+        return join(present) if present else None
 
-    def mean(values: Sequence[Tensor | None]) -> Tensor | None:
-        present = [value for value in values if value is not None]
-        return torch.stack(present).mean(0) if present else None
-
-    def median(values: Sequence[Tensor | None]) -> Tensor | None:
-        present = [value for value in values if value is not None]
-        return torch.stack(present).median(0).values if present else None
+    def mean(values: list[Tensor]) -> Tensor:
+        return torch.stack(values).mean(0)
 
     return RowDraws(
         masks={name: torch.cat([part.masks[name] for part in parts]) for name in first.masks},
-        means={
-            name: torch.stack([part.means[name] for part in parts]).mean(0) for name in first.means
-        },
-        y=joined([part.y for part in parts]),
-        label_probability=mean([part.label_probability for part in parts]),
-        log_evidence=joined([part.log_evidence for part in parts]),
-        weight_ess=mean([part.weight_ess for part in parts]),
-        weight_pareto_k=median([part.weight_pareto_k for part in parts]),
+        means={name: mean([part.means[name] for part in parts]) for name in first.means},
+        y=joined("y", torch.cat),
+        label_probability=joined("label_probability", mean),
+        log_evidence=joined("log_evidence", torch.cat),
+        weight_ess=joined("weight_ess", mean),
+        weight_pareto_k=joined("weight_pareto_k", lambda each: torch.stack(each).median(0).values),
         means_by_draw={name: torch.cat([each[name] for each in by_draw]) for name in first.means},
     )
 

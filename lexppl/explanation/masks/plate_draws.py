@@ -11,7 +11,6 @@ from lexppl.explanation.masks.draws import (
     Again,
     RowDraws,
     predicted,
-    refuse_nan,
     reliability,
     shares,
     value_of,
@@ -103,7 +102,11 @@ def posterior_draws(
     else:
         counts = list(listed.counts)
         weights = tree.log_weights(run, counts, imputations, listed.names)
-    refuse_nan(weights[0])
+    if bool(weights[0].isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
+            "a response outside the support of its distribution"
+        )
     last = len(weights) - 1
     response = run.sites.get(RESPONSE)
     in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]

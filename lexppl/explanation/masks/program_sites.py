@@ -1,6 +1,7 @@
 """What there is to explain in a program: its masks and its response."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from lexppl.explanation.masks.draws import (
     is_of_all_rows,
     label_values,
     states_mean,
+    value_of,
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
@@ -199,18 +201,21 @@ def _guided(guide: Any, masks: tuple[MaskSite, ...], x: Tensor) -> tuple[MaskSit
 
 
 def _shared(site: Site) -> SharedSite:
-    if site.value is None:
-        raise ValueError(f"site {site.name!r} has no value")
-    dims = site.value.dim()
+    value = value_of(site)
+    dims = value.dim()
     batch = dims - len(site.distribution.event_shape)
     plates: list[str | None] = [None] * dims
     for plate in site.plates:
         if plate.vectorized and batch + plate.dim >= 0:
             plates[batch + plate.dim] = plate.name
-    dtype = site.value.detach().cpu().numpy().dtype
-    is_share = site.distribution.support is constraints.simplex
-    proper = not isinstance(site.distribution, Unstated)
-    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share, proper)
+    return SharedSite(
+        name=site.name,
+        shape=tuple(value.shape),
+        plates=tuple(plates),
+        dtype=value.detach().cpu().numpy().dtype,
+        is_share=site.distribution.support is constraints.simplex,
+        has_prior=not isinstance(site.distribution, Unstated),
+    )
 
 
 def _response(site: Site) -> Response:
@@ -224,10 +229,7 @@ def _response(site: Site) -> Response:
 
 def _storage(site: Site, integer: type) -> np.dtype:
     """A small integer type for discrete distributions, the values' own type for the others."""
-    try:
-        discrete = bool(site.distribution.support.is_discrete)
-    except (NotImplementedError, AttributeError):
-        discrete = False
-    if discrete or site.value is None:
-        return np.dtype(integer)
-    return site.value.detach().cpu().numpy().dtype
+    with suppress(NotImplementedError, AttributeError):
+        if site.distribution.support.is_discrete:
+            return np.dtype(integer)
+    return value_of(site).detach().cpu().numpy().dtype

@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 
@@ -83,7 +83,7 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
             mean = columns["mask"].mean("row", dtype=np.float64)
             columns["importance"] = mean.assign_attrs(variables["importance"].attrs)
         found[name] = xr.Dataset(columns, attrs=variables.attrs)
-    return posterior_of(found, posterior.attrs)
+    return posterior_of(found, attrs_of(posterior))
 
 
 def _of_masks(variables: xr.Dataset, dim: str) -> xr.Dataset:

@@ -12,7 +12,6 @@ from scipy.special import stdtrit
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.fold_means import fold_means, fold_means_over_rows
-from lexppl.explanation.layout.drawn_means import means_over_rows
 from lexppl.explanation.layout.importance_kind import (
     GUIDED,
     PROBABILITY,
@@ -21,7 +20,7 @@ from lexppl.explanation.layout.importance_kind import (
     importance_kind,
     mask_means,
 )
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of, means_over_rows
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 

@@ -41,12 +41,12 @@ class RowOutcome:
 
         Example:
             >>> RowOutcome("3", "5", 0.75).lines(), RowOutcome(None, "12.5").lines()
-            (['is 3', 'said 5, 75 %'], ['said 12.5'])
+            (['is 3', 'pred. 5, 75 %'], ['pred. 12.5'])
         """
         found = [] if self.observed is None else [f"is {self.observed}"]
         if self.predicted is not None:
             sure = "" if np.isnan(self.probability) else f", {percent(self.probability)}"
-            found.append(f"said {self.predicted}{sure}")
+            found.append(f"pred. {self.predicted}{sure}")
         return found
 
 

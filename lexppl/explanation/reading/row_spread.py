@@ -1,4 +1,4 @@
-"""How far what is said of a row's mask entries is from sure."""
+"""The spread of a row's mask means: intervals over replicates or folds, by mask entry."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +16,10 @@ from lexppl.explanation.reading.ranking import covers_rows, mean_error
 
 @dataclass(frozen=True, eq=False)
 class RowSpread:
-    """How far what is said of some rows' entries is from sure.
+    """The spread of some rows' mask means.
 
     Args:
-        values: `(N, G)`; NaN where nothing tells it.
+        values: `(N, G)`; NaN where it is not known.
         label: what they are, as it stands on an axis.
         meaning: the same in a sentence.
     """
@@ -69,7 +69,7 @@ def row_interval(
     posterior: Posterior, rows: Any = slice(None)
 ) -> tuple[NDArray[np.float64], str] | None:
     """The 95 % interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over; None
-    of a single fit, of which nothing tells it.
+    of a single fit, which has none.
 
     Args:
         posterior: what :func:`lexppl.explain` returned.

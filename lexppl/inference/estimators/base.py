@@ -140,7 +140,7 @@ class SampledEstimator(GradientEstimator):
 
         run = program.run(spec.particles, spec.imputations, draw, spec.random_masks)
         terms = BoundTerms(run, spec)
-        total = terms.value
+        total = terms.value + terms.learning
         shares: dict[int, tuple[SampledEstimator, list[Site]]] = {}
         for site in run.drawn:
             estimator = self._chosen(site, run)

@@ -16,12 +16,8 @@ from lexppl.inference.estimators.base import GradientEstimator, scored_outside
 from lexppl.inference.estimators.leaving_one_out import per_mask
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.objective.grammar import ESTIMATOR
-from lexppl.inference.objective.listed_latents import (
-    ListedLatents,
-    joint_values,
-    refuse_missing,
-)
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.objective.listed_latents import ListedLatents, joint_values, refuse_missing
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, refuse_coupled_rows
 from lexppl.inference.objective.site import Site
 
 MOST_TUPLES = 250_000
@@ -66,42 +62,24 @@ class Enumerate(GradientEstimator):
     def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         probe = program.run(random_masks=spec.random_masks)
         _refuse_own_estimators(probe)
-        _refuse_coupled_rows(probe)
+        refuse_coupled_rows([site for site, _ in probe.weighted])
         outside = joint_values(scored_outside(probe), MOST_OUTSIDE)
         total: Tensor | float = 0.0
         for place in range(len(next(iter(outside.values()), [0]))):
             given = {name: values[place] for name, values in outside.items()}
             if given:
                 # Which masks there are may depend on them, as on a k that has a prior.
-                probe = _probed(program, spec, probe, given)
+                probe = program.run(
+                    draw=lambda site, given=given: given.get(site.name),  # type: ignore[misc]
+                    random_masks=spec.random_masks,
+                    subsamples=probe.subsamples,
+                )
             run, value = _listed(program, spec, probe, given)
             if given:
                 log_q = [run.guide_sites[name].score().sum() for name in given]
                 value = torch.stack(log_q).sum().exp() * value
             total = total + value
         return torch.as_tensor(total)
-
-
-def _probed(
-    program: ParticleProgram, spec: BoundSpec, probe: ParticleTrace, given: Mapping[str, Tensor]
-) -> ParticleTrace:
-    """A run with one particle, for given values of the latents outside."""
-
-    def draw(drawn: Site) -> Tensor | None:
-        return given.get(drawn.name)
-
-    return program.run(draw=draw, random_masks=spec.random_masks, subsamples=probe.subsamples)
-
-
-def _refuse_coupled_rows(run: ParticleTrace) -> None:
-    for site, _ in run.weighted:
-        if getattr(site.distribution, "couples_rows", False):
-            raise ValueError(
-                f"Enumerate lists the masks of each row by itself, and site {site.name!r} is a "
-                "partial likelihood, in which a row's mask changes what all others are compared "
-                "with: use LeaveOneOut(), or give the likelihood a baseline hazard "
-                "(lexppl.evaluation.with_baseline)"
-            )
 
 
 def _listed(

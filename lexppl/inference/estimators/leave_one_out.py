@@ -9,7 +9,14 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction
 from lexppl.distributions.support import draws_zeros_and_ones
-from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE, MASK_KIND, fit_reaches, fold_shift
+from lexppl.effects import (
+    EVERY_SHIFT,
+    IMPUTATION_DIM,
+    LABEL_PLATE,
+    MASK_KIND,
+    fit_reaches,
+    fold_shift,
+)
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import (
     Advantage,
@@ -21,8 +28,6 @@ from lexppl.inference.objective.bound import BoundSpec, BoundTerms
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 
-OTHERWISE = "choose labels='observed'"
-
 
 def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage:
     """The leave-one-out advantage of each mask, expected over labels:
@@ -30,16 +35,7 @@ def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage
         Σ_y p̄(y|x) · (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}),
 
     with p̄ the predictor's distribution at x with nothing hidden. It takes one more run of the
-    program, with masks of ones, as it stands in evaluation mode; no gradient goes through it.
-
-    Args:
-        program: to be run again.
-        terms: of the run whose masks are judged.
-
-    Raises:
-        ValueError: a program whose weights are not those of one label that can be listed, given
-            masks of zeros and ones; the message names the site.
-    """
+    program, with masks of ones, as it stands in evaluation mode; no gradient goes through it."""
     run = terms.run
     y = _labels(run)
     for site in run.mask_sites:
@@ -84,67 +80,54 @@ def _unmasked(program: ParticleProgram, run: ParticleTrace) -> ParticleTrace:
 def _labels(run: ParticleTrace) -> Site:
     """The one site of the weights."""
     covered = [s.name for s in run.guide_sites.values() if s.in_particles]
-    if covered:
-        raise ValueError(
-            f"labels='averaged' judges a mask by log p(y | x̃) alone, and the guide covers "
-            f"{covered}, whose terms are part of its weight: leave them out of the guide, or "
-            f"{OTHERWISE}"
-        )
-    observed = [site for site, _ in run.weighted]
-    if len(observed) != 1:
-        raise ValueError(
-            "labels='averaged' needs one observed site inside mask_particles(), a label; the "
-            f"program has {[site.name for site in observed]}: {OTHERWISE}"
-        )
-    (y,) = observed
-    if LABEL_PLATE in y.plate_names:
-        raise ValueError(
-            f"labels='averaged' averages over labels, and site {y.name!r} is an expectation over "
-            f"them already (label_expectation): {OTHERWISE}"
-        )
-    if y.inner:
-        raise ValueError(
-            f"labels='averaged' needs one label in each log, and site {y.name!r} has those of "
-            f"plates {[plate.name for plate in y.inner]}: enter them before mask_particles(), or "
-            f"{OTHERWISE}"
-        )
-    if not y.distribution.has_enumerate_support:
-        raise ValueError(
-            "labels='averaged' needs a label whose values can be listed, Categorical or "
-            f"Bernoulli; site {y.name!r} is {type(y.distribution).__name__}: {OTHERWISE}"
-        )
+    names = [site.name for site, _ in run.weighted]
+    _refuse(
+        bool(covered),
+        f"judges a mask by log p(y | x̃) alone, and the guide covers {covered}, whose terms are "
+        "part of its weight: leave them out of the guide, or ",
+    )
+    _refuse(
+        len(names) != 1,
+        f"needs one observed site inside mask_particles(), a label; the program has {names}: ",
+    )
+    ((y, _),) = run.weighted
+    _refuse(
+        LABEL_PLATE in y.plate_names,
+        f"averages over labels, and site {y.name!r} is an expectation over them already "
+        "(label_expectation): ",
+    )
+    _refuse(
+        bool(y.inner),
+        f"needs one label in each log, and site {y.name!r} has those of plates "
+        f"{[plate.name for plate in y.inner]}: enter them before mask_particles(), or ",
+    )
+    _refuse(
+        not y.distribution.has_enumerate_support,
+        "needs a label whose values can be listed, Categorical or Bernoulli; site "
+        f"{y.name!r} is {type(y.distribution).__name__}: ",
+    )
     return y
 
 
 def _refuse_other_masks(site: Site) -> None:
     """Refuse masks of which ones do not keep everything."""
     kind = site.infer.get(MASK_KIND, "selection")
-    if kind != "selection":
-        raise ValueError(
-            "labels='averaged' asks the predictor with nothing hidden, by masks of ones, and site "
-            f"{site.name!r} has mask_kind {kind!r}: {OTHERWISE}"
-        )
-    if site.distribution.has_rsample or not draws_zeros_and_ones(site.distribution):
-        raise ValueError(
-            "labels='averaged' needs masks of zeros and ones, such as Bernoulli or KSubset, that "
-            f"are learned by a score; site {site.name!r} inside mask_particles() is "
-            f"{type(site.distribution).__name__}. Draw what is no mask inside "
-            f"imputation_particles(), or {OTHERWISE}"
-        )
+    _refuse(
+        kind != "selection",
+        "evaluates the predictor with nothing hidden, by masks of ones, and site "
+        f"{site.name!r} has mask_kind {kind!r}: ",
+    )
+    _refuse(
+        site.distribution.has_rsample or not draws_zeros_and_ones(site.distribution),
+        "needs masks of zeros and ones, such as Bernoulli or KSubset, that are learned by a score; "
+        f"site {site.name!r} inside mask_particles() is {type(site.distribution).__name__}. Draw "
+        "what is no mask inside imputation_particles(), or ",
+    )
 
 
-def refuse_imputations(sites: Sequence[Site]) -> None:
-    """Refuse latents that are no masks.
-
-    Raises:
-        ValueError: naming one that is drawn anew for each imputation.
-    """
-    for site in sites:
-        if site.in_imputations:
-            raise ValueError(
-                f"labels='averaged' is of masks, and site {site.name!r} is drawn anew for each "
-                f"imputation: leave its own estimator out, or {OTHERWISE}"
-            )
+def _refuse(condition: bool, why: str) -> None:
+    if condition:
+        raise ValueError(f"labels='averaged' {why}choose labels='observed'")
 
 
 Labels = Literal["observed", "averaged"]
@@ -235,12 +218,17 @@ class LeaveOneOut(SampledEstimator):
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
         if self.labels == "observed" or not self._averages_now(estimate.terms.spec):
             return super().score_terms(sites, estimate)
-        refuse_imputations(sites)
+        for site in sites:
+            _refuse(
+                site.in_imputations,
+                f"is of masks, and site {site.name!r} is drawn anew for each imputation: leave its "
+                "own estimator out, or ",
+            )
         advantages = [averaged_advantage(estimate.program, estimate.terms)]
         found = [mask_score(site, estimate.terms, advantages) for site in sites]
         return sum(found[1:], found[0])
 
     def _averages_now(self, spec: BoundSpec) -> bool:
         # A term of a shift s ≥ 1 moves the predictors, and the score does not.
-        scored = torch.is_grad_enabled() and not spec.random_masks and not fold_shift()
-        return scored and fit_reaches(self.labels_from)
+        scored = fold_shift() in (None, 0, EVERY_SHIFT) and torch.is_grad_enabled()
+        return scored and not spec.random_masks and fit_reaches(self.labels_from)

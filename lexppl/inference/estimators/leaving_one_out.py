@@ -62,13 +62,7 @@ def advantage(weight: LogWeight) -> Advantage:
 def mask_score(
     site: Site, terms: BoundTerms, advantages: Sequence[Advantage] | None = None
 ) -> Tensor | float:
-    """A term of value zero with the score of a mask site, each draw against the others.
-
-    Args:
-        site: the masks.
-        terms: of the run that drew them.
-        advantages: what its draws contributed to the bounds; by default, of the run's own weights.
-    """
+    """A term of value zero with the score of a mask site, each draw against the others."""
     log_q = learned_score_of(site)
     if log_q is None:
         return 0.0

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
 from lexppl.distributions.relaxation import Relaxation
+from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
 from lexppl.inference.estimators.sample_path import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.objective.site import Site
-from lexppl.inference.random_state import random_state, set_random_state
 
 
 class TunedControl(nn.Module):
@@ -264,11 +264,7 @@ def _with_scores(terms: BoundTerms) -> Tensor:
 def _benefit(site: Site, terms: BoundTerms) -> Tensor:
     """The part of the objective that each draw of a site takes part in: `(…, S·L, B)`."""
     shares = [
-        shared_with(
-            site,
-            weight.to_nats(weight.by_mask(weight.bounds)),
-            weight.plates,
-        )
+        shared_with(site, weight.to_nats(weight.by_mask(weight.bounds)), weight.plates)
         for weight in terms.log_weights
     ]
     for average in terms.averages_of(site):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexppl.effects import MASK_DIM
 from lexppl.inference.estimators.base import SampledEstimator
@@ -23,26 +23,6 @@ from lexppl.inference.objective.site import Site
 Baseline = Callable[..., Tensor]
 
 
-class LearnedConstant(nn.Module):
-    """A baseline that follows the mean of the bound, as a moving average does, by least squares.
-
-    Example:
-        >>> LearnedConstant()(torch.zeros(3, 2))
-        tensor([0., 0., 0.], grad_fn=<ExpandBackward0>)
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value = nn.Parameter(torch.zeros(()))
-
-    def reset_parameters(self) -> None:
-        """Start from zero again."""
-        nn.init.zeros_(self.value)
-
-    def forward(self, x: Tensor, *_: Tensor) -> Tensor:
-        return self.value.expand(len(x))
-
-
 @dataclass(frozen=True)
 class ScoreFunction(SampledEstimator):
     """Unbiased score-function gradient (REINFORCE, Williams 1992):
@@ -53,8 +33,6 @@ class ScoreFunction(SampledEstimator):
         baseline: `b`, a number, or a module called with the program's arguments that gives
             `(B,)` nats a row. INVASE's is the log-likelihood of a predictor that sees all of x
             (Yoon et al. 2018, eq. 5). A baseline must not depend on the masks.
-        learn_baseline: also fit the baseline to the bound by least squares (it must then be among
-            the modules that the term learns). Leave it False for one that is learned otherwise.
 
     Example:
         >>> ScoreFunction(baseline=-0.5).unbiased
@@ -62,7 +40,6 @@ class ScoreFunction(SampledEstimator):
     """
 
     baseline: float | Baseline = 0.0
-    learn_baseline: bool = False
     unbiased: ClassVar[bool] = True
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
@@ -70,26 +47,20 @@ class ScoreFunction(SampledEstimator):
         if log_q is None:
             return 0.0
         baseline = self.baseline
-        level = baseline(*terms.run.arguments) if callable(baseline) else baseline
-        stopped = level.detach() if isinstance(level, Tensor) else level
         with torch.no_grad():
+            level = baseline(*terms.run.arguments) if callable(baseline) else baseline
             signal: Tensor | float = average_per_draw(site, terms)
             for place, weight in enumerate(terms.log_weights):
                 # One baseline for all that a row's draws bring.
-                benefit = weight.bounds if place else _above(weight, stopped)
+                benefit = weight.bounds if place else _above(weight, level)
                 each = weight.to_nats(weight.by_mask(benefit))
                 signal = signal + shared_with(site, each, weight.plates)
-        term = (no_gradient(log_q) * signal).sum()
-        if self.learn_baseline and isinstance(level, Tensor):
-            weight = terms.log_weights[0]
-            misfit = 0.5 * _above(weight, level, weight.bounds.detach()).square()
-            term = term - no_gradient(weight.to_nats(misfit).sum())
-        return term
+        return (no_gradient(log_q) * signal).sum()
 
 
-def _above(weight: LogWeight, level: float | Tensor, bounds: Tensor | None = None) -> Tensor:
+def _above(weight: LogWeight, level: float | Tensor) -> Tensor:
     """The bounds less a baseline by row, or less its sum where all rows share one log."""
-    bounds = weight.bounds if bounds is None else bounds
+    bounds = weight.bounds
     if isinstance(level, Tensor) and level.dim() and bounds.shape[-1] == 1:
         level = level.sum(-1, keepdim=True)
     return bounds - level

@@ -10,7 +10,7 @@ imputations, further plates to the left.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,16 +21,10 @@ from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
-from lexppl.inference.objective.closed_divergences import closed_divergences
-from lexppl.inference.objective.grammar import (
-    common_scale,
-    match_logs,
-    match_order,
-    refuse_unread_options,
-    refuse_unread_scales,
-)
+from lexppl.inference.objective.grammar import match_logs, match_order, refuse_unread_options
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
-from lexppl.inference.objective.site import PlateKey, Site
+from lexppl.inference.objective.scales import common_scale, refuse_unread_scales
+from lexppl.inference.objective.site import PlateKey, Site, closed_divergences
 
 DIVERGENCE_ALONG = "divergence_along"
 """The method of a distribution drawn step by step: of a value and the rate of keeping, the sum over
@@ -38,24 +32,19 @@ its steps of their exact divergences, given the steps before, from a law that kn
 
 PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
 
+LEARNING = "learning"
+"""The attribute of a distribution of y that other predictors state as well: their distributions,
+which are learned from the draws that this one judges."""
+
 
 @dataclass(frozen=True)
 class BoundSpec:
-    """What is to be maximised: the bound's particles and the weights of its other terms.
+    """What is to be maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit.
 
     Args:
-        masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
-        imputations: `K`, imputations a mask inside the log.
-        samples: `S`, independent copies of the bound that are averaged.
-        entropy: nats of bonus a nat of entropy of the mask distributions; a tensor where a graph
-            has it as an input.
-        towards: ρ, the rate of keeping that the bonus draws the mask distributions to; at ½ it is
-            their entropy alone.
-        penalty: factor of all penalties, a number or a tensor alike.
-        random_masks: draw masks from the uniform distribution of their family (the predictor's
-            warm-up).
-        copies: independent draws of the latents outside the particle plates; None for two where
-            they need a score, else one.
+        masks, imputations, samples: `L`, `K` and `S`; L may be `math.inf`.
+        entropy, penalty: numbers, or tensors where a graph has them as inputs.
+        towards, random_masks, copies: as they are there; random_masks of this step.
     """
 
     masks: float
@@ -160,12 +149,7 @@ class BoundTerms:
     @cached_property
     def log_weights(self) -> list[LogWeight]:
         """`log w`, one for each set of plates outside the log; where nothing is averaged inside it,
-        one for each site.
-
-        Raises:
-            ValueError: nothing observed in the particle plates; where there is a log, sites that
-                have none in common, or that do not share the scale outside it.
-        """
+        one for each site."""
         weighted = self.run.weighted
         if not weighted:
             raise ValueError(
@@ -273,6 +257,20 @@ class BoundTerms:
         bounds = [weight.to_nats(weight.bounds).sum() for weight in self.log_weights]
         averages = [_over_particles(average.value).sum() for average in self.averages]
         return sum([*bounds[1:], *averages], bounds[0])
+
+    @property
+    def learning(self) -> Tensor | float:
+        """The mean of the bounds by the predictors that learn beside the one that judges, with the
+        run's draws: `1/(F−1) Σ_s ℒ_s`, without penalties; 0 where there are none."""
+        judged = [site for site, _ in self.run.weighted if hasattr(site.distribution, LEARNING)]
+        total: Tensor | float = 0.0
+        for site in judged:
+            others = getattr(site.distribution, LEARNING)
+            for distribution in others:
+                own = {**self.run.sites, site.name: replace(site, distribution=distribution)}
+                weights = BoundTerms(replace(self.run, sites=own), self.spec).log_weights
+                total = total + sum(w.to_nats(w.bounds).sum() for w in weights) / len(others)
+        return total
 
     def averages_of(self, site: Site) -> list[Average]:
         """The averages that a site's draw can change."""

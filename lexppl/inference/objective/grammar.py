@@ -9,24 +9,18 @@ from typing import NamedTuple
 
 import torch
 from pyro.distributions import Unit
-from pyro.infer.util import is_validation_enabled
-from torch import Tensor
 
-from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import (
     BEFORE_PARTICLES,
     BY_DRAW,
     IMPUTATION_DIM,
     IMPUTATION_PLATE,
-    LABEL_DIM,
-    LABEL_PLATE,
     MASK_DIM,
     MASK_KIND,
     MASK_PLATE,
     PENALTY,
 )
-from lexppl.inference.objective.closed_divergences import CLOSED_KL
-from lexppl.inference.objective.site import PlateKey, Site
+from lexppl.inference.objective.site import CLOSED_KL, PlateKey, Site, same_numbers
 
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""
@@ -183,16 +177,7 @@ GRAMMAR = (
 
 
 def matched(kind: str, place: str, of: str, detail: str = "") -> None:
-    """Find what a statement means.
-
-    Args:
-        kind, place: of :data:`GRAMMAR`.
-        of: the statement, as the refusal names it.
-        detail: more of the place.
-
-    Raises:
-        ValueError: it means nothing, or no row says what.
-    """
+    """Find what a statement means."""
     rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
     if rule is None or rule.meaning is None:
         mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend
@@ -200,16 +185,7 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
 
 
 def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
-    """Match the sites of a run, each by itself and beside the guide's of its name.
-
-    Args:
-        sites: of the model.
-        guide_sites: of the guide.
-
-    Raises:
-        ValueError: a site that means nothing where it is; batch shapes that no plate declares, a
-            plate of two sizes, values that differ in a dimension that they should not.
-    """
+    """Match the sites of a run, each by itself and beside the guide's of its name."""
     sizes: dict[str, int] = {}
     every = (*guide_sites.values(), *sites.values())
     imputed = any(site.in_imputations for site in every)
@@ -239,18 +215,7 @@ def match_logs(
     guided: Mapping[str, Site],
     imputations: int,
 ) -> None:
-    """Match what stands inside a log with what it is weighed by.
-
-    Args:
-        logs: the weighted sites of each log.
-        drawn: the latents within the particle plates.
-        guided: the guide's sites.
-        imputations: K.
-
-    Raises:
-        ValueError: a site of another log's plates; a latent that several logs share; K > 1 where
-            nothing is imputed.
-    """
+    """Match what stands inside a log with what it is weighed by."""
     firsts = [sites[0] for sites in logs]
     if len({tuple(_named(site.log_plates)) for site in firsts}) > 1:
         refuse_separate_logs(firsts)
@@ -271,17 +236,7 @@ def match_order(
     sites: Mapping[str, Site],
     guided: Mapping[str, Site],
 ) -> None:
-    """Match each latent with those that its program draws before it.
-
-    Args:
-        drawn: the latents within the particle plates.
-        terms: what is weighed or averaged there.
-        sites, guided: of the model and of the guide, in their order.
-
-    Raises:
-        ValueError: a latent that entries of a plate share, drawn after latents of each entry and
-            before terms of each.
-    """
+    """Match each latent with those that its program draws before it."""
     of_terms = {id(term) for term in terms}
     for site in drawn:
         kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
@@ -345,25 +300,14 @@ def _subsampled(site: Site) -> set[str]:
 
 
 def refuse_uncovered_latents(names: Sequence[str]) -> None:
-    """Refuse latents of all rows that would be drawn from their prior at each step.
-
-    Args:
-        names: of the latents outside the particle plates that no guide covers.
-
-    Raises:
-        ValueError: naming the first, and what to give.
-    """
+    """Refuse latents of all rows that would be drawn from their prior at each step."""
     if names:
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         matched(LATENT, OUTSIDE, f"site {names[0]!r}{others}")
 
 
 def refuse_unread_options(site: Site) -> None:
-    """Refuse `infer` options that the bound would ignore.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Refuse `infer` options that the bound would ignore."""
     unknown = [key for key in site.infer if key not in READ_BY_OBJECTIVE and key[0] != "_"]
     if unknown:
         raise ValueError(
@@ -378,11 +322,7 @@ def refuse_unread_options(site: Site) -> None:
 
 
 def refuse_separate_logs(sites: Sequence[Site]) -> None:
-    """Refuse sites that are not in the same plates outside the log.
-
-    Raises:
-        ValueError: naming two such sites and their plates.
-    """
+    """Refuse sites that are not in the same plates outside the log."""
     first = sites[0]
     for site in sites[1:]:
         if site.log_plates != first.log_plates:
@@ -442,137 +382,8 @@ def _refuse_dependence_on_particles(site: Site) -> None:
 
 def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
     seen, by_guide = (True if s.mask is None else s.mask for s in (site, guide))
-    if seen is not by_guide and not _same(torch.as_tensor(seen), torch.as_tensor(by_guide)):
+    if seen is not by_guide and not same_numbers(torch.as_tensor(seen), torch.as_tensor(by_guide)):
         raise ValueError(
             f"site {site.name!r} is under another poutine.mask in the guide than in the model, so "
             "that log p and log q are of different entries; put the same one around both"
         )
-
-
-def refuse_other_shape(site: Site, value: Tensor) -> None:
-    """Refuse a value that is not one of the model's distribution.
-
-    Args:
-        site: of the model, as its plates expand it.
-        value: the guide's, of the same shape; or observed, broadcast along plates and the same for
-            all particles.
-
-    Raises:
-        ValueError: naming both shapes.
-    """
-    distribution, observed = site.distribution, site.observed
-    if isinstance(distribution, Unit) or site.is_deterministic:
-        return
-    batch, event = distribution.batch_shape, distribution.event_shape
-    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
-    padded = (1,) * (len(expected) - len(given)) + given
-    fits = len(padded) == len(expected) and all(
-        size == whole or (observed and size == 1)
-        for size, whole in zip(padded, expected, strict=True)
-    )
-    if observed and fits:
-        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
-        fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
-    if not fits:
-        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
-        if observed:
-            what, mend = "is observed", "observe one value for each entry of its plates"
-        raise ValueError(
-            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
-            f"{tuple(expected)}; {mend}"
-        )
-
-
-def common_scale(sites: Sequence[Site]) -> float | Tensor:
-    """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
-    probability.
-
-    Args:
-        sites: of one log.
-
-    Raises:
-        ValueError: scales that differ between the sites, between particles or within the log.
-    """
-    for site in sites:
-        _refuse_scale_within(site)
-    labelled = [site for site in sites if LABEL_PLATE in site.plate_names]
-    plain = [site for site in sites if LABEL_PLATE not in site.plate_names]
-    for alike in (labelled, plain):
-        for site in alike[1:]:
-            if not _same(site.scale, alike[0].scale):
-                raise ValueError(
-                    "sites within the particle plates must share one scale, which stands outside "
-                    f"the log; {alike[0].name!r} has {_words(alike[0].scale)} and {site.name!r} "
-                    f"has {_words(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
-                )
-    scale = (labelled or plain)[0].scale
-    if labelled and plain and is_validation_enabled():
-        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
-        if not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
-            raise ValueError(
-                f"the scales of {labelled[0].name!r} over its labels must add up to that of "
-                f"{plain[0].name!r}, with which it shares a log"
-            )
-    return scale
-
-
-def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
-    """Refuse the scale of a latent that is proposed from the model, and so has no term for it.
-
-    Args:
-        drawn: the latents within the particle plates.
-        terms: what is weighed there, the latents that a guide draws among it.
-
-    Raises:
-        ValueError: a scale that is not that of a term either.
-    """
-    read: list[float | Tensor] = [1.0]
-    for term in terms:
-        scale = torch.as_tensor(term.scale)
-        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
-        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
-    weighted = {term.name for term in terms}
-    for site in drawn:
-        if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
-            raise ValueError(
-                f"the scale of site {site.name!r}, {_words(site.scale)}, is in no term of the "
-                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
-                "not at all"
-            )
-
-
-def _refuse_scale_within(site: Site) -> None:
-    for plate in site.inner:
-        if plate.full_size not in (None, plate.size):
-            matched(SUBSAMPLE, WITHIN, f"the plate {plate.name!r} of site {site.name!r}")
-    if not isinstance(site.scale, Tensor):
-        return
-    within = [MASK_DIM, IMPUTATION_DIM, *(p.dim for p in site.inner if p.vectorized)]
-    varies = [d for d in within if site.scale.dim() >= -d and site.scale.shape[d] > 1]
-    if varies:
-        raise ValueError(
-            f"the scale of site {site.name!r} differs within its log, at dims {varies}; a scale "
-            f"stands outside the log. For a power of the likelihood write pyro.factor, or "
-            f"{NO_COMMON_LOG}"
-        )
-
-
-def _same(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
-    if not isinstance(one, Tensor) and not isinstance(other, Tensor):
-        return bool(one == other)
-    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
-        return True
-    a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
-    a, b = a.detach(), b.detach().to(a)
-    return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
-
-
-def _is_wrapped(value: float | Tensor) -> bool:
-    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
-    return isinstance(value, Tensor) and may_carry_gradient(value.detach())
-
-
-def _words(scale: float | Tensor) -> str:
-    if not isinstance(scale, Tensor):
-        return str(scale)
-    return f"a tensor of shape {tuple(scale.shape)} from {float(scale.min()):g}"

@@ -1,7 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -53,9 +53,8 @@ class ListedLatents:
         most: joint values at most.
         copies: how often each is given, one behind the other.
         instead: what to do where there are more, which ends the refusal.
-
-    Raises:
-        ValueError: a latent whose values cannot be listed; too many joint values.
+        apart: the dimensions whose entries are listed side by side; those of plates that all share
+            if None.
 
     Example:
         >>> import pyro
@@ -83,21 +82,24 @@ class ListedLatents:
         most: int = MOST_JOINT,
         copies: int = 1,
         instead: str = FEWER,
+        apart: Collection[int | None] | None = None,
     ) -> None:
         sites = [site for site in sites if not is_point(site.distribution)]
         judged = [site for site, _ in run.weighted]
         judged += [site for site in run.sites.values() if site.is_penalty and site.in_particles]
-        outer = [set(site.outer.items()) for site in (*sites, *judged)]
-        apart = set.intersection(*outer) if sites else set()
-        self._apart = {dim for _, dim in apart}
+        if apart is None:
+            outer = [set(site.outer.items()) for site in (*sites, *judged)]
+            shared = set.intersection(*outer) if sites else set()
+            apart = {dim for _, dim in shared}
+        self._apart = set(apart)
         values = joint_values(sites, most, apart=self._apart, instead=instead)
         self._count = len(next(iter(values.values()))) if sites else 1
-        self._values: dict[str, Tensor] = {}
+        self.values: dict[str, Tensor] = {}
         for site in sites:
             # The list stands where the run has its one particle: (…, M, B or 1, *event).
             place = MASK_DIM - len(site.distribution.event_shape)
             listed = values[site.name].transpose(0, place).squeeze(0)
-            self._values[site.name] = listed.repeat_interleave(copies, place)
+            self.values[site.name] = listed.repeat_interleave(copies, place)
 
     def __len__(self) -> int:
         """M."""
@@ -106,18 +108,21 @@ class ListedLatents:
     @property
     def names(self) -> list[str]:
         """The sites that are listed; the last one's values change fastest."""
-        return list(self._values)
+        return list(self.values)
 
     def give(self, site: Site) -> Tensor | None:
         """The value of a site of a run with a particle for each joint value; None of another."""
-        return listed_value(self._values, site)
+        value = self.values.get(site.name)
+        if value is None:
+            return None
+        return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z | x) of a run with these values, `(…, M, B or 1)`, or log q where a guide draws
         them: that of all latents, which :func:`refuse_missing` checks."""
         total: Tensor | float = 0.0
         for site in run.drawn:
-            if site.name not in self._values:
+            if site.name not in self.values:
                 continue
             value = draw_log_prob(site)
             jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
@@ -125,21 +130,8 @@ class ListedLatents:
         return torch.as_tensor(total)
 
 
-def listed_value(values: Mapping[str, Tensor], site: Site) -> Tensor | None:
-    """The listed values of a site in the shape of its run, `(…, M, B or 1, *event)`; None of a site
-    that is not listed."""
-    value = values.get(site.name)
-    if value is None:
-        return None
-    return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
-
-
 def draw_log_prob(site: Site) -> Tensor:
-    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn.
-
-    Raises:
-        ValueError: a listed value that its distribution cannot draw, given other latents' values.
-    """
+    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn."""
     distribution = site.distribution
     while isinstance(distribution, dist.MaskedDistribution):
         distribution = distribution.base_dist
@@ -151,24 +143,10 @@ def draw_log_prob(site: Site) -> Tensor:
 
 
 def joint_values(
-    sites: Sequence[Site],
-    most: int,
-    *,
-    apart: Collection[int | None] = (),
-    instead: str = FEWER,
+    sites: Sequence[Site], most: int, *, apart: Collection[int | None] = (), instead: str = FEWER
 ) -> dict[str, Tensor]:
     """Every joint value of some latents, `(M, *batch, *event)` by name; the last one's values
-    change fastest.
-
-    Args:
-        sites: the latents.
-        most: M at most.
-        apart: dimensions of the batch whose entries are listed side by side, which are then 1.
-        instead: what to do where there are more.
-
-    Raises:
-        ValueError: values that cannot be listed; too many.
-    """
+    change fastest."""
     supports = [support_of(site, most, instead) for site in sites]
     shapes = [
         [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
@@ -196,11 +174,7 @@ def joint_values(
 
 
 def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
-    """The values of one entry of a site's batch, `(M, *event)`.
-
-    Raises:
-        ValueError: they cannot be listed, or there are too many.
-    """
+    """The values of one entry of a site's batch, `(M, *event)`."""
     distribution = site.distribution
     try:
         if len(distribution.event_shape) == 1:
@@ -218,15 +192,7 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
     """Refuse a list that lacks values, whose probabilities do not add up to one.
 
-    Nothing is looked at within a `vmap`.
-
-    Args:
-        log_prior: of all values, at the mask dimension.
-        names: of the latents.
-
-    Raises:
-        ValueError: naming them.
-    """
+    Nothing is looked at within a `vmap`."""
     total = torch.logsumexp(log_prior.detach().float(), MASK_DIM)
     try:
         complete = bool((total.abs() < 1e-2).all())

@@ -97,11 +97,7 @@ class Objective(ELBO):
         """
 
     def differentiable_loss(
-        self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
+        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         """The loss, a scalar with a gradient."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable_loss")

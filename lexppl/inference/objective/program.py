@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
@@ -15,7 +17,14 @@ from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
+from lexppl.inference.objective.grammar import (
+    DRAW,
+    ELSEWHERE,
+    PARTICLE_PLATES,
+    SAME_PLATES,
+    match,
+    refuse_separate_logs,
+)
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
 
@@ -50,7 +59,7 @@ class _Recorder(Messenger):
         known = msg["is_observed"] or msg["value"] is not None
         value = msg["value"] if known else self._given.get(name)
         if is_validation_enabled() and value is not None:
-            refuse_other_shape(Site.of(msg), value)
+            _refuse_other_shape(Site.of(msg), value)
         if known:
             return
         if value is not None:
@@ -127,12 +136,7 @@ class ParticleTrace:
     @property
     def log_weight(self) -> Tensor | None:
         """`(…, K, M, B)`: `log w` of each particle, unscaled; None where nothing is observed within
-        the particle plates.
-
-        Raises:
-            ValueError: sites of `log w` in different plates, which have no weight in common; a
-                site whose rows have no density of their own.
-        """
+        the particle plates."""
         weighted = self.weighted
         if not weighted:
             return None
@@ -141,18 +145,40 @@ class ParticleTrace:
         return log_weight_of(weighted)
 
 
-def refuse_coupled_rows(sites: Sequence[Site]) -> None:
-    """Refuse a site whose rows have no density of their own.
+def _refuse_other_shape(site: Site, value: Tensor) -> None:
+    """Refuse a value that is not one of the model's distribution."""
+    distribution, observed = site.distribution, site.observed
+    if isinstance(distribution, Unit) or site.is_deterministic:
+        return
+    batch, event = distribution.batch_shape, distribution.event_shape
+    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
+    padded = (1,) * (len(expected) - len(given)) + given
+    fits = len(padded) == len(expected) and all(
+        size == whole or (observed and size == 1)
+        for size, whole in zip(padded, expected, strict=True)
+    )
+    if observed and fits:
+        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
+        fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
+    if not fits:
+        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
+        if observed:
+            what, mend = "is observed", "observe one value for each entry of its plates"
+        raise ValueError(
+            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
+            f"{tuple(expected)}; {mend}"
+        )
 
-    Raises:
-        ValueError: naming it.
-    """
+
+def refuse_coupled_rows(sites: Sequence[Site]) -> None:
+    """Refuse a site whose rows have no density of their own."""
     for site in sites:
         if getattr(site.distribution, "couples_rows", False):
             raise ValueError(
                 f"site {site.name!r} is a partial likelihood, of rows against others of their "
-                "batch, and no row has one of its own: give the model its baseline hazard, "
-                "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
+                "batch, and no row has one of its own: use LeaveOneOut() in a fit, and after it "
+                "give the model its baseline hazard, result = lexppl.evaluation.with_baseline"
+                "(result, x, y) of the training rows"
             )
 
 
@@ -193,20 +219,7 @@ class ParticleProgram:
         unweighted: Collection[str] = (),
         subsamples: Mapping[str, Tensor] | None = None,
     ) -> ParticleTrace:
-        """Run guide and model once with `masks × imputations` particles a row.
-
-        Args:
-            masks: size of the mask plate.
-            imputations: size of the imputation plate.
-            draw: gives the value of a latent site, or None to draw it from its distribution.
-            random_masks: draw masks from the uniform member of their distribution's family instead.
-            unweighted: guided sites whose `log p − log q` is left out of the weights.
-            subsamples: rows for the plates that draw theirs, as another run drew them.
-
-        Raises:
-            ValueError: the program is not one that the objective can read; the message names the
-                site.
-        """
+        """Run guide and model once with `masks × imputations` particles a row."""
         counts = ParticleCounts(masks, imputations)
         guided: dict[str, Site] = {}
         drawn_rows = dict(subsamples or {})
@@ -228,11 +241,7 @@ class ParticleProgram:
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
 
     def match(self) -> None:
-        """Match a run of two masks with the grammar, whether or not Pyro validates.
-
-        Raises:
-            ValueError: as :meth:`run` where it does.
-        """
+        """Match a run of two masks with the grammar, whether or not Pyro validates."""
         device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
         with seeded(0, device):
             run = self.run(2)
@@ -277,11 +286,7 @@ def beneath_handlers(program: Any) -> Any:
 
 def row_marginals(site: Site) -> Tensor:
     """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`: the same for every
-    particle.
-
-    Raises:
-        ValueError: the distribution states no mean.
-    """
+    particle."""
     try:
         mean: Tensor = site.distribution.mean
     except NotImplementedError as error:

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from pyro.distributions.util import scale_and_mask
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
+from torch.distributions import kl_divergence
 
+from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import (
     BEFORE_PARTICLES,
     IMPUTATION_PLATE,
@@ -16,6 +20,9 @@ from lexppl.effects import (
     MASK_PLATE,
     PENALTY,
 )
+
+CLOSED_KL = "closed_kl"
+"""The key of a guide site's `infer` that asks for its divergence in closed form."""
 
 PlateKey = tuple[str, int]
 """A plate by its name and, where it is a loop (`for t in pyro.plate(…)`), by its turn."""
@@ -125,3 +132,56 @@ class Site:
         """A tensor of the site's batch shape, summed over the plates inside the mask plate."""
         dims = [p.dim for p in self.inner if p.vectorized and value.dim() >= -p.dim]
         return value.sum(dims, keepdim=True) if dims else value
+
+
+def same_numbers(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
+    if not isinstance(one, Tensor) and not isinstance(other, Tensor):
+        return bool(one == other)
+    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
+        return True
+    a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
+    a, b = a.detach(), b.detach().to(a)
+    return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
+
+
+def _is_wrapped(value: float | Tensor) -> bool:
+    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
+    return isinstance(value, Tensor) and may_carry_gradient(value.detach())
+
+
+def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) -> dict[str, Tensor]:
+    """`KL(q ‖ p)` of each global latent whose guide site says `infer={"closed_kl": True}`.
+
+    It takes the place of `log q − log p` at a draw: the same expectation, and less noise while the
+    guide is far from the posterior (at the posterior itself the draw's own terms have none).
+
+    Returns:
+        by site, scaled and summed, in nats.
+    """
+    closed = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
+    if not closed:
+        return {}
+    shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
+    if shared != [name for name in sites if name in set(shared)]:
+        raise ValueError(
+            f"closed_kl needs the guide's global latents, {shared}, in the model's order"
+        )
+    found: dict[str, Tensor] = {}
+    for name in closed:
+        if name not in shared:
+            raise ValueError(
+                f"closed_kl is for latents outside mask_particles(); {name!r} is inside, where "
+                "penalty() with a KL does it"
+            )
+        p, q = sites[name], guided[name]
+        plain = all(m is None or m is True for m in (p.mask, q.mask))
+        if not plain or isinstance(p.scale, Tensor) or p.scale != q.scale:
+            raise ValueError(f"closed_kl needs one scale and no mask for {name!r} in both programs")
+        try:
+            found[name] = (p.scale * kl_divergence(q.distribution, p.distribution)).sum()
+        except NotImplementedError as error:
+            raise ValueError(
+                f"no closed form is registered for KL({type(q.distribution).__name__} ‖ "
+                f"{type(p.distribution).__name__}) of {name!r}; leave out closed_kl"
+            ) from error
+    return found

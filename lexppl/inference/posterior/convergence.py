@@ -72,27 +72,26 @@ def warn_of(record: SamplerRecord) -> None:
         >>> str(caught[0].message)[:47]
         'the chains of NUTS disagree: r̂ is up to 1.500,'
     """
+    found = []
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
-        _warn(
+        found.append(
             f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f}, and where they "
             f"agree it is below {MOST_R_HAT}. Their draws may not be those of one posterior: run "
             "them longer (warmup=, samples=), or look for several modes, such as hidden units that "
             "can change places"
         )
     elif record.ess is not None and record.ess < LEAST_ESS:
-        _warn(
+        found.append(
             f"the chains of {record.name} are worth {record.ess:.0f} independent draws, too few "
             f"for intervals ({LEAST_ESS} are enough): give more samples="
         )
-    draws = np.size(record.sample_stats.get("diverging", ()))
     if record.divergences:
-        _warn(
+        draws = np.size(record.sample_stats["diverging"])
+        found.append(
             f"{record.divergences} of {draws:,} draws of {record.name} diverged, where the "
             "posterior bends too sharply for its steps, and what lies there is missing: give a "
             "higher target_accept_prob, as partial(NUTS, target_accept_prob=0.95), or write a "
             "hierarchical prior as scale * pyro.sample(…, Normal(0, 1))"
         )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, SamplerWarning, stacklevel=5)
+    for text in found:
+        warnings.warn(text, SamplerWarning, stacklevel=4)

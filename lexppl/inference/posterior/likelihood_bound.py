@@ -11,7 +11,8 @@ from torch.distributions import Distribution
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
-from lexppl.inference.estimators import Enumerate, Pathwise
+from lexppl.inference.estimators.enumerate import Enumerate
+from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.listed_latents import is_point, support_of
 from lexppl.inference.objective.site import Site

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.effects import ParticleCounts
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import (
@@ -69,7 +69,6 @@ class LogPosterior:
         batch_size: int | None,
         objective: NestedIWAE | None,
     ) -> None:
-        check_bound(batch_size, objective)
         count = len(rows[0])
         self.batch_size = size = batch_size or min(count, max(LEAST_BATCH, -(-count // 10)))
         if size > count:
@@ -209,19 +208,28 @@ class LogPosterior:
         return log_jacobian + log_joint(self._program, values, self.objective, batch)
 
 
-def check_bound(batch_size: Any, objective: Any) -> None:
-    """Refuse what is no batch size or no bound.
+def check_settings(method: Any, **least: int) -> None:
+    """Refuse settings of a method outside their range.
 
-    Example:
-        >>> check_bound(None, "elbo")
-        Traceback (most recent call last):
-        ...
-        TypeError: objective must be a NestedIWAE or None; it is 'elbo'
+    Args:
+        method: a posterior inference, of which `lr`, `temperature`, `alpha`, `sigma`, `beta`,
+            `batch_size` and `objective` are checked where it has them.
+        least: of its counts by name.
+
+    Raises:
+        ValueError, TypeError: a count, rate or batch size that is too small; no bound.
     """
-    if batch_size is not None:
-        int_at_least("batch_size", batch_size)
-    if not (objective is None or isinstance(objective, NestedIWAE)):
-        raise TypeError(f"objective must be a NestedIWAE or None; it is {objective!r}")
+    for name, count in least.items():
+        int_at_least(name, getattr(method, name), count)
+    for name in ("lr", "temperature", "alpha", "sigma"):
+        if getattr(method, name, None) is not None:
+            finite_float(name, getattr(method, name), above=0.0)
+    if getattr(method, "beta", None) is not None:
+        finite_float("beta", method.beta, least=0.0)
+    if method.batch_size is not None:
+        int_at_least("batch_size", method.batch_size)
+    if not (method.objective is None or isinstance(method.objective, NestedIWAE)):
+        raise TypeError(f"objective must be a NestedIWAE or None; it is {method.objective!r}")
 
 
 def bayes_library(module: str = "posteriors") -> Any:

@@ -168,16 +168,12 @@ def _check_kernel(kernel: Any) -> None:
             "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
             f"a functools.partial of one, built with the masks summed out; it is {kernel!r}"
         )
-    if not isinstance(kernel, partial):
-        return
-    if kernel.args:
-        raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
-    known = inspect.signature(kind).parameters
-    wrong = [name for name in kernel.keywords if name in OURS or name not in known]
-    if wrong:
+    given = (*kernel.args, *kernel.keywords) if isinstance(kernel, partial) else ()
+    known = [name for name in inspect.signature(kind).parameters if name not in OURS]
+    if wrong := [name for name in given if name not in known]:
         raise ValueError(
-            f"{kind.__name__} is given {wrong}: arguments that the program sets here, or that it "
-            f"does not have; it takes {[name for name in known if name not in OURS]}"
+            f"{kind.__name__} is given {wrong}: by position, or arguments that the program sets "
+            f"here or that it does not have; it takes {known} by name"
         )
 
 
@@ -201,10 +197,10 @@ def as_inference(inference: Any) -> PosteriorInference:
     ):
         return MCMC(inference)
     found: Any = inference
-    if isinstance(found, type) and hasattr(found, "run") and found is not pyro.infer.MCMC:
-        found = found()
     # Pyro's own MCMC runs a model that its kernel holds.
     pyros = kind is pyro.infer.MCMC or isinstance(found, pyro.infer.MCMC)
+    if isinstance(found, type) and hasattr(found, "run") and not pyros:
+        found = found()
     if pyros or not callable(getattr(found, "run", None)):
         raise TypeError(
             "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "

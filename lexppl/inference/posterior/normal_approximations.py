@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
-from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_bound
+from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_settings
 from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
 
 NEWTON_STEPS = 20
@@ -80,9 +79,7 @@ class Laplace:
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
-        for name in ("samples", "starts", "climb"):
-            int_at_least(name, getattr(self, name))
-        check_bound(self.batch_size, self.objective)
+        check_settings(self, samples=1, starts=1, climb=1)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -242,12 +239,7 @@ class DiagonalVI:
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
-        for name in ("samples", "steps"):
-            int_at_least(name, getattr(self, name))
-        int_at_least("climb", self.climb, 0)
-        finite_float("lr", self.lr, above=0.0)
-        finite_float("temperature", self.temperature, above=0.0)
-        check_bound(self.batch_size, self.objective)
+        check_settings(self, samples=1, steps=1, climb=0)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -322,9 +314,7 @@ class Ensemble:
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
-        int_at_least("members", self.members, 2)
-        int_at_least("climb", self.climb)
-        check_bound(self.batch_size, self.objective)
+        check_settings(self, members=2, climb=1)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
-from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_bound
+from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_settings
 from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
 
 
@@ -42,16 +41,7 @@ class StochasticGradientSampler:
     """The default ε, where a batch is not noisy."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "chains", "thin"):
-            int_at_least(name, getattr(self, name))
-        for name in ("warmup", "climb"):
-            int_at_least(name, getattr(self, name), 0)
-        if self.lr is not None:
-            finite_float("lr", self.lr, above=0.0)
-        if self.beta is not None:
-            finite_float("beta", self.beta, least=0.0)
-        finite_float("temperature", self.temperature, above=0.0)
-        check_bound(self.batch_size, self.objective)
+        check_settings(self, samples=1, chains=1, thin=1, warmup=0, climb=0)
 
     @property
     def momenta(self) -> dict[str, float]:
@@ -203,11 +193,6 @@ class SGHMC(StochasticGradientSampler):
 
     name: ClassVar[str] = "SGHMC"
     largest_step: ClassVar[float] = 0.15
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        finite_float("alpha", self.alpha, above=0.0)
-        finite_float("sigma", self.sigma, above=0.0)
 
     @property
     def momenta(self) -> dict[str, float]:

@@ -36,10 +36,6 @@ class ReplicateHyperparameter:
 def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHyperparameter]:
     """The numbers in which the replicates' modules differ.
 
-    Raises:
-        ValueError: replicates that differ in anything but numbers and the values of tensors: in
-            the kinds or number of their modules, or in words.
-
     Example:
         >>> [n.values for n in replicate_hyperparameters([nn.Dropout(0.1), nn.Dropout(0.2)])]
         [(0.1, 0.2)]
@@ -80,11 +76,7 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
 
 
 def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> list[str]:
-    """Names of the given tensors (frozen weights, imputers' rows) in which replicates differ.
-
-    Raises:
-        ValueError: tensors of other names or shapes.
-    """
+    """Names of the given tensors (frozen weights, imputers' rows) in which replicates differ."""
     held = [{**dict(one.named_parameters()), **dict(one.named_buffers())} for one in copies]
     if len({tuple(h) for h in held}) > 1:
         raise ValueError("replicates must have the same parameters and buffers")
@@ -135,11 +127,7 @@ def _is_number(value: Any) -> bool:
 
 
 def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:
-    """Refuse replicates that are trained in other ways.
-
-    Raises:
-        ValueError: other numbers of stages or terms, other epochs, optimizers or objectives.
-    """
+    """Refuse replicates that are trained in other ways."""
     first = every[0]
     for others in every[1:]:
         if len(others) != len(first) or any(

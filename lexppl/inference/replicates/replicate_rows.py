@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -53,45 +52,7 @@ class ReplicateData:
         return first if all(other == first for other in others) else None
 
 
-@dataclass(frozen=True)
-class StackedRows:
-    """Columns `(R, N, …)`, checked: the rows of R data sets."""
-
-    columns: tuple[Tensor, ...]
-    by_replicate: ClassVar[bool] = True
-
-    def __len__(self) -> int:
-        """N, the rows of each."""
-        return self.columns[0].shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        return self.columns[0].device
-
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of `(R, size, …)`; each replicate has an order of its own."""
-        count, rows = self.columns[0].shape[:2]
-        if not shuffle:
-            for start in range(0, rows, size):
-                yield tuple(c[:, start : start + size] for c in self.columns)
-            return
-        order = torch.rand(count, rows, device=self.device).argsort(1)
-        for start in range(0, rows, size):
-            yield self._at(order[:, start : start + size])
-
-    def split(self, share: float) -> tuple[StackedRows, StackedRows]:
-        """A random share of each replicate's rows apart: `(others, share)`."""
-        count, rows = self.columns[0].shape[:2]
-        apart = min(max(round(share * rows), 1), rows - 1)
-        order = torch.rand(count, rows, device=self.device).argsort(1)
-        return StackedRows(self._at(order[:, apart:])), StackedRows(self._at(order[:, :apart]))
-
-    def _at(self, places: Tensor) -> tuple[Tensor, ...]:
-        replicate = torch.arange(len(places), device=self.device).unsqueeze(1)
-        return tuple(c[replicate, places] for c in self.columns)
-
-
-Rows = TensorRows | LoadedRows | StackedRows
+Rows = TensorRows | LoadedRows
 
 
 class HasReplicates(Protocol):
@@ -104,16 +65,7 @@ class HasReplicates(Protocol):
 def training_rows(
     data: Data | ReplicateData, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> Rows:
-    """Check the data of one or of several replicates and put it into tensors.
-
-    Args:
-        data: of one, or of each.
-        dtype, name, one_class: as :func:`rows_of` takes them.
-
-    Raises:
-        ValueError, TypeError: as :func:`rows_of`, by data set; data sets of other sizes or types,
-            a loader among them.
-    """
+    """Check the data of one or of several replicates and put it into tensors."""
     if not isinstance(data, ReplicateData):
         return rows_of(data, dtype, name, one_class)
     every = [
@@ -140,7 +92,7 @@ def training_rows(
                 f"{name}: the replicates' {of_column[0]} must be alike in shape, type and device; "
                 f"their shapes are {shapes}, their types {[str(c.dtype) for c in of_column[1]]}"
             )
-    return StackedRows(tuple(torch.stack(c) for c in columns))
+    return TensorRows(tuple(torch.stack(c) for c in columns), by_replicate=True)
 
 
 def of_replicate(

@@ -1,16 +1,17 @@
 """Independent seeds of the same programs, trained as one with a leading replicate dimension."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.replicates.replicate_draws import ReplicateDraws
+from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
     differing_tensors,
     refuse_other_stages,
@@ -36,15 +37,13 @@ class Replicates:
         copies: R copies of the terms, each with its own initial weights.
         differ: whether numbers and given tensors may differ too, such as λ, k or an imputer's
             constant: they then become one more dimension R.
-
-    Raises:
-        ValueError: copies that differ in more than that.
     """
 
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
-        self.draws = ReplicateDraws()
+        self.draws_in_place = False
+        """Whether a program was seen to draw in place, which `vmap` refuses."""
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
@@ -144,17 +143,31 @@ class Replicates:
         given: tuple[Any, ...] = (state, batch)
         if weights is not None:
             over, given = (*over, 0), (*given, weights)
-        with self._told_of_numbers():
-            return self.draws.run((id(term), self.template.training), one, over, given)
+        with self._naming_numbers():
+            return self._vectorised(one, over, given)
+
+    def _vectorised(
+        self, one: Callable[..., Tensor], over: tuple[int | None, ...], given: tuple[Any, ...]
+    ) -> Tensor:
+        run = vmap(one, in_dims=over, randomness="different")
+        losses: Tensor
+        if not self.draws_in_place:
+            try:
+                losses = run(*given)
+                return losses
+            except RuntimeError as error:
+                if "inplace randomness" not in str(error):
+                    raise
+            # From here on every call of torch is looked at, a tenth of a small fit.
+            self.draws_in_place = True
+        with OutOfPlaceDraws():
+            losses = run(*given)
+        return losses
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:
         """Let no other parameter have a gradient for a while: what only they need, such as the
-        score of masks that a term does not learn, is then not computed.
-
-        Args:
-            names: of parameters.
-        """
+        score of masks that a term does not learn, is then not computed."""
         others = [value for name, value in self.parameters.items() if name not in names]
         for value in others:
             value.requires_grad_(False)
@@ -166,11 +179,7 @@ class Replicates:
 
     @contextmanager
     def standing_in(self, state: Mapping[str, Tensor]) -> Iterator[None]:
-        """Let other tensors be the parameters and running statistics for a while.
-
-        Args:
-            state: by the names of :attr:`parameters` and :attr:`buffers`, of the same shapes.
-        """
+        """Let other tensors be the parameters and running statistics for a while."""
         own = self.parameters, self.buffers
         self.parameters = {name: state[name] for name in self.parameters}
         self.buffers = {name: state[name] for name in self.buffers}
@@ -181,7 +190,7 @@ class Replicates:
             self.parameters, self.buffers = own
 
     @contextmanager
-    def _told_of_numbers(self) -> Iterator[None]:
+    def _naming_numbers(self) -> Iterator[None]:
         """Name the numbers that differ where a program decides by one of them."""
         try:
             yield
@@ -301,15 +310,7 @@ def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
     """Draw what is learned anew, by each module's `reset_parameters`.
 
     What a guide has that cannot be drawn stays: where a variational distribution starts is not what
-    replicates compare, where its networks start is.
-
-    Args:
-        terms: whose parameters are drawn.
-        guides_alone: whether those of programs stay as they are.
-
-    Raises:
-        ValueError: a module of a program with learned parameters and no `reset_parameters`.
-    """
+    replicates compare, where its networks start is."""
     guiding = {
         id(part)
         for stage in terms.stages
@@ -330,3 +331,47 @@ def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
                 f"({name}) has parameters {own} but no reset_parameters(); give fit a function "
                 "that builds the model instead of the model"
             )
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def averaged(models: Sequence[Module]) -> Module:
+    """A copy of the first model whose floating parameters and buffers are the means over all.
+
+    XTab's global mask network is the average of its seeds' (Uçar & Hajiramezanali 2022, eq. 6).
+    The mean of networks is in general no good network: it is here as far as their hidden units
+    mean the same, which weight clipping and few layers help.
+
+    Args:
+        models: modules of one architecture, such as a fit's replicates.
+
+    Raises:
+        ValueError: no models, or models whose parameters differ in name or shape.
+
+    Example:
+        >>> a, b = nn.Linear(1, 1), nn.Linear(1, 1)
+        >>> mean = averaged([a, b])
+        >>> bool(torch.allclose(mean.weight, (a.weight + b.weight) / 2))
+        True
+    """
+    if not models:
+        raise ValueError("averaged needs at least one model; there is none")
+    states = [model.state_dict() for model in models]
+    shapes = [{name: value.shape for name, value in state.items()} for state in states]
+    for other in shapes[1:]:
+        if other != shapes[0]:
+            differing = sorted(set(other.items()) ^ set(shapes[0].items()))
+            raise ValueError(
+                f"the models must have parameters of the same names and shapes; {differing[0][0]!r}"
+                " is not in all of them alike"
+            )
+    mean = {}
+    for name, first in states[0].items():
+        if first.is_floating_point():
+            mean[name] = torch.stack([state[name] for state in states]).mean(0)
+        else:
+            mean[name] = first
+    result = copy.deepcopy(models[0])
+    result.load_state_dict(mean)
+    return result

@@ -72,12 +72,7 @@ def collapses(
     models: Sequence[Any], guides: Sequence[Any], batches: Sequence[tuple[Tensor, ...]]
 ) -> list[str | None]:
     """The first collapse among each program's mask sites that are learned, or None, by
-    :func:`collapse`.
-
-    Args:
-        models, guides: R of each.
-        batches: the rows on which it is looked for, of each.
-    """
+    :func:`collapse`."""
     found = []
     for model, guide, batch in zip(models, guides, batches, strict=True):
         each = mask_marginals(model, guide, batch).values()

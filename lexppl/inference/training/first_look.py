@@ -14,13 +14,12 @@ from lexppl.inference.pyro_parameters import refuse_unheld
 from lexppl.inference.replicates.replicate_rows import of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules
-from lexppl.inference.training.distributed.processes import Processes
+from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
+from lexppl.inference.training.distributed.processes import OneProcess
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
 from lexppl.inference.training.rows.row_weights import refuse_unweighted
 from lexppl.inference.training.rows.rows import TrainingRows, batches_with_weights
 from lexppl.inference.training.settings import FitSettings
-from lexppl.inference.training.step import shifted
 from lexppl.inference.training.weight_decay import parameters_with_a_prior
 
 
@@ -45,27 +44,14 @@ class FirstLook:
         runner: Replicates,
         rows: TrainingRows,
         settings: FitSettings,
-        processes: Processes | None,
+        processes: OneProcess,
     ) -> "FirstLook":
-        """Run each term once; nothing else of the run stays.
-
-        Args:
-            stage: whose terms are run.
-            runner: the replicates.
-            rows: to learn from.
-            settings: of the fit.
-            processes: those that share the fit; None for one by itself.
-
-        Raises:
-            ValueError: a program that cannot be fitted.
-            FloatingPointError: a loss that is not finite.
-        """
+        """Run each term once; nothing else of the run stays."""
         batch, weights = next(batches_with_weights(rows, settings.batch_size, shuffle=False))
-        if processes is not None:
-            # The first one's share in each process: all see the same, and it is never empty.
-            batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
+        # The first one's share in each process: all see the same, and it is never empty.
+        batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
         template = runner.template
-        buffers = {n: (b, b.clone()) for n, b in template.named_buffers()}
+        buffers = {n: b.clone() for n, b in template.named_buffers()}
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         plates: dict[int, str | None] = {}
         spared: set[str] = set()
@@ -77,12 +63,9 @@ class FirstLook:
                     refuse_rounded_away(own[0], template)
                 names = {id(value): name for name, value in template.named_parameters()}
                 for term in stage.terms:
-                    with (
-                        seeded(settings.seed, rows.device),
-                        program_settings(validate=True),
-                    ):
+                    with seeded(settings.seed, rows.device), program_settings(validate=True):
                         of_rows = None if weights is None else weights[replicate]
-                        shared = processes is not None
+                        shared = processes.count > 1
                         plate, held = _run(template, term, own, of_rows, len(rows), shared)
                     plates[id(term)] = plate
                     spared |= {names[id(one)] for one in held if id(one) in names}
@@ -90,11 +73,7 @@ class FirstLook:
                     plain = [program for program in plain if runs_alike_plainly(program, own)]
         with torch.no_grad():
             for name, buffer in runner.template.named_buffers():
-                before, values = buffers[name]
-                # What stays as it was is in no checkpoint. Its version would not show it: batch
-                # norm moves its statistics and leaves that as it is.
-                if buffer is not before or not torch.equal(buffer, values):
-                    buffer.copy_(values)
+                buffer.copy_(buffers[name])
         return cls(plates, PlainCalls(plain), frozenset(spared))
 
 

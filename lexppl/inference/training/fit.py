@@ -1,8 +1,8 @@
 """Fit a program: check the arguments, train replicates of it, and return the best states."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,15 @@ from lexppl.inference.replicates.replicate_rows import (
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
-from lexppl.inference.system import System
-from lexppl.inference.training.checkpoint import Checkpoints, SavedState
+from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules
+from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.collapse import collapses, report_collapse
-from lexppl.inference.training.distributed.processes import processes_of, refuse_processes
+from lexppl.inference.training.distributed.processes import (
+    Processes,
+    processes_of,
+    refuse_processes,
+)
 from lexppl.inference.training.distributed.shared_step import refuse_loaded
-from lexppl.inference.training.identity import identity_of
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
@@ -46,18 +48,18 @@ from lexppl.inference.training.preparation import (
     type_learned,
     with_guides,
 )
-from lexppl.inference.training.result import FitResult, History, check_alike
+from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
 from lexppl.inference.training.rows.rows import (
     TrainingRows,
     are_unit_pixels,
+    check_alike,
     holds_labels,
     refuse_rows,
 )
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.watch import Callback, Progress, check_progress
-from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -84,7 +86,7 @@ def fit(
     row_weights: Any = None,
     sample_weight: Any = None,
     learning_rate: float | Schedule | None = None,
-    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
+    weight_decay: float = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -171,13 +173,10 @@ def fit(
         learning_rate: of Adam, a number or a schedule over each stage; None for a stage's own, and
             where it has none for 1e-3, or 1e-2 where guides alone learn, which falls to a twentieth
             over the second half.
-        weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
-            (among which the held-out bound then chooses), or either by part, as in
-            `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
-            has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
-            constrained ones, of those of `pyro.param` or with a prior, whoever made the optimizer:
-            the bound itself holds them, and a decay would make a posterior narrower. A warning says
-            so where a decay was given.
+        weight_decay: of Adam, as an L2 term of the gradient, at least 0. Never of a guide's
+            parameters, of constrained ones, of those of `pyro.param` or with a prior, whoever made
+            the optimizer: the bound itself holds them, and a decay would make a posterior narrower.
+            A warning says so where a decay was given.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -241,10 +240,11 @@ def fit(
         >>> len(result.history)
         3
     """
+    arguments = dict(locals())
     check_progress(progress)
     refuse_instances(optimizer, device)
     if inference is not None:
-        refuse_training_arguments(fit, locals())
+        refuse_training_arguments(fit, arguments)
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     if checkpoint is None or isinstance(checkpoint, Checkpoints):
@@ -255,22 +255,7 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
     guide = None if kind is not None else guide
-    settings = FitSettings(
-        epochs=epochs,
-        batch_size=batch_size,
-        folds=folds,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        optimizer=optimizer,
-        scheduler=scheduler,
-        clip_norm=clip_norm,
-        patience=patience,
-        seed=seed,
-        compile=compile,
-        precision=precision,
-        callbacks=tuple(callbacks),
-        progress=progress,
-    )
+    settings = FitSettings(**{one.name: arguments[one.name] for one in fields(FitSettings)})
     count = len(models) if several else None
     replicates = replicates_of(replicates, count, train, valid, row_weights)
     builders = [
@@ -278,9 +263,8 @@ def fit(
     ]
     folds = folds_of_systems(models, builders) if folds is None else folds
     processes = processes_of(distributed)
-    joined = nullcontext() if processes is None else processes.joined()
     store = pyro.get_param_store().scope()
-    with seeded(seed), program_settings(validate=False), store, joined:
+    with seeded(seed), program_settings(validate=False), store, processes.joined():
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         first = cache(partial(first_batch, train, batch_size))
@@ -288,9 +272,6 @@ def fit(
         dtype = type_learned(copies[0])
         if precision is not None:
             refuse_unmixed(copies[0], dtype)
-        decays = None
-        if settings.decays_by_part:
-            decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
         rows = training_rows(train, dtype, "train", one_class=is_posterior)
         weighting = None
@@ -302,23 +283,21 @@ def fit(
             rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
-        if processes is not None:
+        if isinstance(processes, Processes):
             for name, one in (("train", learned_rows), ("valid", held_out)):
                 refuse_loaded(one, name)
             processes.device = rows.device
         fit_to_rows(copies, learned_rows, seed)
         saved = None
-        if where is not None or processes is not None:
+        if where is not None or processes.count > 1:
             identity = identity_of(settings.identity, copies, learned_rows, held_out)
-        if where is not None:
-            saved = SavedState(where, identity, processes is None or processes.leads)
-        if processes is not None:
+            saved = None if where is None else SavedState(where, identity, processes.leads)
             processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
         if not isinstance(rows, LoadedRows):
             check_alike(rows.columns[0], next(iter(runner.parameters.values())))
         with seeded(seed + 1, rows.device):
-            loop = TrainingLoop(runner, learned_rows, held_out, settings, decays, saved, processes)
+            loop = TrainingLoop(runner, learned_rows, held_out, settings, saved, processes)
             loop.run(
                 [
                     (one, settings.epochs_of(one, len(learned_rows)), settings.optimizer_of(one))
@@ -329,7 +308,7 @@ def fit(
     result.row_weights = None if weighting is None else weighting.kind
     for kind_of_names in ("entry_names", "feature_names", "class_names"):
         setattr(result, kind_of_names, _names(train, kind_of_names))
-    if processes is None or processes.leads:
+    if processes.leads:
         report_collapse(result.collapse)
         loop.skipped.report()
         if is_posterior:
@@ -344,13 +323,7 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
 
 
 def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> FitResult:
-    """The result of a loop that has come to its end.
-
-    Args:
-        finished: the replicates' modules.
-        loop: with its history.
-        rows: to learn from, as the program is given them.
-    """
+    """The result of a loop that has come to its end."""
     watched: TrainingRows = loop.held_out if loop.held_out is not None else rows
     several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
     batches = [

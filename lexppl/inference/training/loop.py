@@ -2,23 +2,23 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lexppl.inference.contexts import MiniBatch, seeded
-from lexppl.inference.mixed_precision import products_of
+from lexppl.inference.mixed_precision import MixedPrecision
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
 from lexppl.inference.training.checkpoint import SavedState
 from lexppl.inference.training.compiled.compiled import CompiledTerms
-from lexppl.inference.training.distributed.processes import Processes
+from lexppl.inference.training.distributed.processes import OneProcess, Processes
 from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.loop_state import Course, LoopState
@@ -30,16 +30,8 @@ from lexppl.inference.training.rows.rows import (
 )
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
-from lexppl.inference.training.watch import (
-    BestStates,
-    Epoch,
-    EpochLoss,
-    SkippedSteps,
-    epochs_shown,
-)
-from lexppl.inference.training.weight_decay import PartDecay, spare_from_decay
-
-T = TypeVar("T")
+from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
+from lexppl.inference.training.weight_decay import spare_from_decay
 
 CONTROL_RATE = 1e-2
 """Adam's rate for what is tuned on the gradient's variance."""
@@ -54,9 +46,8 @@ class TrainingLoop:
         rows: to learn from.
         held_out: validation rows, or None.
         settings: of the fit.
-        decays: the weight decay by parameter and replicate, where it is not the optimizer's.
         saved: the file with the fit's state; None for none.
-        processes: those that share the rows of each batch; None for one by itself.
+        processes: those that share the rows of each batch.
         interrupted: whether Ctrl-C or a callback has ended it.
         records: of each epoch the losses, `(R,)` of training and validation, stage and seconds.
     """
@@ -65,9 +56,8 @@ class TrainingLoop:
     rows: TrainingRows
     held_out: Rows | WeightedRows | None
     settings: FitSettings
-    decays: Mapping[str, tuple[float, ...]] | None = None
     saved: SavedState | None = None
-    processes: Processes | None = None
+    processes: OneProcess = field(default_factory=OneProcess)
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -84,10 +74,9 @@ class TrainingLoop:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
         self._state = state = None if self.saved is None else LoopState(self, self.saved)
-        begin = 0 if state is None else self._each(lambda: state.begin(plan))
+        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(plan)))
         cut_short = False
-        leads = self.processes is None or self.processes.leads
-        shown = self.settings.progress if leads else False
+        shown = self.settings.progress if self.processes.leads else False
         with epochs_shown(shown, total, len(self.records)) as bar:
             for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
                 cut_short = self._stage(number, stage, epochs, optimizer, bar)
@@ -109,7 +98,7 @@ class TrainingLoop:
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         course = Course(number, step, scheduler, best)
         if (state := self._state) is not None:
-            self._each(lambda: state.enter(course))
+            self.processes.each(lambda: state.enter(course))
         first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
         cut_short = False
@@ -124,7 +113,7 @@ class TrainingLoop:
                 bar.update()
                 self._end_epoch(course, stage, train, valid, (epoch + 1) / epochs, start)
                 if state is not None:
-                    self._each(partial(state.epoch_over, course))
+                    self.processes.each(partial(state.epoch_over, course))
                 if course.ended:
                     break
         except KeyboardInterrupt:
@@ -172,19 +161,16 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         moved = {name: runner.parameters[name] for name in sorted(set().union(*learned))}
-        self._look = look = self._each(
+        self._look = look = self.processes.each(
             lambda: FirstLook.at(stage, runner, self.rows, settings, self.processes)
         )
         optimizer = make_optimizer(list(moved.values()))
         spared = {name: value for name, value in moved.items() if name in look.spared}
         spare_from_decay(optimizer, spared, warns=settings.states_decay(stage))
-        part_decay = None
-        if self.decays is not None and stage.optimizer is None:
-            part_decay = PartDecay(moved, self.decays, look.spared)
         controls = [runner.template.controls_of(term) for term in stage.terms]
         tuned = [runner.parameters[name] for name in sorted(set().union(*controls))]
         shared = None
-        if self.processes is not None:
+        if isinstance(self.processes, Processes):
             every, terms = [*moved.values(), *tuned], len(stage.terms)
             shared = SharedStep(self.processes, runner, self.rows, every, terms, settings.seed)
         rows = len(self.rows)
@@ -202,15 +188,12 @@ class TrainingLoop:
             plain_calls=look.plain_calls,
             rate=settings.rate_of(stage),
             clip_norm=settings.clip_norm,
-            part_decay=part_decay,
             compiled=self.compiled,
             shared=shared,
-            products=products_of(settings.precision, runner.template, list(moved)),
+            products=nullcontext()
+            if settings.precision is None
+            else MixedPrecision(runner.template, list(moved)),
         )
-
-    def _each(self, work: Callable[[], T]) -> T:
-        """What is done here; where processes share the fit, once all have done it."""
-        return work() if self.processes is None else self.processes.each(work)
 
     def _is_to_end(self, seen: Epoch) -> bool:
         """Whether a callback ends the fit, in any process."""
@@ -218,7 +201,7 @@ class TrainingLoop:
         def call() -> bool:
             return any([callback(seen) is True for callback in self.settings.callbacks])
 
-        return call() if self.processes is None else self.processes.any(call)
+        return self.processes.any(call)
 
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
         """The mean loss of an epoch's steps so far by replicate; those that were skipped are
@@ -257,39 +240,27 @@ class TrainingLoop:
         weight where they have weights."""
         if (held_out := self.held_out) is None:
             return np.full(self.runner.count, np.nan)
-        seed, processes = self.settings.seed, self.processes
         none = next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)
-        if processes is None:
-            return self._held_out_loss(term, held_out, None, seed, none).cpu().numpy()
-        dealt = Dealt(held_out, processes.rank, processes.count)
-        seed = own_seed(seed, -1, processes.rank)
-        total = processes.sum_of(
-            lambda: self._held_out_loss(term, held_out, dealt, seed, none), none
-        )
+        total = self.processes.sum_of(lambda: none + self._held_out_loss(term, held_out), none)
         return total.cpu().numpy()
 
-    def _held_out_loss(
-        self,
-        term: LossTerm,
-        held_out: Rows | WeightedRows,
-        dealt: Dealt | None,
-        seed: int,
-        none: Tensor,
-    ) -> Tensor:
+    def _held_out_loss(self, term: LossTerm, held_out: Rows | WeightedRows) -> Tensor | float:
         """The validation loss, or this process's part in it, `(R,)`."""
-        runner, look = self.runner, self._look
+        runner, look, processes = self.runner, self._look, self.processes
+        dealt = Dealt(held_out, processes.rank, processes.count)
+        seed = self.settings.seed
+        if processes.count > 1:
+            seed = own_seed(seed, -1, processes.rank)
         objective = term.objective.at(1.0)
         runner.template.eval()
-        total = none
+        total: Tensor | float = 0.0
         rows, own = len(held_out), held_out.by_replicate
         weight = held_out.total if isinstance(held_out, WeightedRows) else None
         plate = look.plates[id(term)]
         at_once = max(self.settings.batch_size, 1000)
         with seeded(seed, held_out.device):
             for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
-                if dealt is not None:
-                    batch, weights, _ = dealt.of(batch, weights)
-                size = batch_rows(held_out, batch)
+                batch, weights, size = dealt.of(batch, weights)
                 if not size:
                     continue
                 with look.plain_calls, MiniBatch(rows, size, plate):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ from torch.utils.data import (
 )
 
 from lexppl.inference.batches import HasBatches, LoadedRows
-from lexppl.inference.contexts import seeded
-from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.checkpoint import SavedState
 from lexppl.inference.training.rows.rows import TrainingRows
 from lexppl.inference.training.step import TrainingStep
@@ -29,10 +26,9 @@ from lexppl.summary import counted
 if TYPE_CHECKING:
     from lexppl.inference.training.loop import TrainingLoop
 
-Plan = Sequence[tuple[Stage, int, OptimizerFactory]]
-
 SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 """Samplers whose next order follows from a generator's state alone."""
+BATCHES = (BatchSampler, type(None))
 
 
 @dataclass
@@ -64,9 +60,6 @@ class LoopState:
     Args:
         loop: as it is before its first step.
         saved: the file.
-
-    Raises:
-        TypeError: a loader whose batches cannot be drawn again.
     """
 
     def __init__(self, loop: TrainingLoop, saved: SavedState) -> None:
@@ -76,26 +69,12 @@ class LoopState:
         held = (*runner.parameters.values(), *runner.buffers.values())
         devices = {tensor.device for tensor in held} | {loop.rows.device}
         self._devices = sorted((d for d in devices if d.type == "cuda"), key=str)
-        # Versions tell which of the tensors that training does not move a program has changed.
-        self._versions = {n: (b, _version(b)) for n, b in runner.template.named_buffers()}
         self._state: dict[str, Any] | None = None
 
-    def begin(self, plan: Plan) -> int:
+    def begin(self, stages: int) -> int:
         """Look for a state to go on from; the number of the stage to begin with, which is the
-        number of stages where the fit had come to its end.
-
-        Args:
-            plan: all stages.
-
-        Raises:
-            TypeError: an optimizer or a scheduler whose state cannot be put back.
-        """
-        loop, runner = self._loop, self._loop.runner
-        for stage, _, make_optimizer in plan:
-            names = sorted({n for term in stage.terms for n in runner.template.learned_by(term)})
-            moved = [runner.parameters[name] for name in names]
-            if moved:
-                _refuse_unrestorable(moved, make_optimizer, loop.settings.scheduler)
+        number of stages where the fit had come to its end."""
+        loop = self._loop
         state, self._saved.found = self._saved.found, None
         self._state = state
         if state is None:
@@ -109,7 +88,7 @@ class LoopState:
         loop.skipped.restore(state["skipped"])
         if state["finished"]:
             self._put_back(state)
-            return len(plan)
+            return stages
         # A graph that is not compiled has the program's own operations.
         if loop.settings.backend == "inductor":
             self._saved.warn(
@@ -163,11 +142,6 @@ class LoopState:
     def _common(self) -> dict[str, Any]:
         loop, template = self._loop, self._loop.runner.template
         own = loop.runner.buffers
-        moved = {
-            name: buffer.detach()
-            for name, buffer in template.named_buffers()
-            if name not in own and self._has_moved(name, buffer)
-        }
         return {
             "epochs": len(loop.records),
             "interrupted": loop.interrupted,
@@ -179,9 +153,9 @@ class LoopState:
             "best_valid": torch.as_tensor(loop.best_valid),
             "skipped": loop.skipped.state(),
             "moved": loop.runner.snapshot(),
-            "buffers": moved,
+            "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in own},
             "numbers": _numbers(template),
-            "drawn in place": [loop.runner.draws.seen(which) for which in self._programs()],
+            "draws_in_place": loop.runner.draws_in_place,
         }
 
     def _taken(self, course: Course) -> dict[str, Any]:
@@ -201,23 +175,11 @@ class LoopState:
             "random": self._random(),
         }
 
-    def _programs(self) -> list[tuple[int, bool]]:
-        """What the replicates' draws are known by: each term, when judged and when trained."""
-        stages = self._loop.runner.template.stages
-        terms = [term for stage in stages for term in stage.terms]
-        return [(id(term), training) for term in terms for training in (False, True)]
-
-    def _has_moved(self, name: str, buffer: Tensor) -> bool:
-        before, number = self._versions.get(name, (None, 0))
-        return buffer is not before or _version(buffer) != number
-
     @torch.no_grad()
     def _put_back(self, state: dict[str, Any]) -> None:
         runner = self._loop.runner
         runner.load(state["moved"])
-        for which, seen in zip(self._programs(), state["drawn in place"], strict=True):
-            if seen is not None:
-                runner.draws.take_as_seen(which, seen)
+        runner.draws_in_place = state["draws_in_place"]
         present = _numbers(runner.template)
         numbers = {n: v for n, v in state["numbers"].items() if present.get(n) != v}
         for name, value in {**numbers, **state["buffers"]}.items():
@@ -233,7 +195,7 @@ class LoopState:
         own = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
         return own + [generator.get_state() for generator in self._generators]
 
-    def _put_back_random(self, states: Sequence[Tensor]) -> None:
+    def _put_back_random(self, states: Iterable[Tensor]) -> None:
         first, *others = (state.cpu() for state in states)
         torch.set_rng_state(first)
         for device, state in zip(self._devices, others, strict=False):
@@ -253,61 +215,6 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def _refuse_unrestorable(
-    parameters: Iterable[Tensor], make_optimizer: OptimizerFactory, make_scheduler: Any
-) -> None:
-    """Try an optimizer on copies, and refuse one that goes another way once its state has been put
-    back from a file, or whose state no file can hold."""
-    device = next(iter(parameters)).device
-
-    def begin(values: Iterable[Tensor]) -> tuple[list[Tensor], list[Any]]:
-        held = [value.detach().clone().requires_grad_() for value in values]
-        optimizer = make_optimizer(held)
-        return held, [optimizer, *([make_scheduler(optimizer)] if make_scheduler else [])]
-
-    def step(held: list[Tensor], movers: list[Any]) -> None:
-        for number in (1, 2):
-            for value in held:
-                value.grad = torch.full_like(value, 0.5**number) + value.detach()
-            for mover in movers:
-                mover.step()
-
-    with seeded(0, device):
-        first, movers = begin(parameters)
-        step(first, movers)
-        again, copies = begin(first)
-    for mover, copy in zip(movers, copies, strict=True):
-        copy.load_state_dict(_from_file(mover))
-    for held, both in ((first, movers), (again, copies)):
-        with seeded(1, device):
-            step(held, both)
-    if not all(map(torch.equal, first, again)):
-        names = ", or ".join(type(mover).__name__ for mover in movers)
-        raise TypeError(
-            f"{names} goes another way once its state_dict() has been put back: it holds what is "
-            "not in there, so that a fit cannot be continued; leave checkpoint out, or put it into "
-            "the state"
-        )
-
-
-def _from_file(mover: Any) -> Any:
-    content = io.BytesIO()
-    try:
-        torch.save(mover.state_dict(), content)
-        content.seek(0)
-        return torch.load(content, weights_only=True)
-    except Exception as error:
-        raise TypeError(
-            f"the state of {type(mover).__name__} holds what a checkpoint cannot, which holds "
-            f"numbers, words, tensors, and lists and mappings of them: {error}"
-        ) from error
-
-
 def _generators(rows: Iterable[TrainingRows | None]) -> list[torch.Generator]:
     """The generators, besides torch's default ones, that the next batches of loaders follow from;
     a loader whose batches follow from something else too is refused."""
@@ -318,19 +225,12 @@ def _generators(rows: Iterable[TrainingRows | None]) -> list[torch.Generator]:
             continue
         loader, batches = one.loader, one.loader.batch_sampler
         sampler = getattr(batches, "sampler", loader.sampler)
-        reason = None
-        if loader.persistent_workers:
-            reason = "has persistent workers, whose random states go on from epoch to epoch"
-        elif not getattr(loader, "in_order", True):
-            reason = "gives batches in the order in which workers are done"
-        elif type(sampler) not in SAMPLERS:
-            reason = f"has a {type(sampler).__name__}"
-        elif batches is not None and type(batches) is not BatchSampler:
-            reason = f"has a {type(batches).__name__}"
-        if reason is not None:
+        in_order = not loader.persistent_workers and getattr(loader, "in_order", True)
+        if not in_order or type(sampler) not in SAMPLERS or type(batches) not in BATCHES:
             raise TypeError(
-                f"a checkpoint needs batches that can be drawn again, and the loader {reason}: "
-                "give DataLoader(data, batch_size, shuffle=True), tensors or arrays, or leave "
+                "a checkpoint needs batches that can be drawn again, and the loader has samplers "
+                "of its own, persistent workers or batches out of order: give "
+                "DataLoader(data, batch_size, shuffle=True), tensors or arrays, or leave "
                 "checkpoint out"
             )
         drawn = (getattr(part, "generator", None) for part in (loader, sampler))

@@ -12,9 +12,9 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
@@ -33,8 +33,7 @@ from lexppl.inference.replicates.replicate_rows import (
     training_rows,
 )
 from lexppl.inference.replicates.replicates import redraw, reinitialised
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules
-from lexppl.inference.system import System
+from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules
 from lexppl.inference.training.rows.cross_fitting import (
     PREDICTOR,
     CrossFitted,
@@ -44,6 +43,7 @@ from lexppl.inference.training.rows.cross_fitting import (
 )
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
 from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
+from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -51,15 +51,7 @@ Builder = tuple[Callable[[], Sequence[Stage]], bool]
 
 
 def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
-    """How the stages are built, and whether each call builds new modules.
-
-    Args:
-        model, guide, objective, stages: as given to :func:`fit`.
-
-    Raises:
-        ValueError: not one of model and stages; what stages have of their own given beside them.
-        TypeError: an objective that cannot be fitted; when built, a model that is no module.
-    """
+    """How the stages are built, and whether each call builds new modules."""
     if isinstance(model, System):
         if stages is not None:
             raise ValueError("a System has stages of its own; give one of the two")
@@ -94,11 +86,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
 
 
 def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
-    """The number of folds of the systems among the models, where a predictor learns.
-
-    Raises:
-        ValueError: systems of other numbers.
-    """
+    """The number of folds of the systems among the models, where a predictor learns."""
     every = {one.folds if isinstance(one, System) else 1 for one in models}
     if len(every) > 1:
         raise ValueError(
@@ -107,7 +95,7 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     folds = next(iter(every), 1)
     if folds == 1:
         return 1
-    with torch.random.fork_rng(devices=[]):
+    with own_random_state():
         return folds if learned_predictors(builders[0][0]()) else 1
 
 
@@ -118,15 +106,7 @@ def copies_of(
     first: FirstRows,
     folds: int = 1,
 ) -> list[TrainingModules]:
-    """The replicates' own modules, made anew where they can be, else copies of what is given.
-
-    Args:
-        builders: of :func:`builder_of`, one, or one for each replicate.
-        replicates: R.
-        guides: those given, which Pyro makes forget their model when they are copied.
-        first: gives the first batch of the rows to learn from.
-        folds: F, above one to cross-fit the predictors.
-    """
+    """The replicates' own modules, made anew where they can be, else copies of what is given."""
     with _models_kept(guides):
         copies = _copies(builders, replicates, first, folds)
     for one in copies:
@@ -137,16 +117,13 @@ def copies_of(
 
 
 def _copies(
-    builders: Sequence[Builder],
-    replicates: int,
-    first: FirstRows,
-    folds: int,
+    builders: Sequence[Builder], replicates: int, first: FirstRows, folds: int
 ) -> list[TrainingModules]:
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
-        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
+        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first))
 
     if len(builders) > 1:
         return [own(*builder) for builder in builders]
@@ -177,13 +154,7 @@ def _models_kept(guides: Sequence[Any]) -> Iterator[None]:
 
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
     """Run Pyro's automatic guides once, which is when they make their parameters: a copy of one no
-    longer knows its model. They cover what all rows share (:func:`set_up`).
-
-    Args:
-        guides: those given.
-        models: the programs that they are given with, or what builds them.
-        train: the training data.
-    """
+    longer knows its model. They cover what all rows share (:func:`set_up`)."""
     modules = [model for model in models if isinstance(model, nn.Module)]
     for model in modules:
         keep_parameters_local(model)
@@ -194,16 +165,7 @@ def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> 
 
 def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
     """What builds the stages with a guide of a kind for each program that has none and has latents
-    that all rows share.
-
-    Args:
-        builder: of :func:`builder_of`.
-        kind: a class of automatic guides, or a partial of one; None leaves the builder as it is.
-        train: the training data, on a few rows of which the guides are set up.
-
-    Raises:
-        ValueError: when built, where no program is left to be guided.
-    """
+    that all rows share."""
     if kind is None:
         return builder
     make, anew = builder
@@ -240,14 +202,7 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
 
 
 def type_learned(modules: TrainingModules) -> torch.dtype:
-    """The floating type of what is learned.
-
-    Args:
-        modules: of a replicate.
-
-    Raises:
-        ValueError: nothing is, by its latents where priors alone are left to learn.
-    """
+    """The floating type of what is learned."""
     learned = next((p for p in modules.parameters() if p.requires_grad), None)
     if learned is None:
         program = modules.stages[-1].terms[0].model
@@ -263,13 +218,7 @@ def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
 
 
 def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """The first rows to learn from, of the first replicate.
-
-    Args:
-        train: as given to `fit`.
-        size: how many; a loader has its own.
-        dtype: that arrays are converted to.
-    """
+    """The first rows to learn from, of the first replicate."""
     rows = training_rows(train, dtype, "train", one_class=True)
     return of_replicate(rows, next(iter(rows.batches(size, shuffle=False))), 0)
 
@@ -277,16 +226,7 @@ def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tenso
 def replicates_of(
     replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
 ) -> int:
-    """R, from the number of models, data sets or weights where there is one for each.
-
-    Args:
-        replicates: as given.
-        models: how many, where there is one for each replicate.
-        train, valid, row_weights: as they are given to `fit`.
-
-    Raises:
-        ValueError: numbers that differ, or none.
-    """
+    """R, from the number of models, data sets or weights where there is one for each."""
     counts = {"replicates": replicates} if replicates > 1 else {}
     if models is not None:
         counts["models"] = models
@@ -325,16 +265,7 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int
     """Fit the predictors of each replicate that learn from rows by themselves.
 
     A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
-    learned from the rows on which it is to judge; any other to all rows.
-
-    Args:
-        copies: the replicates' modules.
-        rows: those that the fit learns from, in folds where predictors are cross-fitted.
-        seed: of the first replicate.
-
-    Raises:
-        ValueError: a loader, whose rows are not all at hand; rows without y.
-    """
+    learned from the rows on which it is to judge; any other to all rows."""
     for replicate, modules in enumerate(copies):
         for fold, predictor in _waiting(modules):
             if isinstance(rows, LoadedRows):

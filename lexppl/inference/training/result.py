@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +14,9 @@ from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
 from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.training.penalty_range import at_penalty, conditioned
 from lexppl.inference.training.rows.rows import (
+    check_alike,
     likelihood_of,
     refuse_other_scale,
     refuse_responses,
@@ -28,70 +28,6 @@ from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, sho
 FEW_STEPS = 100
 """With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features
 were kept with a probability from .1 to .9 after 96 steps, and none was settled after 48."""
-
-
-def at_penalty(model: Any, penalty: float) -> Any:
-    """A copy of a program whose selectors for a range of λ have one of them.
-
-    Raises:
-        ValueError: a program without such a selector; a λ outside its range.
-    """
-    copied = copy.deepcopy(model)
-    for selector in _conditioned(copied):
-        selector.penalty = selector.checked(penalty)
-    return copied
-
-
-@contextmanager
-def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
-    """Programs whose selectors for a range of λ have one of them inside; no copies.
-
-    Raises:
-        ValueError: as :func:`at_penalty`.
-    """
-    selectors = [selector for model in models for selector in _conditioned(model)]
-    before = [(selector, selector.penalty) for selector in selectors]
-    checked = [selector.checked(penalty) for selector in selectors]
-    try:
-        for selector, one in zip(selectors, checked, strict=True):
-            selector.penalty = one
-        yield
-    finally:
-        for selector, one in before:
-            selector.penalty = one
-
-
-def _conditioned(model: Any) -> list[Any]:
-    """The selectors of a program that are fitted for a range of λ."""
-    parts = model.modules() if isinstance(model, nn.Module) else ()
-    found = [part for part in parts if hasattr(part, "row_penalties")]
-    if not found:
-        raise ValueError(
-            "a λ is chosen among those of one fit, and this program was fitted for one alone: give "
-            "the system a range, as lex(…, penalty=(0.005, 0.16))"
-        )
-    return found
-
-
-def check_alike(x: Tensor, parameter: Tensor) -> None:
-    """Refuse rows on another device, or of another type, than the model.
-
-    Args:
-        x: the rows.
-        parameter: one of the model.
-
-    Raises:
-        ValueError: naming both.
-    """
-    if parameter.device != x.device:
-        raise ValueError(
-            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
-        )
-    if x.is_floating_point() and x.dtype != parameter.dtype:
-        raise ValueError(
-            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
-            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
-        )
 
 
 @dataclass
@@ -127,9 +63,8 @@ class FitResult(Summarised):
         interrupted: whether the fit was ended by Ctrl-C or a callback.
         event_shape: shape of a row of x.
         labels: the labels seen in training, or None where y is not one of labels.
-        entry_names: names of the G mask entries, where the training data had `entry_names`.
-        feature_names: names of the D columns of x, where the training data had them.
-        class_names: names of the labels, where the training data had them.
+        entry_names, feature_names, class_names: of the G mask entries, the D columns of x and the
+            labels, where the training data had them.
         seed: the seed.
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
@@ -138,12 +73,10 @@ class FitResult(Summarised):
         modules: all modules of all terms, for each replicate.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
-        skipped_steps: `(R,)`, how many steps had a loss or gradient that was not finite, and so
-            moved nothing of the replicate.
+        skipped_steps: `(R,)`, steps that moved nothing, as loss or gradient was not finite.
         ended: why the fit ended before its epochs were over, where such steps ended it; else None.
         compiled: how the steps were computed, where `fit(compile=…)` used graphs; else None.
-        unit_pixels: whether x were images with all pixels in [0, 1], so that others are refused; of
-            files of before not.
+        unit_pixels: whether x were images with all pixels in [0, 1]; others are then refused.
     """
 
     models: list[Any]
@@ -349,18 +282,16 @@ class FitResult(Summarised):
         Raises:
             ValueError: a fit of one λ.
         """
-        selector = _conditioned(self.model)[0]
+        selector = conditioned(self.model)[0]
         return selector.low, selector.high
 
     def as_draws(self) -> Self:
         """The R replicates as R draws of one program's parameters: a chain of independent draws.
 
         Fits with random weights of the rows, `fit(replicates=R, row_weights="dirichlet")`, are
-        draws of the weighted-likelihood bootstrap (Newton & Raftery 1994), whose spread is that
-        over samples of rows; fits by seed alone are a deep ensemble (Lakshminarayanan et al. 2017),
-        whose spread is that over starts, and no posterior's unless by luck. :func:`lexppl.explain`
-        of `draws=R` then gives one to each draw, so that a `log_likelihood` (1, R, row) is over
-        them.
+        draws of the weighted-likelihood bootstrap (Newton & Raftery 1994); fits by seed alone are
+        a deep ensemble (Lakshminarayanan et al. 2017), whose spread is that over starts.
+        :func:`lexppl.explain` of `draws=R` then gives one to each draw.
 
         Returns:
             One program, whose parameters are sample sites by their own names, and a guide that

@@ -1,22 +1,21 @@
 """The settings of a fit: each once, checked."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from pyro.optim import PyroOptim
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.argument_checks import int_at_least
-from lexppl.inference.mixed_precision import Precision, check_precision
+from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.inference.mixed_precision import MIXED, Precision
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.watch import Callback, Progress
-from lexppl.inference.training.weight_decay import Decay
 
 Backend = Literal["inductor", "graph"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -34,14 +33,7 @@ after 300 of them leaves some posteriors half as wide as they are, at rest."""
 
 
 def refuse_instances(optimizer: Any, device: Any) -> None:
-    """Refuse an optimizer of other parameters than the fit's, and a device.
-
-    Args:
-        optimizer, device: as they are given to `fit`.
-
-    Raises:
-        TypeError: saying what to give.
-    """
+    """Refuse an optimizer of other parameters than the fit's, and a device."""
     if isinstance(optimizer, Optimizer | PyroOptim) or not callable(optimizer or id):
         raise TypeError(
             "optimizer must be a function from parameters to a torch optimizer, as "
@@ -79,17 +71,13 @@ class EagerAdam(torch.optim.Adam):
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a fit is run, as :func:`lexppl.inference.fit` takes it.
-
-    Raises:
-        ValueError, TypeError: a setting that is none.
-    """
+    """How a fit is run, as :func:`lexppl.inference.fit` takes it."""
 
     epochs: int | None = None
     batch_size: int = 500
     folds: int | None = None
     learning_rate: float | Schedule | None = None
-    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY
+    weight_decay: float = WEIGHT_DECAY
     optimizer: OptimizerFactory | None = None
     scheduler: Callable[[Optimizer], LRScheduler] | None = None
     clip_norm: float | None = None
@@ -97,25 +85,26 @@ class FitSettings:
     seed: int = 0
     compile: bool | Backend = False
     precision: Precision | None = None
-    callbacks: tuple[Callback, ...] = ()
+    callbacks: Iterable[Callback] = ()
     progress: Progress = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "callbacks", tuple(self.callbacks))
         for name in ("epochs", "batch_size", "folds", "patience"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, int_at_least(name, getattr(self, name)))
         if self.clip_norm is not None and not self.clip_norm > 0.0:
             raise ValueError(f"clip_norm must be positive; it is {self.clip_norm}")
-        check_precision(self.precision)
+        if self.precision not in (None, MIXED):
+            raise ValueError(
+                f"precision must be None or {MIXED!r}; it is {self.precision!r}. None is the "
+                "model's own: model.double() and rows of float64 make that float64"
+            )
         if not isinstance(self.compile, bool) and self.compile not in BACKENDS:
             raise ValueError(
                 f"compile must be True, False or one of {list(BACKENDS)}; it is {self.compile!r}"
             )
-        if self.decays_by_part and self.optimizer is not None:
-            raise ValueError(
-                "weight_decay by part or by replicate is Adam's; an optimizer of your own has its "
-                "own: give one of the two"
-            )
+        finite_float("weight_decay", self.weight_decay, least=0.0)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -129,23 +118,17 @@ class FitSettings:
             return None
         return "inductor" if self.compile is True else self.compile
 
-    @property
-    def decays_by_part(self) -> bool:
-        """Whether the weight decay differs between parts or replicates."""
-        return not isinstance(self.weight_decay, int | float)
-
     def states_decay(self, stage: Stage) -> bool:
         """Whether a stage's weight decay is other than the default."""
         own = stage.optimizer is None and self.optimizer is None
-        return not own or self.decays_by_part or self.weight_decay != WEIGHT_DECAY
+        return not own or self.weight_decay != WEIGHT_DECAY
 
     def optimizer_of(self, stage: Stage) -> OptimizerFactory:
         """From parameters to the optimizer of a stage."""
         if (given := stage.optimizer or self.optimizer) is not None:
             return given
         rate = LEARNING_RATE if self.learning_rate is None else self.learning_rate
-        decay = self.weight_decay if isinstance(self.weight_decay, int | float) else 0.0
-        return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=decay, fused=True)
+        return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=self.weight_decay, fused=True)
 
     def rate_of(self, stage: Stage) -> float | Schedule | None:
         """The learning rate over a stage; None where its optimizer has one of its own.
@@ -170,10 +153,6 @@ class FitSettings:
     def epochs_of(self, stage: Stage, rows: int) -> int:
         """The epochs of a stage; by default 300, and where guides alone learn as many more as make
         1,000 steps.
-
-        Args:
-            stage: of the fit.
-            rows: learned from.
 
         Example:
             >>> from lexppl.inference import LossTerm, NestedIWAE
@@ -204,8 +183,6 @@ class CompiledSteps:
         >>> steps = CompiledSteps("inductor", 950, 40, 10)
         >>> steps.summary
         'inductor: 950 of 1,000 compiled, 40 traced, 10 eager'
-        >>> CompiledSteps.from_json(steps.as_json()) == steps
-        True
     """
 
     backend: str
@@ -225,12 +202,3 @@ class CompiledSteps:
     def as_json(self) -> dict[str, Any]:
         """What a file keeps of it."""
         return {**asdict(self), "reasons": list(self.reasons)}
-
-    @classmethod
-    def from_json(cls, described: Mapping[str, Any]) -> Self:
-        """From what a file keeps.
-
-        Args:
-            described: what :meth:`as_json` gave.
-        """
-        return cls(**{**described, "reasons": tuple(described["reasons"])})

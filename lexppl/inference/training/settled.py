@@ -1,17 +1,14 @@
-"""Whether a stochastic fit has come to rest: by its loss, and by the iterates of its parameters."""
+"""Whether a stochastic fit has come to rest, by its loss."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from lexppl.argument_checks import fraction
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.watch import Epoch
 
 LAST = 1 / 3
 """Of the last stage's epochs, in which the loss is looked at."""
@@ -32,14 +29,10 @@ class Settled:
         fall: nats that the training loss of all rows has fallen by over the last third of the last
             stage, by its slope, `(R,)`; NaN of fewer than 9 epochs.
         noise: its standard error, `(R,)`.
-        r_hat: the largest split r̂ of a parameter's iterates over the second half of the fit,
-            `(R,)`; NaN where none were kept. It is reported, and decides nothing: √7 = 2.6 is a
-            parameter that moves in a straight line, however slowly.
     """
 
     fall: np.ndarray
     noise: np.ndarray
-    r_hat: np.ndarray
 
     @property
     def settled(self) -> np.ndarray:
@@ -78,33 +71,7 @@ class NotSettledWarning(UserWarning):
     """A fit that ended while it still moved, or may have."""
 
 
-@dataclass
-class Iterates:
-    """A callback that keeps a fit's parameters epoch by epoch, for :func:`settled`.
-
-    Args:
-        most: numbers of a replicate that are kept; of more parameters the first ones.
-
-    Example:
-        >>> Iterates().kept
-        []
-    """
-
-    most: int = 1000
-    kept: list[np.ndarray] = field(default_factory=list)
-
-    def __call__(self, epoch: Epoch) -> None:
-        """Keep this epoch's, `(R, P)`."""
-        self.kept.append(flat(epoch.snapshot(), self.most))
-
-
-def flat(state: Mapping[str, Tensor], most: int) -> np.ndarray:
-    """All numbers of a state side by side, `(R, P)`, up to so many."""
-    parts = [v.detach().double().cpu().reshape(len(v), -1).numpy() for v in state.values()]
-    return np.concatenate(parts, 1)[:, :most]
-
-
-def settled(result: FitResult, iterates: Iterates | None = None, *, last: float = LAST) -> Settled:
+def settled(result: FitResult, *, last: float = LAST) -> Settled:
     r"""Whether each replicate of a stochastic fit has come to rest.
 
     By its loss: a line through the training loss `ℓ_t` of the last `T` epochs of the last stage,
@@ -115,37 +82,27 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
     the divergence from the posterior still shrinks. The noise is of epochs taken as independent,
     which batches and draws of their own make them; where it is large, nothing is known.
 
-    Beside it, where they were kept, split r̂ of the iterates of each parameter in the second half
-    (Dhaka et al. 2020): near 1 at rest under a constant rate. A learning rate that has fallen to
-    next to nothing brings the loss to rest wherever it stands, and r̂ then sees the way there.
-
     Args:
         result: of :func:`fit`.
-        iterates: what the callback of that fit has kept; None to judge by the loss alone.
         last: share of the last stage's epochs, in (0, 1).
 
     Raises:
-        ValueError: a result without history, iterates of another fit.
+        ValueError: a result without history.
 
     Warns:
         NotSettledWarning: where a replicate still moves, or may.
-
-    Source: Dhaka, Catalina, Andersen, Magnusson, Huggins and Vehtari (2020), "Robust, accurate
-    stochastic optimization for variational inference".
 
     Example:
         >>> import torch
         >>> from lexppl.inference import fit
         >>> from lexppl.systems import lex
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> kept = Iterates()
         >>> system = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        >>> result = fit(system, (x, (x[:, 0] > 0).long()), epochs=30, callbacks=[kept],
-        ...     progress=False)
-        >>> len(kept.kept)
-        30
+        >>> result = fit(system, (x, (x[:, 0] > 0).long()), epochs=30, progress=False)
+        >>> settled(result).fall.shape
+        (1,)
     """
-    found = _judged(result, iterates, fraction("last", last))
+    found = _judged(result, fraction("last", last))
     if found.warning:
         warnings.warn(found.warning, NotSettledWarning, stacklevel=2)
     return found
@@ -153,17 +110,10 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
 
 def warn_if_moving(result: FitResult) -> None:
     """Warn of a fit that was too short to be judged or still moves; where that is not known, as
-    of a noisy loss, :func:`settled` says so to who asks.
-
-    Args:
-        result: of :func:`fit`.
-
-    Warns:
-        NotSettledWarning: as it says.
-    """
+    of a noisy loss, :func:`settled` says so to who asks."""
     if not len(result.history) or result.interrupted:
         return
-    found = _judged(result, None, LAST)
+    found = _judged(result, LAST)
     if (
         np.isnan(found.fall).any()
         or (found.fall > np.maximum(ERRORS * found.noise, MOST_FALL)).any()
@@ -171,7 +121,7 @@ def warn_if_moving(result: FitResult) -> None:
         warnings.warn(str(found.warning), NotSettledWarning, stacklevel=3)
 
 
-def _judged(result: FitResult, iterates: Iterates | None, last: float) -> Settled:
+def _judged(result: FitResult, last: float) -> Settled:
     history = result.history
     if not len(history):
         raise ValueError("the result has no history of a fit, such as one that was sampled")
@@ -181,10 +131,7 @@ def _judged(result: FitResult, iterates: Iterates | None, last: float) -> Settle
     if len(losses) >= FEWEST:
         rows = 1 if result.rows is None else result.rows[0]
         fall, noise = _line(losses * rows)
-    r_hat = np.full(result.replicates, np.nan)
-    if iterates is not None:
-        r_hat = _largest_r_hat(iterates, result.replicates, len(history))
-    return Settled(fall, noise, r_hat)
+    return Settled(fall, noise)
 
 
 def _line(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -195,23 +142,3 @@ def _line(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rest = losses - losses.mean(0) - time[:, None] * slope
     error = np.sqrt((rest**2).sum(0) / (count - 2) / (time**2).sum())
     return -count * slope, count * error
-
-
-def _largest_r_hat(iterates: Iterates, replicates: int, epochs: int) -> np.ndarray:
-    kept = np.stack(iterates.kept) if iterates.kept else np.empty((0, 0, 0))
-    if kept.shape[:2] != (epochs, replicates):
-        raise ValueError(
-            f"iterates must be those of this fit, of {epochs} epochs and {replicates} replicates; "
-            f"they are of {kept.shape[0]} and {kept.shape[1]}: give the fit a callback of its own"
-        )
-    second = kept[epochs // 2 :]
-    half = len(second) // 2
-    if half < 4:
-        return np.full(replicates, np.nan)
-    halves = np.stack([second[:half], second[-half:]])
-    within = halves.var(1, ddof=1).mean(0)
-    between = half * halves.mean(1).var(0, ddof=1)
-    moving = within > 0
-    ratio = np.where(moving, between / np.where(moving, within, 1.0), 0.0)
-    r_hat: np.ndarray = np.sqrt((half - 1) / half + ratio / half).max(-1)
-    return r_hat

@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
-from lexppl.inference.stages import LossTerm
+from lexppl.inference.stages import LossTerm, shifted
 from lexppl.inference.training.distributed.shared_step import SharedStep
 from lexppl.inference.training.rows.rows import StepRows
-from lexppl.inference.training.weight_decay import PartDecay
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,6 @@ class TrainingStep:
         plain_calls: the modules that run as well without Pyro's attribute look-ups.
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
-        part_decay: the weight decay by part, where it is not the optimizer's.
         compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
             for the program itself.
         shared: adds up the processes' shares of a batch; None for one process.
@@ -88,7 +85,6 @@ class TrainingStep:
     plain_calls: PlainCalls
     rate: float | Schedule | None = None
     clip_norm: float | None = None
-    part_decay: PartDecay | None = None
     compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
     shared: SharedStep | None = None
     products: AbstractContextManager[Any] = field(default_factory=nullcontext)
@@ -100,9 +96,6 @@ class TrainingStep:
     def run(self, rows: StepRows) -> list[Tensor]:
         """Move the parameters once, but for those of replicates whose loss or gradient is not
         finite (:class:`StepGuard`).
-
-        Args:
-            rows: of the batch.
 
         Returns:
             The loss of each term, `(R,)`, an estimate of the whole data set's.
@@ -120,8 +113,6 @@ class TrainingStep:
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
-        if self.part_decay is not None:
-            self.part_decay.add()
         self.guard.step(losses)
         return losses
 
@@ -141,13 +132,7 @@ class TrainingStep:
         return losses
 
     def evaluate(self, moved: MovedTerm, rows: StepRows, objective: Objective) -> TermGradients:
-        """A term's loss and gradients by running its program.
-
-        Args:
-            moved: the term.
-            rows: of the step.
-            objective: the term's, as it stands.
-        """
+        """A term's loss and gradients by running its program."""
         term, runner = moved.term, self.runner
         with (
             runner.moving_only({*moved.learned, *moved.controls}),
@@ -175,9 +160,8 @@ class StepGuard:
 
     Of these no parameter moves, and none of an optimizer's moments; the others' step stands. On a
     CPU one pass over the gradients finds whether any is not finite, and only then more is done.
-    Elsewhere nothing waits for a number: a fused optimizer of one replicate is given the flag, as
-    automatic mixed precision does it; of several, and for other optimizers, what was there before
-    the step is put back by it; flags are looked at after the epoch.
+    Elsewhere nothing waits for a number: what was there before the step is put back by a flag, and
+    flags are looked at after the epoch.
 
     Args:
         replicates: R; of several, parameters are `(R, …)`.
@@ -207,17 +191,10 @@ class StepGuard:
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         place, self._steps = self._steps, self._steps + 1
         device = losses[0].device.type
-        takes_flag = [getattr(o, "_step_supports_amp_scaling", False) for o in self._optimizers]
-        if device == "cpu" or (self._replicates == 1 and device == "cuda" and all(takes_flag)):
-            found = _not_finite([*gradients, torch.cat(list(losses))])
-            if device == "cpu" and not bool(found):
-                for optimizer in self._optimizers:
-                    optimizer.step()
-                return
-            if device == "cuda":
-                self._flags.append((place, (found == 0).unsqueeze(0)))
-                self._step_by_flag(found)
-                return
+        if device == "cpu" and not bool(_not_finite([*gradients, torch.cat(list(losses))])):
+            for optimizer in self._optimizers:
+                optimizer.step()
+            return
         rows = [t.reshape(self._replicates, -1) for t in (*gradients, *losses)]
         good = torch.cat(rows, 1).isfinite().all(1)
         self._flags.append((place, good))
@@ -225,11 +202,7 @@ class StepGuard:
             self._step_of(gradients, good)
 
     def epoch_over(self, steps: int) -> NDArray[np.bool_]:
-        """Which of an epoch's steps were made, `(T, R)`; the next epoch begins.
-
-        Args:
-            steps: T.
-        """
+        """Which of an epoch's steps were made, `(T, R)`; the next epoch begins."""
         # Ctrl-C may come between a step and its loss.
         made = np.ones((max(steps, self._steps), self._replicates), dtype=bool)
         if self._flags:
@@ -237,12 +210,6 @@ class StepGuard:
             made[list(places)] = torch.stack(flags).cpu().numpy()
         self._flags, self._steps = [], 0
         return made[:steps]
-
-    def _step_by_flag(self, found: Tensor) -> None:
-        for optimizer in self._optimizers:
-            optimizer.grad_scale, optimizer.found_inf = None, found  # type: ignore[attr-defined]
-            optimizer.step()
-            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _step_of(self, gradients: Sequence[Tensor], good: Tensor) -> None:
@@ -284,15 +251,6 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
     return found
 
 
-def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """A context with the predictors that a term runs with on training rows.
-
-    Args:
-        term: of a stage.
-    """
-    return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
-
-
 def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
     """A gradient with the strides of its parameter, since fused Adam pairs the two by place in
     memory."""
@@ -328,14 +286,7 @@ def _gradients(
 def gradient_of_square(
     gradients: Sequence[Tensor | None], controls: list[Tensor], share: float = 1.0
 ) -> tuple[Tensor | None, ...]:
-    """Gradient of the squared gradient in what does not move its mean: that of its variance.
-
-    Args:
-        gradients: of the loss.
-        controls: what does not move its mean.
-        share: of the batch whose gradients these are. Processes draw independently, so that the
-            variance of the whole is the sum of theirs, each by its share squared.
-    """
+    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
     squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
     if not squares:
         return (None,) * len(controls)

@@ -6,14 +6,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from lexppl.extras import extra_library
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, TrainingModules
 from lexppl.summary import counted
@@ -187,15 +190,7 @@ class SkippedSteps:
         self.cause = _cause(losses()[~made])
 
     def end_where_stuck(self, epoch: int) -> None:
-        """End the fit where no replicate has moved in so many steps.
-
-        Args:
-            epoch: which is over, from 0.
-
-        Raises:
-            FloatingPointError: no step has been made since the beginning, so that there is no good
-                state.
-        """
+        """End the fit where no replicate has moved in so many steps."""
         if not self.has_moved:
             raise FloatingPointError(
                 f"no step of the first epoch had a finite loss and gradient: {self.cause}"
@@ -285,13 +280,7 @@ class EpochLines(AbstractContextManager[Any]):
 
 
 def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
-    """A context that shows the epochs of a fit, with `set_postfix` and `update`.
-
-    Args:
-        progress: how.
-        total: epochs.
-        initial: those that were over before.
-    """
+    """A context that shows the epochs of a fit, with `set_postfix` and `update`."""
     if progress == LINES:
         return EpochLines(total, initial)
     # None: silent where standard error is no terminal; a notebook has a bar of its own.
@@ -300,12 +289,75 @@ def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
 
 
 def check_progress(progress: object) -> None:
-    """Refuse what `progress` cannot be.
-
-    Raises:
-        ValueError: neither True, False nor "lines".
-    """
+    """Refuse what `progress` cannot be."""
     if progress not in (True, False, LINES):
         raise ValueError(
             f'progress must be True, False or "lines", a line for each epoch; it is {progress!r}'
         )
+
+
+class TensorBoardLog:
+    """A callback that writes each epoch's losses where `tensorboard --logdir FOLDER` reads them.
+
+    The scalars are `loss/train` and `loss/valid` in nats a row, and `steps/skipped`, the steps so
+    far that were not finite; of several replicates one of each, `loss/train/0` and so on. Their
+    step is the epoch, over all stages. What is not known, as a loss without validation rows, is
+    left out. Each epoch is on disk when the callback returns.
+
+    A fit that goes on from a checkpoint goes on in the same folder; another fit wants another one.
+
+    Args:
+        folder: made with the first epoch.
+
+    Raises:
+        ImportError: the extra `tensorboard` is not installed.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+        >>> with tempfile.TemporaryDirectory() as folder, TensorBoardLog(folder) as log:
+        ...     result = fit(small, (x, (x[:, 0] > 0).long()), epochs=2, progress=False,
+        ...         callbacks=[log])
+        ...     len(list(Path(folder).iterdir()))
+        1
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        extra_library("tensorboard", "tensorboard")
+        self.folder = Path(folder)
+        self._writer: Any = None
+
+    def __call__(self, epoch: Epoch) -> None:
+        """Write an epoch; of processes that share a fit, the first writes."""
+        group = torch.distributed
+        if group.is_available() and group.is_initialized() and group.get_rank() > 0:
+            return
+        if self._writer is None:
+            library = extra_library("torch.utils.tensorboard", "tensorboard")
+            self._writer = library.SummaryWriter(str(self.folder))
+        skipped = np.asarray(epoch.skipped, dtype=float)
+        for name, values in (
+            ("loss/train", epoch.train),
+            ("loss/valid", epoch.valid),
+            ("steps/skipped", skipped),
+        ):
+            for replicate, value in enumerate(values):
+                tag = name if len(values) == 1 else f"{name}/{replicate}"
+                if np.isfinite(value):
+                    self._writer.add_scalar(tag, float(value), epoch.number)
+        self._writer.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a further epoch begins another."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -66,14 +66,12 @@ class Architecture(ABC):
         return prod(self.event_shape) if grouping is None else grouping.entries
 
     @abstractmethod
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def selector(self, outputs: int) -> nn.Module:
         """A network of a number, or of several, for each entry: `(N, *event)` to `(N, outputs)`.
 
         Args:
             outputs: G, or a multiple m · G of it: the G numbers of the first kind, then those of
                 the second …
-            seed: of the initial weights, which leaves the global random state as it is; None
-                draws them from torch's default generator.
         """
 
     @abstractmethod
@@ -82,10 +80,11 @@ class Architecture(ABC):
 
         Args:
             outputs: such as the logits of C classes.
-            seed: as :meth:`selector`.
+            seed: of the initial weights, which leaves the global random state as it is; None
+                draws them from torch's default generator.
         """
 
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def coefficients(self, outputs: int) -> nn.Module:
         """A network of a coefficient for each feature and output: `(N, *event)` to
         `(N, outputs · D)`, by output and then by feature, row-major: what SENN multiplies rows
         with.
@@ -95,15 +94,12 @@ class Architecture(ABC):
         """
         raise ValueError(f"{self._called} has no network of a coefficient for each feature")
 
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
+    def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """A network of a number for each entry that is shown a model's output beside the row.
 
         Args:
             outputs: as :meth:`selector`.
             shown: numbers of the model's output, such as C probabilities.
-            seed: as :meth:`selector`.
 
         Returns:
             the network, and what joins a row `(N, *event)` and the output `(N, shown)` for it;
@@ -184,31 +180,22 @@ class TableArchitecture(Architecture):
         """Which columns an entry keeps."""
         return self._grouping
 
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def selector(self, outputs: int) -> nn.Module:
         """A perceptron, `(N, D)` to `(N, outputs)`."""
-        return MLP(self.features, outputs, self.hidden, self.activation, seed)
+        return MLP(self.features, outputs, self.hidden, self.activation)
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A perceptron, `(N, D)` to `(N, outputs)`."""
-        return MLP(
-            self.features,
-            outputs,
-            self.predictor_hidden,
-            self.activation,
-            seed,
-            batch_norm=self.batch_norm,
-        )
+        widths, norm = self.predictor_hidden, self.batch_norm
+        return MLP(self.features, outputs, widths, self.activation, seed, batch_norm=norm)
 
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def coefficients(self, outputs: int) -> nn.Module:
         """A perceptron, `(N, D)` to `(N, outputs · D)`."""
-        return self.selector(outputs * self.features, seed)
+        return self.selector(outputs * self.features)
 
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
+    def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """A perceptron of the row and the output after it."""
-        seen = self.features + shown
-        return MLP(seen, outputs, self.hidden, self.activation, seed), None
+        return MLP(self.features + shown, outputs, self.hidden, self.activation), None
 
     def multiple_imputer(self) -> Imputer:
         """Standard normal noise, for standardised columns."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from types import MappingProxyType
-from typing import ClassVar
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +14,10 @@ from torch.nn.functional import avg_pool2d, interpolate
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.models.grouping import Grouping, image_shape
-from lexppl.models.networks import ACTIVATIONS, initial_weights
+from lexppl.models.networks import ACTIVATIONS
 
 MOST_LEVELS = 30
 """More than any image can be halved."""
-
-GAINS: Mapping[str, float] = MappingProxyType({"tanh": 5 / 3, "selu": 1.0})
-"""Of activations, what their weights' standard deviation is multiplied by; the others are near
-enough to a ReLU."""
 
 
 class ConvolutionalNetwork(Configured, nn.Module):
@@ -42,19 +36,15 @@ class ConvolutionalNetwork(Configured, nn.Module):
         batch_norm: normalise what each convolution gives over images and places, before the ReLU.
             While training, its statistics are those of all N images that the network is given: the
             L · K masked copies of each row of the batch. They are each replicate's own.
-        seed: of the initial weights, which leaves the global random state as it is; None draws them
-            from torch's default generator.
 
     Raises:
         ValueError: another shape, a number below 1; from a call, images of another shape.
 
     Example:
         >>> import torch
-        >>> ConvolutionalNetwork((1, 7, 5), 10, (4, 8), seed=0)(torch.zeros(3, 1, 7, 5)).shape
+        >>> ConvolutionalNetwork((1, 7, 5), 10, (4, 8))(torch.zeros(3, 1, 7, 5)).shape
         torch.Size([3, 10])
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -64,7 +54,6 @@ class ConvolutionalNetwork(Configured, nn.Module):
         convolutions: int = 2,
         *,
         batch_norm: bool = False,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
@@ -76,12 +65,11 @@ class ConvolutionalNetwork(Configured, nn.Module):
         for _ in self.blocks:
             height, width = -(-height // 2), -(-width // 2)
         last = self.blocks[-1] if self.blocks else channels
-        with initial_weights(seed):
-            self.layers = nn.ModuleList(
-                ConvolutionBlock(a, b, self.convolutions, self.batch_norm)
-                for a, b in pairwise((channels, *self.blocks))
-            )
-            self.last = nn.Linear(last * height * width, self.outputs)
+        self.layers = nn.ModuleList(
+            ConvolutionBlock(a, b, self.convolutions, self.batch_norm)
+            for a, b in pairwise((channels, *self.blocks))
+        )
+        self.last = nn.Linear(last * height * width, self.outputs)
 
     @property
     def numbers_a_row(self) -> int:
@@ -149,15 +137,13 @@ class ActivatedConvolution(nn.Conv2d):
     """
 
     def __init__(self, channels: int, filters: int, activation: str) -> None:
-        # Read by reset_parameters, which the next line calls.
-        self.gain = GAINS.get(activation, math.sqrt(2.0))
+        # Read by reset_parameters, which the next line calls; the others are near enough to a ReLU.
+        self.gain_of: Literal["tanh", "relu"] = "tanh" if activation == "tanh" else "relu"
         super().__init__(channels, filters, 3, padding=1)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        fan_in = self.in_channels * 9
-        bound = self.gain * math.sqrt(3.0 / fan_in)
-        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.kaiming_uniform_(self.weight, nonlinearity=self.gain_of)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -205,8 +191,6 @@ class UNet(Configured, nn.Module):
         activation: after each 3 × 3 convolution, one of :data:`ACTIVATIONS`.
         batch_norm: as `ConvolutionalNetwork` has it; the statistics are those of the rows
             of the batch, which a selector sees once each.
-        seed: of the initial weights, which leaves the global random state as it is; None draws them
-            from torch's default generator.
 
     Raises:
         ValueError: another shape, a grouping of other images or one whose channels differ, outputs
@@ -217,11 +201,9 @@ class UNet(Configured, nn.Module):
 
     Example:
         >>> grouping = Grouping.patches((1, 7, 5), 2)
-        >>> UNet((1, 7, 5), 12, grouping, levels=2, width=4, seed=0)(torch.zeros(3, 1, 7, 5)).shape
+        >>> UNet((1, 7, 5), 12, grouping, levels=2, width=4)(torch.zeros(3, 1, 7, 5)).shape
         torch.Size([3, 12])
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -233,7 +215,6 @@ class UNet(Configured, nn.Module):
         *,
         activation: str = "relu",
         batch_norm: bool = False,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
@@ -253,16 +234,15 @@ class UNet(Configured, nn.Module):
                 f"outputs must be a multiple of the {entries} mask entries; it is {outputs}"
             )
         filters = [self.width * 2**level for level in range(self.levels + 1)]
-        with initial_weights(seed):
-            self.down = nn.ModuleList(
-                ConvolutionBlock(a, b, 2, self.batch_norm, activation)
-                for a, b in pairwise((channels, *filters))
-            )
-            self.up = nn.ModuleList(
-                ConvolutionBlock(a + b, a, 2, self.batch_norm, activation)
-                for a, b in reversed(list(pairwise(filters)))
-            )
-            self.maps = nn.Conv2d(self.width, self.outputs // entries, 1)
+        self.down = nn.ModuleList(
+            ConvolutionBlock(a, b, 2, self.batch_norm, activation)
+            for a, b in pairwise((channels, *filters))
+        )
+        self.up = nn.ModuleList(
+            ConvolutionBlock(a + b, a, 2, self.batch_norm, activation)
+            for a, b in reversed(list(pairwise(filters)))
+        )
+        self.maps = nn.Conv2d(self.width, self.outputs // entries, 1)
 
     @property
     def numbers_a_row(self) -> int:
@@ -319,21 +299,11 @@ class EntryMeans(nn.Module):
                 "pixel different entries: give one whose channels share them, such as "
                 "Grouping.patches"
             )
-        self._patch = _patch(groups, height, width)
         index = torch.tensor(groups)
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("pixels", index.bincount(minlength=self.entries), persistent=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        if self._patch is not None:
-            pooled = maps if self._patch == 1 else avg_pool2d(maps, self._patch, ceil_mode=True)
-            return pooled.flatten(-2)
         flat = maps.flatten(-2)
         summed = flat.new_zeros(*flat.shape[:-1], self.entries).index_add(-1, self.index, flat)
         return summed / self.pixels
-
-
-def _patch(groups: Sequence[int], height: int, width: int) -> int | None:
-    """The side of the patches, where the entries are patches, row by row."""
-    side = next((place for place, g in enumerate(groups[:width]) if g), max(height, width))
-    return side if Grouping.patches((1, height, width), side).groups == tuple(groups) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 import torch
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.architectures.base import Architecture
+from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
 from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
 from lexppl.models.grouping import Grouping, image_shape, patch_side
-from lexppl.models.networks import MLP, initial_weights
+from lexppl.models.networks import initial_weights
 
 
 class ExtraChannel(Configured, nn.Module):
@@ -147,67 +148,41 @@ class ImageArchitecture(_OfImages):
                 f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
             )
         self._predictor, self._weights = predictor, weights
-        self._blocks, self._levels, self._width = tuple(blocks), levels, width
-        self._batch_norm = batch_norm
+        self._blocks, self._batch_norm = tuple(blocks), batch_norm
+        self._unet = partial(UNet, levels=levels, width=width, batch_norm=batch_norm)
         # What does not fit is refused here, and not where a system is built of it; neither network
         # is kept, and the seed leaves the global random state alone.
-        self.selector(self.entries, seed=0)
-        if predictor == CONVOLUTIONAL:
-            self.predictor(1, seed=0)
+        with initial_weights(0):
+            self.selector(self.entries)
+            if predictor == CONVOLUTIONAL:
+                self.predictor(1)
 
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def selector(self, outputs: int) -> nn.Module:
         """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self.grouping, seed=seed)
+        return self._unet(self._shape, outputs, self.grouping)
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
         `(N, outputs)`."""
-        if not isinstance(self._predictor, str):
-            with initial_weights(seed):
+        with initial_weights(seed):
+            if not isinstance(self._predictor, str):
                 return self._predictor(outputs)
-        if self._predictor in NETWORKS:
-            return TorchvisionNetwork(
-                self._predictor, self._shape, outputs, weights=self._weights, seed=seed
-            )
-        return ConvolutionalNetwork(
-            self._shape, outputs, self._blocks, batch_norm=self._batch_norm, seed=seed
-        )
+            if self._predictor in NETWORKS:
+                name, weights = self._predictor, self._weights
+                return TorchvisionNetwork(name, self._shape, outputs, weights=weights)
+            blocks, norm = self._blocks, self._batch_norm
+            return ConvolutionalNetwork(self._shape, outputs, blocks, batch_norm=norm)
 
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def coefficients(self, outputs: int) -> nn.Module:
         """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
-        return self._unet(
-            self._shape, outputs * prod(self._shape), None, activation="tanh", seed=seed
-        )
+        return self._unet(self._shape, outputs * prod(self._shape), None, activation="tanh")
 
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
+    def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """A U-Net of the image and a linear map of the output, as one more channel."""
         channels, *sides = self._shape
         wider = (channels + 1, *sides)
         grouping = Grouping(self._grouping.groups, self._grouping.names, wider)
-        network = self._unet(wider, outputs, grouping, seed=seed)
-        with initial_weights(None if seed is None else seed + 1):
-            return network, ExtraChannel(self._shape, shown)
-
-    def _unet(
-        self,
-        shape: Sequence[int],
-        outputs: int,
-        grouping: Grouping | None,
-        seed: int | None,
-        activation: str = "relu",
-    ) -> UNet:
-        return UNet(
-            shape,
-            outputs,
-            grouping,
-            self._levels,
-            self._width,
-            activation=activation,
-            batch_norm=self._batch_norm,
-            seed=seed,
-        )
+        return self._unet(wider, outputs, grouping), ExtraChannel(self._shape, shown)
 
 
 class FlatImageArchitecture(_OfImages):
@@ -247,40 +222,28 @@ class FlatImageArchitecture(_OfImages):
         batch_norm: bool = False,
     ) -> None:
         super().__init__(shape, patches, grouping)
-        self._hidden, self._predictor_hidden = tuple(hidden), tuple(predictor_hidden)
-        self._activation, self._batch_norm = activation, batch_norm
+        self._flat = TableArchitecture(
+            prod(self._shape), hidden, predictor_hidden, activation, batch_norm
+        )
         # Widths that do not fit are refused here, and not where a system is built.
-        self.selector(1, seed=0), self.predictor(1, seed=0)
+        with initial_weights(0):
+            self.selector(1), self.predictor(1)
 
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def selector(self, outputs: int) -> nn.Module:
         """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
-        return Flattened(self._perceptron(prod(self._shape), outputs, seed))
+        return Flattened(self._flat.selector(outputs))
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
-        return Flattened(
-            MLP(
-                prod(self._shape),
-                outputs,
-                self._predictor_hidden,
-                self._activation,
-                seed,
-                batch_norm=self._batch_norm,
-            )
-        )
+        return Flattened(self._flat.predictor(outputs, seed))
 
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def coefficients(self, outputs: int) -> nn.Module:
         """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs · C · H · W)`."""
-        return self.selector(outputs * prod(self._shape), seed)
+        return self.selector(outputs * prod(self._shape))
 
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
+    def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """A perceptron of the pixels and the output after them."""
-        return self._perceptron(prod(self._shape) + shown, outputs, seed), None
-
-    def _perceptron(self, inputs: int, outputs: int, seed: int | None) -> MLP:
-        return MLP(inputs, outputs, self._hidden, self._activation, seed)
+        return self._flat.feedback(outputs, shown)
 
 
 images, flat_images = ImageArchitecture, FlatImageArchitecture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 from pyro.infer.util import is_validation_enabled
@@ -14,7 +13,7 @@ from torch.nn.functional import dropout, relu
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.models.imputers.hidden_words import PADDING, check_words
-from lexppl.models.networks import MLP, initial_weights
+from lexppl.models.networks import MLP
 
 
 class WordEmbedding(Configured, nn.Module):
@@ -30,33 +29,26 @@ class WordEmbedding(Configured, nn.Module):
         vocabulary_size: V, the word numbers that there are, from 0 for padding to V − 1.
         length: T.
         width: of a vector.
-        seed: of the initial vectors, which leaves the global random state as it is; None draws them
-            from torch's default generator.
 
     Raises:
         ValueError: a number below 1 (a vocabulary of fewer than two numbers); from a call, rows of
             another length; where Pyro validates, as in the first step of a fit, numbers of no word.
 
     Example:
-        >>> embed = WordEmbedding(10, length=3, width=2, seed=0)
+        >>> embed = WordEmbedding(10, length=3, width=2)
         >>> half = embed(torch.tensor([[4.0, 7.0, 0.0, 0.5, 0.0, 1.0]]))
         >>> whole = embed(torch.tensor([[4.0, 7.0, 0.0]]))
         >>> bool((half[0, 0] == whole[0, 0] / 2).all()), half[0, 1:].tolist()
         (True, [[0.0, 0.0], [0.0, 0.0]])
     """
 
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
-
-    def __init__(
-        self, vocabulary_size: int, length: int, width: int, seed: int | None = None
-    ) -> None:
+    def __init__(self, vocabulary_size: int, length: int, width: int) -> None:
         super().__init__()
         self.vocabulary_size = int_at_least("vocabulary_size", vocabulary_size, 2)
         self.length = int_at_least("length", length)
         self.width = int_at_least("width", width)
-        with initial_weights(seed):
-            # The scale of a sum of a few words is then that of a layer's usual inputs.
-            self.vectors = nn.Parameter(torch.randn(self.vocabulary_size, self.width) * 0.1)
+        # The scale of a sum of a few words is then that of a layer's usual inputs.
+        self.vectors = nn.Parameter(torch.randn(self.vocabulary_size, self.width) * 0.1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Vectors `(N, T, width)`."""
@@ -92,20 +84,17 @@ class BagOfWords(Configured, nn.Module):
         outputs: size of the last layer.
         embedding: width of a word's vector.
         hidden: widths of the perceptron.
-        seed: of the initial weights; None draws them from torch's default generator.
 
     Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.2; L2X
     divides by k.
 
     Example:
         >>> import torch
-        >>> network = BagOfWords(10, 3, 2, seed=0)
+        >>> network = BagOfWords(10, 3, 2)
         >>> rows = torch.tensor([[4.0, 7.0, 0.0], [7.0, 4.0, 0.0]])
         >>> bool((network(rows)[0] - network(rows)[1]).abs().max() < 1e-6)
         True
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -114,11 +103,10 @@ class BagOfWords(Configured, nn.Module):
         outputs: int,
         embedding: int = 50,
         hidden: Sequence[int] = (250,),
-        seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.words = WordEmbedding(vocabulary_size, length, embedding, seed)
-        self.network = MLP(embedding, outputs, hidden, seed=seed)
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        self.network = MLP(embedding, outputs, hidden)
         self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
         self.embedding, self.hidden = self.words.width, self.network.hidden
         self.outputs = self.network.outputs
@@ -142,7 +130,6 @@ class TextCNN(Configured, nn.Module):
         window: words that a filter reads.
         hidden: width of the dense layer.
         dropout: share of the word vectors and of the dense layer that is dropped while training.
-        seed: of the initial weights; None draws them from torch's default generator.
 
     Raises:
         ValueError: a number below 1, a share outside [0, 1); from a call, as
@@ -152,11 +139,9 @@ class TextCNN(Configured, nn.Module):
     sizes of the model that L2X explains (Chen et al. 2018, § 4.2).
 
     Example:
-        >>> TextCNN(10, 5, 2, seed=0)(torch.ones(4, 5)).shape
+        >>> TextCNN(10, 5, 2)(torch.ones(4, 5)).shape
         torch.Size([4, 2])
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -168,20 +153,18 @@ class TextCNN(Configured, nn.Module):
         window: int = 3,
         hidden: int = 250,
         dropout: float = 0.2,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.outputs = int_at_least("outputs", outputs)
         self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
         self.hidden = int_at_least("hidden", hidden)
         self.dropout = fraction("dropout", dropout, zero=True)
-        self.words = WordEmbedding(vocabulary_size, length, embedding, seed)
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
         self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
         self.embedding = self.words.width
-        with initial_weights(seed):
-            self.convolution = nn.Conv1d(embedding, filters, window, padding="same")
-            self.dense = nn.Linear(filters, hidden)
-            self.last = nn.Linear(hidden, outputs)
+        self.convolution = nn.Conv1d(embedding, filters, window, padding="same")
+        self.dense = nn.Linear(filters, hidden)
+        self.last = nn.Linear(hidden, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         vectors = dropout(self.words(x), self.dropout, self.training)
@@ -210,7 +193,6 @@ class TextSelector(Configured, nn.Module):
             the explained model; a perceptron of three layers makes them a part beside the global
             one (MEED, Liang et al. 2020).
         dropout: share of the parts side by side that is dropped while training.
-        seed: of the initial weights; None draws them from torch's default generator.
 
     Raises:
         ValueError: a number below 1, outputs that are no multiple of T, a share outside [0, 1);
@@ -220,14 +202,12 @@ class TextSelector(Configured, nn.Module):
     code, but for first weights that keep the scale of what they are given.
 
     Example:
-        >>> selector = TextSelector(10, 3, 3, seed=0)
+        >>> selector = TextSelector(10, 3, 3)
         >>> selector(torch.tensor([[4.0, 7.0, 0.0]])).shape
         torch.Size([1, 3])
         >>> selector.possible_entries(torch.tensor([[4.0, 7.0, 0.0]]))
         tensor([[ True,  True, False]])
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -239,10 +219,9 @@ class TextSelector(Configured, nn.Module):
         window: int = 3,
         shown: int = 0,
         dropout: float = 0.2,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.words = WordEmbedding(vocabulary_size, length, embedding, seed)
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
         self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
         self.outputs = int_at_least("outputs", outputs)
         if self.outputs % self.length:
@@ -253,23 +232,22 @@ class TextSelector(Configured, nn.Module):
         self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
         self.shown = int_at_least("shown", shown, 0)
         self.dropout = fraction("dropout", dropout, zero=True)
-        with initial_weights(seed):
-            self.first = nn.Conv1d(embedding, filters, window, padding="same")
-            self.whole = nn.Linear(filters, filters)
-            self.local = nn.ModuleList(
-                nn.Conv1d(filters, filters, window, padding="same") for _ in range(2)
-            )
-            widths = [self.shown, filters, filters, filters] if self.shown else []
-            self.output_layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-            parts = 3 if self.shown else 2
-            self.joined = nn.Conv1d(parts * filters, filters, 1)
-            self.last = nn.Conv1d(filters, self.outputs // self.length, 1)
-            # Torch's own weights would leave words' numbers all but alike after so many layers.
-            for layer in self.modules():
-                if isinstance(layer, nn.Conv1d | nn.Linear):
-                    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                    if layer.bias is not None:
-                        nn.init.zeros_(layer.bias)
+        self.first = nn.Conv1d(embedding, filters, window, padding="same")
+        self.whole = nn.Linear(filters, filters)
+        self.local = nn.ModuleList(
+            nn.Conv1d(filters, filters, window, padding="same") for _ in range(2)
+        )
+        widths = [self.shown, filters, filters, filters] if self.shown else []
+        self.output_layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        parts = 3 if self.shown else 2
+        self.joined = nn.Conv1d(parts * filters, filters, 1)
+        self.last = nn.Conv1d(filters, self.outputs // self.length, 1)
+        # Torch's own weights would leave words' numbers all but alike after so many layers.
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv1d | nn.Linear):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def possible_entries(self, x: Tensor) -> Tensor:
         """Which places of a text are words, `(N, T)`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -74,11 +75,20 @@ class TextArchitecture(Architecture):
                 f"outputs to a module; it is {predictor!r}"
             )
         self._predictor, self._embedding = predictor, int_at_least("embedding", embedding)
-        self._filters, self._window, self._hidden = filters, window, hidden
-        self._dropout = dropout
+        self._window, self._hidden, self._dropout = window, hidden, dropout
+        self._selector = partial(
+            TextSelector,
+            self.vocabulary_size,
+            self.length,
+            embedding=embedding,
+            filters=filters,
+            window=window,
+            dropout=dropout,
+        )
         # What does not fit is refused here, and not where a system is built of it.
-        TextSelector(2, 1, 1, 1, filters, window, dropout=dropout, seed=0)
-        TextCNN(2, 1, 1, 1, 1, window, hidden, dropout, seed=0)
+        with initial_weights(0):
+            self.selector(self.length)
+            TextCNN(2, 1, 1, 1, 1, window, hidden, dropout)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -90,44 +100,29 @@ class TextArchitecture(Architecture):
         """`(2T,)`: word numbers, and how much of each is kept."""
         return (2 * self.length,)
 
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+    def selector(self, outputs: int) -> nn.Module:
         """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
-        return self._selector(outputs, 0, seed)
+        return self._selector(outputs)
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The bag of words or the convolutional network, or the one that was given: `(N, T)` or
         `(N, 2T)` to `(N, outputs)`."""
         sizes = (self.vocabulary_size, self.length, outputs, self._embedding)
-        if self._predictor == "bag":
-            return BagOfWords(*sizes, (self._hidden,), seed)
-        if isinstance(self._predictor, str):
-            # Of a model, as many filters as its dense layer is wide.
-            return TextCNN(*sizes, self._hidden, self._window, self._hidden, self._dropout, seed)
         with initial_weights(seed):
-            return self._predictor(outputs)
+            if not isinstance(self._predictor, str):
+                return self._predictor(outputs)
+            if self._predictor == "bag":
+                return BagOfWords(*sizes, (self._hidden,))
+            # Of a model, as many filters as its dense layer is wide.
+            return TextCNN(*sizes, self._hidden, self._window, self._hidden, self._dropout)
 
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
+    def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """The selector with a perceptron of the output beside the whole."""
-        return self._selector(outputs, shown, seed), None
+        return self._selector(outputs, shown=shown), None
 
     def imputer(self) -> Imputer:
         """Hidden words are read as padding."""
         return PaddingImputer()
-
-    def _selector(self, outputs: int, shown: int, seed: int | None) -> nn.Module:
-        return TextSelector(
-            self.vocabulary_size,
-            self.length,
-            outputs,
-            self._embedding,
-            self._filters,
-            self._window,
-            shown,
-            self._dropout,
-            seed,
-        )
 
 
 texts = TextArchitecture

@@ -14,7 +14,6 @@ from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.models.architectures.convolutional import check_images
 from lexppl.models.grouping import image_shape
-from lexppl.models.networks import initial_weights
 
 NETWORKS = ("densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large")
 """Torchvision's networks that are taken."""
@@ -41,20 +40,18 @@ class TorchvisionNetwork(Configured, nn.Module):
         outputs: size of the last layer.
         weights: of torchvision, by name, such as "IMAGENET1K_V1", which torchvision downloads if
             it has not; channels are then standardised as ImageNet's. None for random ones.
-        seed: of the initial weights, which leaves the global random state as it is; None draws them
-            from torch's default generator.
 
     Raises:
         ValueError: another name, another number of channels, unknown weights; from a call, images
             of another shape.
 
     Example:
-        >>> network = TorchvisionNetwork("mobilenet_v3_small", (1, 28, 28), 10, seed=0).eval()
+        >>> network = TorchvisionNetwork("mobilenet_v3_small", (1, 28, 28), 10).eval()
         >>> network(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 10])
     """
 
-    not_described: ClassVar[frozenset[str]] = frozenset({"weights", "seed"})
+    not_described: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     mean: Tensor
     scale: Tensor
@@ -66,7 +63,6 @@ class TorchvisionNetwork(Configured, nn.Module):
         outputs: int,
         *,
         weights: str | None = None,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
         if name not in NETWORKS:
@@ -81,13 +77,12 @@ class TorchvisionNetwork(Configured, nn.Module):
             )
         # Loaded where it is used: it takes seconds.
         models = import_module("torchvision.models")
-        with initial_weights(seed):
-            if weights is None:
-                self.network = models.get_model(name, weights=None, num_classes=self.outputs)
-            else:
-                _check_weights(models, name, weights)
-                self.network = models.get_model(name, weights=weights)
-                _replace_last(self.network, self.outputs)
+        if weights is None:
+            self.network = models.get_model(name, weights=None, num_classes=self.outputs)
+        else:
+            _check_weights(models, name, weights)
+            self.network = models.get_model(name, weights=weights)
+            _replace_last(self.network, self.outputs)
         mean, scale = (0.0, 1.0) if weights is None else (IMAGENET_MEAN, IMAGENET_SCALE)
         self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1).expand(3, 1, 1).clone())
         self.register_buffer("scale", torch.tensor(scale).reshape(-1, 1, 1).expand(3, 1, 1).clone())

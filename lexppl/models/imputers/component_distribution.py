@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,6 @@ from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.models.imputers.imputed import POINTS, HiddenFeatures
-
-NUMBERS_AT_ONCE = 2**22
-"""Most numbers of a tensor with dimensions for features, components and masks."""
 
 
 class ComponentFeatures:
@@ -35,8 +32,8 @@ class ComponentFeatures:
         """
         raise NotImplementedError
 
-    def log_prob(self, value: Tensor, features: slice = slice(None)) -> Tensor:
-        """The log-density of some features of `value` `(…, D)` under each component, `(…, d, C)`.
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of each feature of `value` `(…, D)` under each component, `(…, D, C)`.
 
         Raises:
             NotImplementedError: where the features are points.
@@ -91,11 +88,9 @@ class IndependentFeatures(ComponentFeatures):
         features: Tensor = draw()
         return features
 
-    def log_prob(self, value: Tensor, features: slice = slice(None)) -> Tensor:
-        own = (each[:, features].mT for each in (self.loc, self.scale))
-        log_prob: Tensor = self.family(*own, validate_args=False).log_prob(
-            value[..., features].unsqueeze(-1)
-        )
+    def log_prob(self, value: Tensor) -> Tensor:
+        distribution = self.family(self.loc.mT, self.scale.mT, validate_args=False)
+        log_prob: Tensor = distribution.log_prob(value.unsqueeze(-1))
         return log_prob
 
 
@@ -135,9 +130,7 @@ class ComponentDistribution(HiddenFeatures):
 
     The component is chosen without a gradient; means and densities have theirs.
 
-    Rows may be images: D is the number of their entries. What has dimensions for masks, features
-    and components is computed for a few features at a time, of :data:`NUMBERS_AT_ONCE` numbers at
-    most or of one feature.
+    Rows may be images: D is the number of their entries.
 
     Args:
         keep: boolean or in [0, 1], shape `(…, B, *event)` or broadcastable to it.
@@ -212,13 +205,8 @@ class ComponentDistribution(HiddenFeatures):
     def variance(self) -> Tensor:
         """The variance of each entry, shape `(…, B, *event)`."""
         means, variances = self._features.means.mT, self._features.variances.mT
-        mean, of_entries = self._flat_mean().unsqueeze(-1), self._of_entries()
-
-        def spread(some: slice) -> Tensor:
-            within = variances[some] + (means[some] - mean[..., some, :]) ** 2
-            return (of_entries(some) * within).sum(-1)
-
-        return self._unflat(self._by_features(self._flat_shape, spread))
+        within = variances + (means - self._flat_mean().unsqueeze(-1)) ** 2
+        return self._unflat((self._of_entries() * within).sum(-1))
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
         """The joint log-density of the draws at the entries `hidden`, shape `(…, B)`.
@@ -231,22 +219,13 @@ class ComponentDistribution(HiddenFeatures):
             NotImplementedError: where the features of a component are points.
         """
         value, hidden = self._flat(value), self._flat(hidden)
-        shape = torch.broadcast_shapes(value.shape, hidden.shape, self._flat_shape)
         together, apart = hidden & ~self._kept, hidden & self._kept
-        joint = self.log_probabilities
-        for some in self._pieces(shape):
-            each = self._features.log_prob(value, some)
-            joint = joint + torch.where(together[..., some].unsqueeze(-1), each, 0).sum(-2)
+        each = self._features.log_prob(value)
+        joint = self.log_probabilities + torch.where(together.unsqueeze(-1), each, 0).sum(-2)
         log_prob = joint.logsumexp(-1)
         if self._soft:
-            own_scores = self._own_scores()
-
-            def alone(some: slice) -> Tensor:
-                scores = own_scores(some).log_softmax(-1)
-                each = (scores + self._features.log_prob(value, some)).logsumexp(-1)
-                return torch.where(apart[..., some], each, 0)
-
-            log_prob = log_prob + self._by_features(shape, alone).sum(-1)
+            alone = (self._own_scores().log_softmax(-1) + each).logsumexp(-1)
+            log_prob = log_prob + torch.where(apart, alone, 0).sum(-1)
         return log_prob
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -260,16 +239,6 @@ class ComponentDistribution(HiddenFeatures):
             raise NotImplementedError(POINTS)
         return super().log_prob(value)
 
-    def _pieces(self, shape: torch.Size) -> list[slice]:
-        """A few features at a time, for tensors of a shape `(…, D)` for each component."""
-        count, numbers = shape[-1], shape.numel() * len(self._log_weights)
-        size = max(1, NUMBERS_AT_ONCE * count // max(1, numbers))
-        return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-    def _by_features(self, shape: torch.Size, of: Callable[[slice], Tensor]) -> Tensor:
-        """What a function gives for a few features at a time, `(…, D)`."""
-        return torch.cat([of(some) for some in self._pieces(shape)], -1)
-
     def _flat(self, value: Tensor) -> Tensor:
         events = len(self.event_shape)
         return value.expand(*value.shape[:-events], *self.event_shape).flatten(-events)
@@ -282,18 +251,14 @@ class ComponentDistribution(HiddenFeatures):
         """Of the components, `(…, B, C)`."""
         return self._log_weights + torch.einsum("...bd,bdc->...bc", self._keep, self._evidence)
 
-    def _own_scores(self) -> Callable[[slice], Tensor]:
-        """A function from some features to scores without their own evidence, `(…, B, d, C)`."""
+    def _own_scores(self) -> Tensor:
+        """Scores without each entry's own evidence, `(…, B, D, C)`."""
         keep, evidence = self._keep, self._evidence
         # In double precision the difference keeps the digits of small sums beside a large term.
         precise = keep.dtype if keep.device.type == "mps" else torch.float64
         total = torch.einsum("...bd,bdc->...bc", keep.to(precise), evidence.to(precise))
-
-        def scores(some: slice) -> Tensor:
-            own = keep[..., some].unsqueeze(-1) * evidence[..., some, :]
-            return self._log_weights + (total.unsqueeze(-2) - own).to(keep.dtype)
-
-        return scores
+        own = keep.unsqueeze(-1) * evidence
+        return self._log_weights + (total.unsqueeze(-2) - own).to(keep.dtype)
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         if not self._nearest:
@@ -301,34 +266,23 @@ class ComponentDistribution(HiddenFeatures):
         components = torch.arange(scores.shape[-1], device=scores.device)
         return (components == scores.argmax(-1, keepdim=True)).to(scores.dtype)
 
-    def _of_entries(self) -> Callable[[slice], Tensor]:
-        """A function from some features to their components' probabilities, `(…, B, d, C)`."""
+    def _of_entries(self) -> Tensor:
+        """The components' probabilities for each entry, `(…, B, D or 1, C)`."""
         joint = self.probabilities.unsqueeze(-2)
         if not self._soft:
-            return lambda some: joint
-        own_scores = self._own_scores()
-        return lambda some: torch.where(
-            self._kept[..., some].unsqueeze(-1), self._probabilities(own_scores(some)), joint
-        )
+            return joint
+        own = self._probabilities(self._own_scores())
+        return torch.where(self._kept.unsqueeze(-1), own, joint)
 
     def _flat_mean(self) -> Tensor:
-        means, of_entries = self._features.means.mT, self._of_entries()
-        return self._by_features(
-            self._flat_shape, lambda some: (of_entries(some) * means[some]).sum(-1)
-        )
+        return (self._of_entries() * self._features.means.mT).sum(-1)
 
     def _reads_own(self) -> bool:
-        """Whether draws against kept entries are read: not where masks are hard without gradient.
-
-        Where they cost little they are drawn all the same, and nothing has to be looked at.
-        """
+        """Whether draws against kept entries are read: not of hard masks without a gradient."""
         if not self._soft:
             return False
-        if len(self._pieces(self._flat_shape)) == 1:
-            return True
-        if torch.is_grad_enabled() and may_carry_gradient(self._keep):
-            return True
-        if may_carry_gradient(self._keep.detach()):  # inside vmap, where values cannot be read
+        # Of a mask inside vmap, detached or not, values cannot be read.
+        if may_carry_gradient(self._keep if torch.is_grad_enabled() else self._keep.detach()):
             return True
         return bool((self._kept & (self._keep < 1)).any())
 
@@ -339,13 +293,8 @@ class ComponentDistribution(HiddenFeatures):
     @torch.no_grad()
     def _own_drawn(self, shape: torch.Size) -> Tensor:
         """The component of each entry by itself, `(*shape)`."""
-        uniform, own_scores = self._uniform(shape), self._own_scores()
-
-        def drawn(some: slice) -> Tensor:
-            ends = self._probabilities(own_scores(some)).cumsum(-1)
-            return _drawn(ends, uniform[..., some, :])
-
-        return self._by_features(shape, drawn)
+        ends = self._probabilities(self._own_scores()).cumsum(-1)
+        return _drawn(ends, self._uniform(shape))
 
 
 def _drawn(ends: Tensor, uniform: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -87,7 +86,7 @@ class ConditionalGaussianImputer(Imputer):
             _check_covariance(self.covariance)
 
     @classmethod
-    def fit(cls, x: Tensor, shrinkage: str | float = "ledoit-wolf") -> ConditionalGaussianImputer:
+    def fit(cls, x: Tensor) -> ConditionalGaussianImputer:
         """The mean and a shrunk covariance of the rows.
 
         The correlations are shrunk towards 0, the variances are left alone, so that the units of
@@ -96,23 +95,20 @@ class ConditionalGaussianImputer(Imputer):
 
         Args:
             x: training rows, shape `(B, D)`, B at least 2, finite.
-            shrinkage: "ledoit-wolf", "oas" (oracle approximating shrinkage), or the weight in
-                [0, 1] that scales the correlations down: 0 is the sample's covariance (divisor B),
-                1 independence.
 
         Raises:
             TypeError: when `x` is not a floating-point tensor.
-            ValueError: when `x` is not a finite table of 2 rows or more, or `shrinkage` is none of
-                these.
+            ValueError: when `x` is not a finite table of 2 rows or more.
 
-        Source: Ledoit & Wolf 2004; Chen et al. 2010; `sklearn.covariance`.
+        Source: Ledoit & Wolf 2004; `sklearn.covariance.ledoit_wolf`.
 
         Example:
             >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
             >>> ConditionalGaussianImputer.fit(x).covariance.shape
             torch.Size([3, 3])
         """
-        estimator = _covariance_estimator(shrinkage)
+        from sklearn.covariance import ledoit_wolf  # noqa: PLC0415
+
         check_training_rows(x)
         if x.ndim != 2:
             raise ValueError(
@@ -127,7 +123,8 @@ class ConditionalGaussianImputer(Imputer):
         correlation = np.zeros((rows.shape[1], rows.shape[1]))
         if varies.any():
             standardised = (rows[:, varies] - mean[varies]) / scale[varies]
-            correlation[np.ix_(varies, varies)] = estimator.fit(standardised).covariance_
+            shrunk, _ = ledoit_wolf(standardised, assume_centered=True)
+            correlation[np.ix_(varies, varies)] = shrunk
         covariance = scale[:, None] * (correlation + correlation.T) / 2 * scale
         return cls(torch.from_numpy(mean).to(x), torch.from_numpy(covariance).to(x))
 
@@ -139,20 +136,6 @@ class ConditionalGaussianImputer(Imputer):
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The Gaussian conditioned on the kept entries, batch shape `(…, B)`."""
         return ConditionedGaussian(x, keep, self.mean, self.covariance)
-
-
-def _covariance_estimator(shrinkage: str | float) -> Any:
-    from sklearn.covariance import OAS, LedoitWolf, ShrunkCovariance  # noqa: PLC0415
-
-    if shrinkage == "ledoit-wolf":
-        return LedoitWolf(assume_centered=True)
-    if shrinkage == "oas":
-        return OAS(assume_centered=True)
-    if isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1:
-        return ShrunkCovariance(shrinkage=float(shrinkage), assume_centered=True)
-    raise ValueError(
-        f'shrinkage must be "ledoit-wolf", "oas" or a number in [0, 1]; it is {shrinkage!r}'
-    )
 
 
 def _check_covariance(covariance: Tensor) -> None:
@@ -336,8 +319,8 @@ def _log_density(cholesky: Tensor, deviation: Tensor, entries: Tensor | None = N
 def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
     """The solution `w` of `L Lᵀ w = r`, batch dimensions broadcast.
 
-    Dimensions of `rhs` over which the factor does not change (imputations of one mask, rows under
-    one mask) become columns of one solve, so that the factor is never copied.
+    Dimensions of `rhs` in front of the factor's (imputations of one mask, rows under one mask)
+    become columns of one solve, so that the factor is not copied.
 
     Args:
         cholesky: lower triangular `L`, shape `(*factors, D, D)`.
@@ -351,20 +334,11 @@ def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
         tensor([[1.0000, 2.0000],
                 [0.0000, 0.5000]])
     """
-    size = rhs.shape[-1]
-    batch = torch.broadcast_shapes(cholesky.shape[:-2], rhs.shape[:-1])
-    n = len(batch)
-    factors = (1,) * (n - cholesky.ndim + 2) + tuple(cholesky.shape[:-2])
-    own = [i for i in range(n) if factors[i] != 1]
-    shared = [i for i in range(n) if factors[i] == 1]
-    own_sizes = [batch[i] for i in own]
-    shared_sizes = [batch[i] for i in shared]
-
-    order = [*own, n, *shared]
-    columns = rhs.expand(*batch, size).permute(order)
-    columns = columns.reshape(*own_sizes, size, math.prod(shared_sizes))
-    factor = cholesky.reshape(*own_sizes, size, size)
-    solution = torch.linalg.solve_triangular(factor, columns, upper=False)
-    solution = torch.linalg.solve_triangular(factor.mT, solution, upper=True)
-    back = [order.index(i) for i in range(n + 1)]
-    return solution.reshape(*own_sizes, size, *shared_sizes).permute(back)
+    while cholesky.ndim > 2 and cholesky.shape[0] == 1:
+        cholesky = cholesky[0]
+    lead = rhs.ndim + 1 - cholesky.ndim
+    if lead <= 0:
+        return torch.cholesky_solve(rhs.unsqueeze(-1), cholesky).squeeze(-1)
+    columns = rhs.flatten(0, lead - 1).movedim(0, -1)
+    solution = torch.cholesky_solve(columns, cholesky).movedim(-1, 0)
+    return solution.unflatten(0, rhs.shape[:lead])

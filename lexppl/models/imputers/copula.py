@@ -16,6 +16,7 @@ from lexppl.argument_checks import int_between
 from lexppl.distributions.gradients import carries_gradient
 from lexppl.models.imputers.imputed import HiddenFeatures
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape, check_training_rows
+from lexppl.threads import own_random_state
 
 FACTORS = (1, 2, 4, 8)
 """Numbers of factors that are tried, fewer than there are columns."""
@@ -149,7 +150,7 @@ class CopulaImputer(Imputer):
         values = _values(rows, columns)
         ordered, shares = _tables(values, levels, _level_scores(values, levels))
         plain = cls(ordered, x.new_zeros(len(columns), 0), shares, columns, levels)
-        with torch.random.fork_rng(devices=[]):
+        with own_random_state():
             torch.manual_seed(seed)
             scores = plain.scores(rows).cpu().double().numpy()
         scores = (scores - scores.mean(0)) / (scores.std(0) + 1e-12)
@@ -169,10 +170,6 @@ class CopulaImputer(Imputer):
     def factors(self) -> int:
         """q."""
         return self.loadings.shape[1]
-
-    def with_columns(self, columns: Sequence[Sequence[int]]) -> CopulaImputer:
-        """The same for rows whose columns have other features, such as one for a level's number."""
-        return CopulaImputer(self.ordered, self.loadings, self.shares, columns, self.levels)
 
     def scores(self, x: Tensor) -> Tensor:
         """Normal scores of rows, `(…, B, C)`, drawn where several rows have a value."""

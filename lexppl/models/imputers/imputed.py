@@ -15,22 +15,6 @@ from torch.distributions import constraints
 from lexppl.distributions.gradients import carries_gradient
 
 
-def common_shape(*shapes: torch.Size) -> torch.Size:
-    """`torch.broadcast_shapes`, without its cost where the other shapes are ends of the longest.
-
-    Raises:
-        RuntimeError: shapes that do not broadcast.
-
-    Example:
-        >>> common_shape(torch.Size([3, 2]), torch.Size([5, 3, 2])), common_shape(torch.Size([]))
-        (torch.Size([5, 3, 2]), torch.Size([]))
-    """
-    longest = max(shapes, key=len)
-    if all(longest[len(longest) - len(shape) :] == shape for shape in shapes):
-        return longest
-    return torch.broadcast_shapes(*shapes)
-
-
 class HiddenFeatures(TorchDistribution):
     """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
 
@@ -135,13 +119,7 @@ class Imputed(HiddenFeatures):
                 f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
                 f"it has shape {tuple(x.shape)}"
             )
-        try:
-            shape = common_shape(x.shape, keep.shape, hidden_distribution.shape())
-        except RuntimeError as error:
-            raise ValueError(
-                f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_distribution "
-                f"{tuple(hidden_distribution.shape())} must broadcast together"
-            ) from error
+        shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
         if shape[len(shape) - event_dim :] != event_shape:
             raise ValueError(
                 f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
@@ -183,23 +161,6 @@ class Imputed(HiddenFeatures):
         share = 1 - self.keep.to(self.x.dtype)
         variance = share**2 * self.hidden_distribution.variance
         return variance.expand(self.batch_shape + self.event_shape)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """The conditional covariance of a table's row, zero where kept; shape `(…, B, D, D)`.
-
-        Raises:
-            NotImplementedError: where `hidden_distribution` has no `covariance_matrix`.
-        """
-        covariance = getattr(self.hidden_distribution, "covariance_matrix", None)
-        if covariance is None:
-            raise NotImplementedError(
-                f"the hidden distribution {type(self.hidden_distribution).__name__} has no "
-                "covariance_matrix"
-            )
-        hidden = 1 - self.keep.to(self.x.dtype)
-        covariance = hidden.unsqueeze(-1) * covariance * hidden.unsqueeze(-2)
-        return covariance.expand(self.batch_shape + self.event_shape + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-density of the hidden entries given the kept ones, shape `(…, B)`.

@@ -12,7 +12,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.configured import Configured, constructor_arguments
-from lexppl.models.imputers.imputed import Imputed, common_shape
+from lexppl.models.imputers.imputed import Imputed
 
 TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 """A tensor, what makes one, or `{"shape": [...], "dtype": "float32"}`: one to be loaded."""
@@ -82,7 +82,8 @@ class Imputer(Configured, nn.Module):
     def _register(self, name: str, value: TensorOrShape) -> bool:
         """Registers a buffer; False where its values are yet to be loaded."""
         if isinstance(value, Mapping):
-            self.register_buffer(name, self._placeholder(name, value))
+            dtype = getattr(torch, value["dtype"])
+            self.register_buffer(name, torch.full(tuple(value["shape"]), torch.nan, dtype=dtype))
             return False
         try:
             tensor = torch.as_tensor(value).detach().clone()
@@ -90,9 +91,9 @@ class Imputer(Configured, nn.Module):
             raise TypeError(
                 f"{name} must be a number, a tensor or an array; it is a {type(value).__name__}"
             ) from error
+        if tensor.is_complex():
+            raise TypeError(f"{name} must be real; it is {tensor.dtype}")
         if not tensor.is_floating_point():
-            if tensor.is_complex():
-                raise TypeError(f"{name} must be real; it is {tensor.dtype}")
             tensor = tensor.to(torch.get_default_dtype())
         bad = int((~tensor.isfinite()).sum())
         if bad:
@@ -101,17 +102,6 @@ class Imputer(Configured, nn.Module):
             )
         self.register_buffer(name, tensor)
         return True
-
-    @staticmethod
-    def _placeholder(name: str, description: Mapping[str, Any]) -> Tensor:
-        try:
-            dtype = getattr(torch, str(description.get("dtype", "float32")))
-            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
-        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(
-                f'{name}, given as a mapping, must read {{"shape": [...], "dtype": "float32"}}; '
-                f"it reads {dict(description)}"
-            ) from error
 
     def _refuse_mixed_types(self) -> None:
         types = {name: buffer.dtype for name, buffer in self.named_buffers(recurse=False)}
@@ -146,7 +136,7 @@ class Imputer(Configured, nn.Module):
                     f"call imputer.to({x.dtype}) or convert x"
                 )
         try:
-            shape = common_shape(keep.shape, x.shape)
+            shape = torch.broadcast_shapes(keep.shape, x.shape)
         except RuntimeError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:
@@ -155,18 +145,6 @@ class Imputer(Configured, nn.Module):
                 f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
                 "features"
             )
-
-
-def puts_a_constant(imputer: nn.Module) -> bool:
-    """Whether what an imputer puts in place of a hidden feature is a number and no draw: an
-    attribute `puts_a_constant` of its class.
-
-    Example:
-        >>> from lexppl.models import ConstantImputer, GaussianImputer
-        >>> puts_a_constant(ConstantImputer()), puts_a_constant(GaussianImputer())
-        (True, False)
-    """
-    return bool(getattr(imputer, "puts_a_constant", False))
 
 
 def _description(tensor: Tensor) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.models.imputers.component_distribution import (
-    NUMBERS_AT_ONCE,
     ComponentDistribution,
     ComponentFeatures,
     FeatureMeans,
@@ -28,6 +27,9 @@ STEPS = 255
 
 BATCH = 200
 """Rows of a step of a fit."""
+
+NUMBERS_AT_ONCE = 2**22
+"""Most numbers of a tensor with dimensions for rows or steps, features and components."""
 
 
 def log_mass(value: Tensor, means: Tensor, scales: Tensor) -> Tensor:
@@ -331,11 +333,9 @@ class DiscretizedLogisticMeansImputer(DiscretizedLogisticMixtureImputer):
         weights: π, shape `(C,)`, positive, of sum 1.
         means: the logistics' means μ, shape `(C, *event)`.
         scales: the logistics' scales s > 0, shape `(C, *event)`.
-        pixel_means: `m`, of the same shape; computed if None.
 
     Raises:
-        TypeError, ValueError: as :class:`DiscretizedLogisticMixtureImputer`; `pixel_means` of
-            another shape.
+        TypeError, ValueError: as :class:`DiscretizedLogisticMixtureImputer`.
 
     Source: Senetaire et al. 2023, appendix B ("means of mixture of logistics").
 
@@ -348,22 +348,9 @@ class DiscretizedLogisticMeansImputer(DiscretizedLogisticMixtureImputer):
 
     pixel_means: Tensor
 
-    def __init__(
-        self,
-        weights: TensorOrShape,
-        means: TensorOrShape,
-        scales: TensorOrShape,
-        pixel_means: TensorOrShape | None = None,
-    ) -> None:
+    def __init__(self, weights: TensorOrShape, means: TensorOrShape, scales: TensorOrShape) -> None:
         super().__init__(weights, means, scales)
-        if pixel_means is None:
-            pixel_means = self.densities().means.reshape(self.means.shape)
-        self._register("pixel_means", pixel_means)
-        if self.pixel_means.shape != self.means.shape:
-            raise ValueError(
-                f"pixel_means must have the shape of means, {tuple(self.means.shape)}; it has "
-                f"shape {tuple(self.pixel_means.shape)}"
-            )
+        self.register_buffer("pixel_means", self.densities().means.reshape(self.means.shape))
 
     def component_features(self) -> ComponentFeatures:
         """The means of each component."""

@@ -50,30 +50,21 @@ class MixtureImputer(Imputer):
         weighted = self._register("weights", weights)
         self._register("means", means)
         scaled = self._register("scales", scales)
-        if self.means.ndim < 2 or self.means.numel() == 0:
+        shape = self.means.shape
+        fits = self.scales.shape == shape and self.weights.shape == shape[:1]
+        if self.means.ndim < 2 or self.means.numel() == 0 or not fits:
             raise ValueError(
-                f"means must have shape (C, *event); it has shape {tuple(self.means.shape)}"
-            )
-        if self.scales.shape != self.means.shape:
-            raise ValueError(
-                f"scales must have the shape of means, {tuple(self.means.shape)}; it has shape "
-                f"{tuple(self.scales.shape)}"
-            )
-        if self.weights.shape != self.means.shape[:1]:
-            raise ValueError(
-                f"weights must have shape ({len(self.means)},), one for each row of means; it has "
-                f"shape {tuple(self.weights.shape)}"
+                "means must have shape (C, *event), scales the same and weights (C,); they have "
+                f"{tuple(shape)}, {tuple(self.scales.shape)} and {tuple(self.weights.shape)}"
             )
         self._refuse_mixed_types()
-        if scaled and bool((self.scales <= 0).any()):
-            raise ValueError(
-                f"scales must be positive; the smallest value is {float(self.scales.min()):g}"
-            )
-        if weighted and bool((self.weights <= 0).any()):
-            raise ValueError(
-                f"weights must be positive; the smallest is {float(self.weights.min()):g}. Leave "
-                "out components without weight"
-            )
+        for name, given in (("scales", scaled), ("weights", weighted)):
+            least = float(getattr(self, name).min())
+            if given and least <= 0.0:
+                raise ValueError(
+                    f"{name} must be positive; the smallest value is {least:g}. Leave out "
+                    "components without weight"
+                )
         if weighted and abs(float(self.weights.sum()) - 1) > 1e-3:
             raise ValueError(f"weights must sum to 1; their sum is {float(self.weights.sum()):g}")
 

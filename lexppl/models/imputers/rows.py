@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.component_distribution import (
-    NUMBERS_AT_ONCE,
     ComponentDistribution,
     ComponentFeatures,
-    FeatureMeans,
 )
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.mixture import MixtureImputer
@@ -37,7 +35,6 @@ class MixtureDataImputer(MixtureImputer):
         means: μ, shape `(C, *event)`, in the units of the features.
         scales: the standard deviations σ > 0, shape `(C, *event)`.
         reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
-        row_weights: `w`, shape `(C, N)`, non-negative; computed if None.
 
     Raises:
         TypeError: when they are not of one floating-point type.
@@ -64,15 +61,14 @@ class MixtureDataImputer(MixtureImputer):
         means: TensorOrShape,
         scales: TensorOrShape,
         reference: TensorOrShape,
-        row_weights: TensorOrShape | None = None,
     ) -> None:
         super().__init__(weights, means, scales)
         self._register("reference", reference)
         check_reference(self.reference, self.means, "means")
-        if row_weights is None:
-            row_weights = self._row_weights()
-        loaded = self._register("row_weights", row_weights)
-        check_row_weights(self, "means", loaded)
+        # A component that no row is near has weights all the same: logarithms, and all its rows.
+        rows = self.reference.flatten(1)
+        scores = self.weights.log() + self.densities().log_prob(rows).sum(-2)
+        self.register_buffer("row_weights", scores.log_softmax(-1).softmax(0).mT.contiguous())
 
     @classmethod
     def fit(
@@ -111,17 +107,6 @@ class MixtureDataImputer(MixtureImputer):
     def component_features(self) -> ComponentFeatures:
         """The reference rows and their weights under each component."""
         return WeightedRows(self.reference.flatten(1), self.row_weights)
-
-    def _row_weights(self) -> Tensor:
-        # A component that no row is near has weights all the same: logarithms, and all its rows.
-        features = FeatureMeans(self.means.flatten(1))
-        scores = []
-        for rows in self.reference.flatten(1).split(max(1, NUMBERS_AT_ONCE // self.means.numel())):
-            keep = torch.ones_like(rows, dtype=torch.bool)
-            evidence = self.densities().log_prob(rows)
-            given = ComponentDistribution(keep, self.weights.log(), evidence, features)
-            scores.append(given.log_probabilities)
-        return torch.cat(scores).softmax(0).mT
 
 
 class KMeansDataImputer(Imputer):
@@ -170,7 +155,6 @@ class KMeansDataImputer(Imputer):
         self,
         centres: TensorOrShape,
         reference: TensorOrShape,
-        row_weights: TensorOrShape | None = None,
     ) -> None:
         super().__init__()
         self._register("centres", centres)
@@ -178,11 +162,15 @@ class KMeansDataImputer(Imputer):
             raise ValueError(
                 f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
             )
-        self._register("reference", reference)
+        given = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
-        if row_weights is None:
-            row_weights = _memberships(self.reference, self.centres)
-        check_row_weights(self, "centres", self._register("row_weights", row_weights))
+        self.register_buffer("row_weights", _memberships(self.reference, self.centres))
+        empty = (self.row_weights.sum(-1) == 0).nonzero()
+        if given and len(empty):
+            raise ValueError(
+                f"each centre needs a reference row that it is nearest to; row {int(empty[0])} of "
+                "centres has none"
+            )
 
     @classmethod
     def fit(
@@ -227,7 +215,7 @@ class KMeansDataImputer(Imputer):
         sizes = members.sum(-1)
         order = sizes.argsort(descending=True, stable=True)
         order = order[sizes[order] > 0]
-        return cls(centres[order], reference, members[order])
+        return cls(centres[order], reference)
 
     @property
     def event_shape(self) -> torch.Size | None:
@@ -333,40 +321,6 @@ def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
         raise TypeError(
             f"reference is {reference.dtype} and {name} {components.dtype}; they must be of one "
             "type"
-        )
-
-
-def check_row_weights(
-    imputer: MixtureDataImputer | KMeansDataImputer, name: str, loaded: bool
-) -> None:
-    """Refuse weights of rows under components that cannot be drawn by.
-
-    Args:
-        imputer: with its `reference` rows and their `row_weights`.
-        name: of what describes its components, such as "means".
-        loaded: whether the values are there, or yet to be loaded.
-
-    Raises:
-        TypeError: when the types differ.
-        ValueError: when the shape does not fit, or a component's weights are negative or all 0.
-    """
-    imputer._refuse_mixed_types()
-    row_weights = imputer.row_weights
-    shape = (len(getattr(imputer, name)), len(imputer.reference))
-    if row_weights.shape != shape:
-        raise ValueError(
-            f"row_weights must have shape {shape}, a row for each of {name} and a column for each "
-            f"reference row; it has shape {tuple(row_weights.shape)}"
-        )
-    if loaded and bool((row_weights < 0).any()):
-        raise ValueError(
-            f"row_weights must not be negative; the smallest is {float(row_weights.min()):g}"
-        )
-    empty = (row_weights.sum(-1) == 0).nonzero()
-    if loaded and len(empty):
-        raise ValueError(
-            f"each row of {name} needs a reference row of positive weight; row {int(empty[0])} "
-            "has none"
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.configured import Configured
-from lexppl.models.imputers.imputed import HiddenFeatures, Imputed, common_shape
+from lexppl.models.imputers.imputed import HiddenFeatures, Imputed
 from lexppl.models.imputers.imputer import (
     Imputer,
     TensorOrShape,
@@ -194,7 +194,7 @@ class GaussianImputer(Imputer):
     @property
     def event_shape(self) -> torch.Size | None:
         """The shape of `mean` and `scale`; None where both are numbers."""
-        shape = common_shape(self.mean.shape, self.scale.shape)
+        shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
         return shape if shape else None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:

@@ -66,7 +66,7 @@ class VAEAC(Configured, PyroModule):
     Example:
         >>> from lexppl.models import MLP
         >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
-        >>> program = VAEAC(MLP(6, 4, (8,), seed=0), TableDecoder(2, 3, (8,), seed=1))
+        >>> program = VAEAC(MLP(6, 4, (8,), seed=0), TableDecoder(2, 3, (8,)))
         >>> trace = pyro.poutine.trace(program).get_trace(torch.zeros(5, 3))
         >>> trace.nodes["h"]["value"].shape
         torch.Size([5, 2])
@@ -231,7 +231,7 @@ class VAEACImputer(Imputer):
         >>> from lexppl.models import MLP
         >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
         >>> prior, proposal = MLP(6, 4, (8,), seed=0), MLP(6, 4, (8,), seed=2)
-        >>> imputer = VAEACImputer(prior, TableDecoder(2, 3, (8,), seed=1), proposal, (3,))
+        >>> imputer = VAEACImputer(prior, TableDecoder(2, 3, (8,)), proposal, (3,))
         >>> imputer(torch.ones(5, 3), torch.tensor([1.0, 0.0, 1.0])).sample()[:, ::2].unique()
         tensor([1.])
     """

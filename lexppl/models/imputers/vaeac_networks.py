@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch.nn.functional import interpolate, silu
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.networks import MLP, initial_weights
+from lexppl.models.networks import MLP
 
 POOLED = 4
 """Height and width to which an image's features are pooled before the latent variable."""
@@ -24,26 +23,22 @@ class TableDecoder(Configured, nn.Module):
         latent: H.
         features: D.
         hidden: widths of the hidden layers.
-        seed: of the initial weights; see :class:`lexppl.models.MLP`.
 
     Example:
-        >>> TableDecoder(4, 3, hidden=(8,), seed=0)(torch.zeros(5, 4), torch.zeros(5, 6)).shape
+        >>> TableDecoder(4, 3, hidden=(8,))(torch.zeros(5, 4), torch.zeros(5, 6)).shape
         torch.Size([5, 6])
     """
-
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
         latent: int,
         features: int,
         hidden: Sequence[int] = (200, 200),
-        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.latent, self.features = latent, features
         self.hidden = tuple(hidden)
-        self.network = MLP(latent + 2 * features, 2 * features, hidden, "silu", seed)
+        self.network = MLP(latent + 2 * features, 2 * features, hidden, "silu")
 
     def forward(self, h: Tensor, seen: Tensor) -> Tensor:
         result: Tensor = self.network(torch.cat([h, seen], -1))
@@ -58,28 +53,22 @@ class ImageEncoder(Configured, nn.Module):
         channels: of the input.
         outputs: of the last layer.
         widths: channels of the convolutions.
-        seed: of the initial weights, leaving the global random state as it is.
 
     Example:
-        >>> ImageEncoder(2, 6, widths=(4, 8), seed=0)(torch.zeros(3, 2, 9, 7)).shape
+        >>> ImageEncoder(2, 6, widths=(4, 8))(torch.zeros(3, 2, 9, 7)).shape
         torch.Size([3, 6])
     """
 
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
-
-    def __init__(
-        self, channels: int, outputs: int, widths: Sequence[int] = (32, 64), seed: int | None = None
-    ) -> None:
+    def __init__(self, channels: int, outputs: int, widths: Sequence[int] = (32, 64)) -> None:
         super().__init__()
         self.channels, self.outputs = int_at_least("channels", channels), outputs
         self.widths = tuple(int_at_least("a width of widths", width) for width in widths)
         before = [channels, *self.widths]
-        with initial_weights(seed):
-            self.layers = nn.ModuleList(
-                nn.Conv2d(a, b, 3, stride=2, padding=1)
-                for a, b in zip(before, self.widths, strict=False)
-            )
-            self.last = nn.Linear(before[-1] * POOLED**2, outputs)
+        self.layers = nn.ModuleList(
+            nn.Conv2d(a, b, 3, stride=2, padding=1)
+            for a, b in zip(before, self.widths, strict=False)
+        )
+        self.last = nn.Linear(before[-1] * POOLED**2, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -98,28 +87,22 @@ class ImageDecoder(Configured, nn.Module):
         latent: size of the latent variable.
         channels: of the images.
         width: channels of the convolutions.
-        seed: of the initial weights, leaving the global random state as it is.
 
     Example:
-        >>> decoder = ImageDecoder(6, 1, width=4, seed=0)
+        >>> decoder = ImageDecoder(6, 1, width=4)
         >>> decoder(torch.zeros(3, 6), torch.zeros(3, 2, 9, 7)).shape
         torch.Size([3, 2, 9, 7])
     """
 
-    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
-
-    def __init__(
-        self, latent: int, channels: int, width: int = 32, seed: int | None = None
-    ) -> None:
+    def __init__(self, latent: int, channels: int, width: int = 32) -> None:
         super().__init__()
         self.latent, self.channels = latent, channels
         self.width = int_at_least("width", width)
-        with initial_weights(seed):
-            self.first = nn.Linear(latent, width * POOLED**2)
-            self.coarse = nn.Conv2d(width, width, 3, padding=1)
-            self.seen = nn.Conv2d(2 * channels, width, 3, padding=1)
-            self.joined = nn.Conv2d(2 * width, width, 3, padding=1)
-            self.last = nn.Conv2d(width, 2 * channels, 3, padding=1)
+        self.first = nn.Linear(latent, width * POOLED**2)
+        self.coarse = nn.Conv2d(width, width, 3, padding=1)
+        self.seen = nn.Conv2d(2 * channels, width, 3, padding=1)
+        self.joined = nn.Conv2d(2 * width, width, 3, padding=1)
+        self.last = nn.Conv2d(width, 2 * channels, 3, padding=1)
 
     def forward(self, h: Tensor, seen: Tensor) -> Tensor:
         image = silu(self.first(h)).reshape(len(h), self.width, POOLED, POOLED)

@@ -12,28 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-FAMILIES: Mapping[str, Any] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            dist.Normal,
-            dist.Laplace,
-            dist.Cauchy,
-            dist.Logistic,
-            dist.LogNormal,
-            dist.StudentT,
-            dist.HalfNormal,
-            dist.HalfCauchy,
-            dist.Gamma,
-            dist.InverseGamma,
-            dist.Exponential,
-            dist.Uniform,
-            dist.Beta,
-            dist.Dirichlet,
-            dist.MultivariateNormal,
-        )
-    }
-)
+NAMES = "Normal Laplace Cauchy Logistic LogNormal StudentT HalfNormal HalfCauchy Gamma InverseGamma"
+NAMES += " Exponential Uniform Beta Dirichlet MultivariateNormal"
+FAMILIES: Mapping[str, Any] = MappingProxyType({one: getattr(dist, one) for one in NAMES.split()})
 """Pyro's classes by name."""
 
 

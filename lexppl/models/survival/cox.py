@@ -9,7 +9,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from lexppl.effects import row_weights
-from lexppl.models.likelihoods import Likelihood, count_and_first
+from lexppl.models.likelihoods import Likelihood, refuse_values
 from lexppl.models.survival.hazards import (
     BaselineHazard,
     MeanHazards,
@@ -159,7 +159,6 @@ class CoxLikelihood(Likelihood):
 
     discrete = False
     responses = "survival times, and whether the event happened then"
-    outputs = 1
 
     def __init__(
         self,
@@ -198,24 +197,19 @@ class CoxLikelihood(Likelihood):
                 f"{self.stratified}; it has shape {tuple(y.shape)}"
             )
         time, event = y[:, 0], y[:, 1]
-        _refuse("times of y must be positive and finite", time, (time > 0) & time.isfinite())
-        _refuse("events of y must be 1, or 0 of a censored row", event, (event == 0) | (event == 1))
+        refuse_values(
+            "times of y must be positive and finite", time, ~((time > 0) & time.isfinite())
+        )
+        refuse_values(
+            "events of y must be 1, or 0 of a censored row", event, event * (event - 1) != 0
+        )
         if self.stratified:
             stratum = y[:, 2]
-            _refuse("strata of y must be finite numbers", stratum, stratum.isfinite())
+            refuse_values("strata of y must be finite numbers", stratum, ~stratum.isfinite())
             if self.baseline is not None:
-                known = self.baseline.knows(stratum)
-                _refuse("strata of y must be those of the baseline", stratum, known)
+                unknown = ~self.baseline.knows(stratum)
+                refuse_values("strata of y must be those of the baseline", stratum, unknown)
         if self.baseline is None and not bool((event == 1).any()):
             raise ValueError(
                 f"y has no event: all {len(y)} rows are censored, and no hazard can be compared"
             )
-
-
-def _refuse(expected: str, values: Tensor, fine: Tensor) -> None:
-    if found := count_and_first(~fine):
-        count, row = found
-        raise ValueError(
-            f"{expected}; {count} of {len(values)} are not, the first in row {row}: "
-            f"{float(values[row]):g}"
-        )

@@ -8,7 +8,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lexppl.data import ParquetRows, read_table
 from lexppl.inference import Checkpoints, fit
-from lexppl.inference.batches import rows_of
 from lexppl.systems import lex
 
 ROWS = 1203
@@ -121,22 +120,6 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
     other = ParquetRows(folder, columns=["a", "b", "c"], target="y", buffer=70).split(0.2, seed=0)
     with pytest.raises(ValueError, match="buffer"):
         fit(small(), other[0], **kept)
-
-
-def test_validation_rows_from_files_are_judged_as_those_in_memory(folder):
-    rows = ParquetRows(folder, columns=["a", "b", "c"], target="y")
-    x, y = (torch.cat(c) for c in zip(*rows.batches(500, shuffle=False), strict=True))
-    options = {"epochs": 2, "folds": 1, "batch_size": ROWS, "progress": False}
-    streamed = fit(small(), (x, y), valid=rows, **options)
-    held = fit(small(), (x, y), valid=(x, y), **options)
-    assert np.array_equal(streamed.history.valid, held.history.valid)
-
-
-def test_rows_take_the_models_type(folder):
-    rows = ParquetRows(folder, columns=["a", "b", "c"], target="y")
-    loaded = rows_of(rows, torch.float64)
-    x, y = next(iter(loaded.batches(5, shuffle=False)))
-    assert (x.dtype, y.dtype, len(loaded)) == (torch.float64, torch.int64, ROWS)
 
 
 @pytest.mark.parametrize(

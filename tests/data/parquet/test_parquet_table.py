@@ -33,13 +33,6 @@ def test_any_range_of_rows_is_read(folder, start, stop):
         assert table.read(start, stop)["number"].tolist() == list(range(start, min(stop, ROWS)))
 
 
-def test_rows_of_more_than_one_batch_are_read(tmp_path):
-    rows = 2**16 + 100
-    pd.DataFrame({"a": np.arange(rows)}).to_parquet(tmp_path / "a.parquet")
-    table = ParquetTable(tmp_path / "a.parquet")
-    assert table.read(2**16 - 2, 2**16 + 3)["a"].tolist() == list(range(2**16 - 2, 2**16 + 3))
-
-
 def test_other_files_are_another_table(folder):
     before = fingerprint(ParquetTable(folder))
     assert fingerprint(ParquetTable(folder)) == before

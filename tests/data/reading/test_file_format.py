@@ -36,10 +36,10 @@ def test_a_file_is_read_as_it_was_written(tmp_path, separator, decimal, letters)
 def test_letters_of_another_alphabet_are_named(tmp_path):
     file = tmp_path / "t.csv"
     CELLS.to_csv(file, encoding="cp1252", index=False)
-    with pytest.raises(ValueError, match=r"not of UTF-8; give text_encoding='cp1252'"):
+    with pytest.raises(ValueError, match=r"not of utf-8; give text_encoding='cp1252'"):
         read_frame(file)
     assert read_frame(file, text_encoding="cp1252").columns[0] == "größe"
-    with pytest.raises(ValueError, match="not of 'ascii'"):
+    with pytest.raises(ValueError, match="not of ascii"):
         read_frame(file, text_encoding="ascii")
 
 
@@ -64,7 +64,7 @@ def test_what_contradicts_itself_is_refused():
     for wrong, words in (
         ({"separator": "ab"}, "separator must be one character"),
         ({"decimal": ":"}, "decimal must be ',' or '.'"),
-        ({"decimal": ",", "separator": ","}, "separator and decimal are both ','"),
+        ({"decimal": ",", "separator": ","}, "decimal must be ',' or '.', and not the separator"),
         ({"text_encoding": "utf-9"}, "text_encoding must be one that Python knows"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -83,14 +83,6 @@ def test_the_encoding_remembers_how_the_file_is_written(tmp_path):
     assert len(read_table(file, encoding=again, decimal=".")) == 4
 
 
-def test_excel_needs_what_reads_it(tmp_path, monkeypatch):
-    file = tmp_path / "t.xlsx"
-    file.write_bytes(b"PK")
-    monkeypatch.setattr("lexppl.data.files.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'lexppl\[excel\]', or save it as .csv"):
-        read_frame(file)
-
-
 @pytest.mark.skipif(find_spec("openpyxl") is None, reason="openpyxl is not installed")
 def test_excel(tmp_path):
     file = tmp_path / "t.xlsx"
@@ -102,5 +94,5 @@ def test_excel(tmp_path):
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"'broken.xlsx' cannot be read as Excel"):
         read_frame(tmp_path / "broken.xlsx")
-    with pytest.raises(ValueError, match="decimal is for text files; an Excel file has numbers"):
+    with pytest.raises(ValueError, match=r"decimal is for text files; .* of Excel, has its own"):
         read_frame(file, decimal=",")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of, words_of
+from lexppl.data.texts import TextDataset, Vocabulary, imdb, texts_of, words_of
 
 HERE = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("LEXPPL_DATA", HERE.parent / "shared" / "data"))
@@ -110,14 +110,6 @@ def test_one_string_is_no_list_of_texts():
         texts_of(GOOD, ["g"])
 
 
-def test_a_frame_s_column_will_do():
-    frame = pd.DataFrame({"text": [GOOD, BAD, GOOD], "stars": [10, 2, 9]}, index=[5, 6, 7])
-    data = texts_of(frame["text"], frame["stars"])
-    assert data.class_names == ("2", "9", "10")
-    assert data.y.tolist() == [2, 0, 1]
-    assert data.entry_names[:2] == ("word 1", "word 2") and data.n_entries == 5
-
-
 def test_parts_have_the_words_of_their_rows():
     data = texts_of([f"{w} film {w}" for w in "abcdefgh"], [0, 1] * 4)
     for part in (*data.split(0.5, 0.5, seed=0), data.subset([6, 1]), data.subset(slice(2))):
@@ -136,12 +128,6 @@ def test_padding_stands_after_the_words():
             TextDataset(
                 torch.tensor(row), torch.tensor([0]), ("b", "g"), (("a",),), data.vocabulary
             )
-
-
-def test_encoding_new_texts():
-    x, words = encoded_texts(["good good", "bad"], Vocabulary(["good", "bad"]), length=3)
-    assert x.tolist() == [[2, 2, 0], [3, 0, 0]] and words == (("good", "good"), ("bad",))
-    assert x.dtype == torch.float32
 
 
 def reviews(folder, name, compress):
@@ -180,15 +166,11 @@ def test_reviews_of_one_file_and_of_the_original_folder(tmp_path):
 def test_missing_reviews_are_told(tmp_path):
     with pytest.raises(ValueError, match="root must be a folder that is there"):
         imdb(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"nor the folder aclImdb: unpack https://ai"):
-        imdb(tmp_path)
-    with pytest.raises(ValueError, match=r"has no imdb_reviews_5k\.csv\.gz"):
-        imdb(tmp_path, reviews="5k")
-    (tmp_path / "aclImdb").mkdir()
-    with pytest.raises(ValueError, match=r"has no texts such as train/pos/0_9\.txt"):
-        imdb(tmp_path)
+    for reviews in ("all", "5k"):
+        with pytest.raises(ValueError, match=r"has no imdb_reviews.*unpack https://ai"):
+            imdb(tmp_path, reviews=reviews)
     pd.DataFrame({"text": ["a"]}).to_csv(tmp_path / "imdb_reviews_5k.csv.gz")
-    with pytest.raises(ValueError, match="it lacks"):
+    with pytest.raises(ValueError, match="must have the columns split"):
         imdb(tmp_path, reviews="5k")
 
 

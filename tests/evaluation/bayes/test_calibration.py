@@ -11,7 +11,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroSample
+from pyro.nn import PyroModule
 from scipy import stats
 
 from lexppl.effects import mask_particles, penalty
@@ -19,31 +19,15 @@ from lexppl.evaluation import Calibration, GuideFits, calibration
 from lexppl.inference import NestedIWAE, Pathwise
 from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.systems import lex, q_fit
-
-X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
-
-
-class Line(PyroModule):
-    """y ~ N(x·slope, 1), slope ~ N(0, 1)."""
-
-    def __init__(self):
-        super().__init__()
-        self.slope = PyroSample(dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-
-    def forward(self, x, y=None):
-        slope = self.slope
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            return pyro.sample("y", dist.Normal(x @ slope, 1.0), obs=y)
+from lexppl.systems import lex, q_fit, real_x
+from tests.evaluation.bayes.conjugate import Line, X, moments
 
 
 def conjugate(x, y, seed, width=1.0, shift=0.0, draws=99):
-    """The exact posterior of :class:`Line`, with another width and place if so asked."""
-    precision = torch.eye(x.shape[1]) + x.T @ x
-    root = torch.linalg.cholesky(torch.linalg.inv(precision))
+    """The exact posterior of :class:`Line`, with another width and place."""
+    mean, covariance = moments(x, y)
     noise = torch.randn(draws, x.shape[1], generator=torch.Generator().manual_seed(seed % 2**60))
-    mean = torch.linalg.solve(precision, x.T @ y)
-    return {"slope": mean + (width * noise + shift) @ root.T}
+    return {"slope": mean + (width * noise + shift) @ torch.linalg.cholesky(covariance).T}
 
 
 def altered(**how):
@@ -124,12 +108,7 @@ def test_a_posterior_inference_is_run_on_one_data_set_after_another():
 @pytest.mark.complete
 def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen():
     # One feature, so that the guide's family has the posterior in it.
-    class Slope(Line):
-        def __init__(self):
-            super().__init__()
-            self.slope = PyroSample(dist.Normal(0.0, 1.0).expand([1]).to_event(1))
-
-    program = Slope()
+    program = Line(features=1)
     guide = AutoNormal(pyro.poutine.block(program, hide=["mask"]), init_scale=0.3)
     options = {"epochs": 80, "learning_rate": 0.1, "objective": NestedIWAE(1, estimator=Pathwise())}
     x = X[:, :1]
@@ -137,14 +116,8 @@ def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen
     assert found.alarms() == {}
     assert abs(np.log(found.table.loc["slope[0]", "sd_ratio"])) < 0.1
     few = {**options, "epochs": 1}
-    unfitted = run(GuideFits(guide, 100, few), program, x, simulations=100)
+    unfitted = run(GuideFits(AutoNormal, 100, few), program, x, simulations=100)
     assert unfitted.alarms() != {}
-
-
-def test_a_guide_is_given_by_its_class_too():
-    options = {"epochs": 2, "objective": NestedIWAE(1, estimator=Pathwise())}
-    found = run(GuideFits(AutoNormal, 10, options), simulations=10, draws=9)
-    assert found.names == ("slope[0]", "slope[1]")
 
 
 def test_the_global_importance_of_q_fit_is_checked_as_a_system():
@@ -185,11 +158,12 @@ def test_the_same_seed_gives_the_same_ranks_and_global_state_stays():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_what_was_found_is_told():
+def test_the_summary_and_the_histograms():
     found = run(conjugate, simulations=100)
     assert "100 simulated data sets, 99 draws each" in repr(found)
     assert "consistent" in repr(found)
-    assert found.histograms().sum().tolist() == [100, 100]
+    histograms = found.histograms()
+    assert histograms.shape == (20, 2) and histograms.sum().tolist() == [100, 100]
 
 
 def test_ties_are_broken_at_random():
@@ -245,6 +219,9 @@ def latentless(x, y=None):
         (Line(), altered(width=float("nan")), {}, FloatingPointError, "slope"),
         (Line(), "nuts", {}, TypeError, "infer must be"),
         (Line(), GuideFits(), {}, ValueError, "needs a guide"),
+        (real_x(2, classes=2, hidden=(4,)), conjugate, {}, ValueError, "2 terms"),
+        (Line(), conjugate, {"x": X.numpy()}, TypeError, "x must"),
+        (Line(), conjugate, {"x": X / 0.0}, ValueError, "x must"),
         ("line", conjugate, {}, TypeError, "program must be"),
         (Line(), conjugate, {"quantities": {"a": lambda s, x, y: y}}, ValueError, "quantity 'a'"),
     ],
@@ -252,24 +229,8 @@ def latentless(x, y=None):
 def test_what_cannot_be_checked_is_refused(program, infer, options, error, words):
     with pytest.raises(error, match=words):
         run(infer, program, **{"simulations": 3, **options})
-
-
-@pytest.mark.parametrize("x", [X.numpy(), X[:0], X / 0.0])
-def test_what_are_no_rows_is_refused(x):
-    with pytest.raises((TypeError, ValueError), match="x must"):
-        run(conjugate, x=x, simulations=3)
-
-
-def test_options_that_calibration_sets_are_refused():
     with pytest.raises(ValueError, match="'seed'"):
         GuideFits(options={"seed": 1})
-
-
-def test_a_system_of_several_programs_is_refused():
-    from lexppl.systems import real_x
-
-    with pytest.raises(ValueError, match="2 terms"):
-        run(conjugate, real_x(2, classes=2, hidden=(4,)))
 
 
 def test_more_than_one_quantity_does_not_raise_more_alarms():

@@ -16,7 +16,7 @@ from lexppl.evaluation import GuideWarning, guide_check
 from lexppl.inference import NestedIWAE, Pathwise, fit
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.models import MLP, CategoricalLikelihood, Predictor
-from lexppl.systems import q_fit
+from lexppl.systems import lex, q_fit
 from tests.evaluation.bayes.conjugate import Altered, Line, MaskedLine, X, Y, evidence
 
 BOUND = NestedIWAE(1, estimator=Pathwise())
@@ -59,7 +59,7 @@ def test_the_gap_of_a_wider_guide_is_its_divergence():
     assert abs(check.table["gap"][0] - divergence) < 4 * error
 
 
-def test_drawn_masks_agree_with_listed_ones_and_are_told():
+def test_drawn_masks_agree_with_listed_ones_and_are_noted():
     result = fitted(MaskedLine(), Altered())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuideWarning)
@@ -120,8 +120,12 @@ def test_what_cannot_be_checked_is_refused():
         guide_check(plain, X[:5], Y[:5])
     with pytest.raises(ValueError, match="draws"):
         guide_check(plain, X, Y, draws=10)
+    labels = (X, (Y > 0).long())
+    masks = fit(lex(2, classes=2, k=1, hidden=(4,)), labels, valid=None, epochs=1, progress=False)
+    with pytest.raises(ValueError, match="no guide"):
+        guide_check(masks, *labels)
     plain.sampler = SamplerRecord("NUTS", are_chains=True)
-    with pytest.raises(ValueError, match="NUTS's and have no density"):
+    with pytest.raises(ValueError, match="draws of NUTS have no density"):
         guide_check(plain, X, Y)
     program = Line()
     point = AutoDelta(pyro.poutine.block(program, hide=["mask"]))
@@ -130,18 +134,3 @@ def test_what_cannot_be_checked_is_refused():
     weighted = fitted(Line(), Altered(), row_weights="dirichlet")
     with pytest.raises(ValueError, match="weights"):
         guide_check(weighted, X, Y)
-
-
-def test_a_fit_without_a_guide_is_refused():
-    from lexppl.systems import lex
-
-    data = (X, (Y > 0).long())
-    result = fit(
-        lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)),
-        data,
-        valid=None,
-        epochs=1,
-        progress=False,
-    )
-    with pytest.raises(ValueError, match="no guide"):
-        guide_check(result, *data)

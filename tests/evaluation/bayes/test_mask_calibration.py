@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import mask_calibration, mask_table
-from lexppl.evaluation.bayes.log_joint import row_log_likelihood
+from lexppl.evaluation.bayes.mask_table import row_log_likelihood
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
@@ -112,12 +112,6 @@ def test_a_sharper_and_a_shifted_posterior_are_caught():
     assert "log p(y | x, z)" in found.alarms()
     shifted = mask_calibration(Masked(), X, towards_more, simulations=2000)
     assert shifted.alarms()["size"] == "too high"
-
-
-def test_quantities_of_ones_own():
-    both = {"both": lambda masks: masks[..., 0] * masks[..., 2]}
-    found = mask_calibration(Masked(), X, quantities=both, simulations=200)
-    assert found.names == ("both", "log p(y | x, z)")
 
 
 class Shared(Masked):

@@ -48,13 +48,6 @@ def test_the_statistic_is_the_smallest_tail():
     assert statistic == pytest.approx(2 * min(tails))
 
 
-def test_the_histogram():
-    null = UniformRanks(100, 9)
-    ranks = np.repeat([0, 5], 50)
-    assert null.histogram(ranks).tolist() == [50, 0, 0, 0, 0, 50, 0, 0, 0, 0]
-    assert UniformRanks(3, 9).histogram(np.array([1, 2, 3])).tolist() == [3]
-
-
 def test_distances_have_their_usual_size():
     null = UniformRanks(400, 99)
     apart = np.array([null.distance(ranks) for ranks in random_ranks(99, 400)])

@@ -198,17 +198,13 @@ MASKS = torch.ones_like(X)
     ("change", "error", "message"),
     [
         ({"masks": 0.5 * MASKS}, ValueError, "hard, 0 or 1"),
-        ({"masks": MASKS[:, :3]}, ValueError, "masks must have shape"),
         ({"y": Y[:5]}, ValueError, "y must have shape"),
         ({"y": Y > 0}, TypeError, "labels"),
         ({"y": 0 * Y}, ValueError, "at least two kinds"),
-        ({"y": Y - 1}, ValueError, "at least two kinds"),
         ({"x": X * math.nan}, ValueError, "finite"),
         ({"folds": 1}, ValueError, "folds"),
         ({"copies": 0}, ValueError, "copies"),
-        ({"replicates": 0}, ValueError, "replicates"),
         ({"x": X[:3], "y": Y[:3], "masks": MASKS[:3]}, ValueError, "needs 40 rows"),
-        ({"patience": -3}, ValueError, "patience"),
         ({"rate": 3}, TypeError, "no options"),
     ],
 )
@@ -222,16 +218,12 @@ def test_wrong_input_is_refused(change, error, message):
 def test_few_of_a_label_are_in_every_part_or_refused():
     x = normal(5, 3)[:400]
     masks = one_hot(x, torch.arange(400) % 3)
-    y = torch.zeros(400, dtype=torch.long)
-    y[:7] = 1
+    first, last = torch.zeros(2, 400, dtype=torch.long)
+    first[:7], last[-12:] = 1, 1
+    quick = {"epochs": 1, "hidden": (2,), "replicates": 1}
     for seed in range(5):
-        told = encode_meter(x, y, masks, folds=8, seed=seed, epochs=1, hidden=(2,), replicates=1)
-        assert math.isfinite(told.value)
-    last = torch.zeros_like(y)
-    last[-12:] = 1
-    for seed in range(5):
-        told = encode_meter(x, last, masks, folds=2, seed=seed, epochs=1, hidden=(2,), replicates=1)
-        assert math.isfinite(told.value)
-    y[0] = 0
+        for y, folds in ((first, 8), (last, 2)):
+            assert math.isfinite(encode_meter(x, y, masks, folds=folds, seed=seed, **quick).value)
+    first[0] = 0
     with pytest.raises(ValueError, match=r"folds=8 needs 7 rows at least .* y has 6"):
-        encode_meter(x, y, masks, folds=8)
+        encode_meter(x, first, masks, folds=8)

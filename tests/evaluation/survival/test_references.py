@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl.data import load
 from lexppl.evaluation import concordance_index
 from lexppl.evaluation.survival import breslow_baseline
 from lexppl.models import CoxLikelihood
@@ -94,18 +93,6 @@ def test_likelihood_and_coefficients_are_those_of_lifelines(stratified):
     assert abs(fitted(x, y, "breslow", stratified)[1] - theirs.log_likelihood_) > 0.1
 
 
-def test_rossi_as_every_textbook_has_it():
-    """Coefficients of Allison's recidivism model, as R's survival prints them (Efron)."""
-    pytest.importorskip("lifelines", reason="it has the data")
-    data = load("rossi", dtype=F64)
-    ours, value = fitted(data.x, data.y, "efron")
-    spread = torch.as_tensor([c.scale for c in data.encoding.columns], dtype=F64)
-    found = dict(zip(data.entry_names, (ours / spread).tolist(), strict=True))
-    printed = {"fin": -0.379, "age": -0.057, "race": 0.314, "wexp": -0.150, "prio": 0.091}
-    assert all(abs(found[name] - number) < 1e-3 for name, number in printed.items())
-    assert abs(value + 658.75) < 0.01
-
-
 def test_concordance_by_hand_and_what_is_refused():
     pytest.importorskip("sksurv")
     y = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0], [4.0, 1.0]])
@@ -115,5 +102,5 @@ def test_concordance_by_hand_and_what_is_refused():
         concordance_index(torch.zeros(2), y[1:2].expand(2, 2))
     with pytest.raises(ValueError, match=r"risk must have shape \(N,\)"):
         concordance_index(torch.zeros(4, 1), y)
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(ValueError, match="both be finite"):
         concordance_index(torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)

@@ -55,30 +55,6 @@ def test_it_is_the_quadratures_of_a_choice_that_tells():
     assert found.thin == 0.0
 
 
-@pytest.mark.complete
-def test_a_soft_choice_is_weighted_by_its_probability():
-    def selection(x, masks):
-        up = torch.sigmoid(2.0 * x[:, 1])
-        return torch.where(masks[:, 0] == 1, up, 1.0 - up)
-
-    generator = torch.Generator().manual_seed(0)
-    uniform = torch.rand(len(DATA.x), generator=generator, dtype=torch.float64)
-    masks = one_hot(DATA.x, torch.where(uniform < torch.sigmoid(2.0 * DATA.x[:, 1]), 0, 2))
-    found = oracle_encode_meter(selection, masks, ORACLE, DATA.x, least=60)
-
-    def p(value):
-        weight = lambda o: norm.pdf(o) / (1 + math.exp(-2.0 * o))  # noqa: E731
-        told = quad(lambda o: weight(o) / (1 + math.exp(value * o)), -9, 9)[0]
-        return told / quad(weight, -9, 9)[0]
-
-    grid = np.linspace(-6, 6, 121)
-    each = [sum(q * math.log(2 * q) for q in (p(v), 1 - p(v))) for v in grid]
-    wanted = 0.5 * float(np.trapezoid(np.array(each) * norm.pdf(grid), grid))
-    assert abs(found.value - wanted) / found.standard_error < 4.0
-    # A hard choice tells more.
-    assert wanted < 0.8 * divergence_by_quadrature()
-
-
 @pytest.mark.parametrize("name", ["S1", "S3"])
 def test_truth_and_random_masks_tell_nothing(name):
     data, oracle = synthetic(name, rows=300, seed=1), Oracle(name)
@@ -89,16 +65,6 @@ def test_truth_and_random_masks_tell_nothing(name):
     even = oracle_encode_meter(lambda x, _: x.new_ones(len(x)), masks, oracle, data.x, data.y)
     assert abs(even.value) < 4.0 * even.standard_error + 1e-9
     assert even.standard_error < 0.002
-
-
-@pytest.mark.complete
-def test_draws_are_averaged_row_by_row():
-    masks = by_sign_of_second(DATA.x)
-    two = torch.stack([masks, masks])
-    selection = of_function(by_sign_of_second)
-    found = oracle_encode_meter(selection, two, ORACLE, DATA.x, least=50, seed=1)
-    assert found.divergence.shape == (1500,)
-    assert abs(found.value - divergence_by_quadrature()) / found.standard_error < 4.0
 
 
 def table(seed):
@@ -146,20 +112,3 @@ def test_a_choice_by_what_is_kept_tells_nothing():
     kept = masks.clone()
     kept[3, 0] = 1.0
     assert abs(float(enumerated_encode_meter(weights, points, labels, kept, by_first))) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": DATA.x[:, 0]}, r"masks must have shape"),
-        ({"masks": torch.ones(3, 11)}, r"masks must have shape"),
-        ({"masks": torch.full_like(DATA.x, 0.5)}, r"0 and 1 only"),
-        ({"y": DATA.y[:5]}, r"y must have shape"),
-        ({"least": 0}, r"least"),
-    ],
-)
-def test_wrong_input_is_refused(change, message):
-    given = {"masks": by_sign_of_second(DATA.x), "x": DATA.x, "y": DATA.y, **change}
-    masks, x, y = given.pop("masks"), given.pop("x"), given.pop("y")
-    with pytest.raises(ValueError, match=message):
-        oracle_encode_meter(of_function(by_sign_of_second), masks, ORACLE, x, y, **given)

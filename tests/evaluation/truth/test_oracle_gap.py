@@ -73,13 +73,6 @@ def test_the_parts_are_those_of_the_formula():
     assert abs(gap.oracle_own - float(wrong)) > 0.01
 
 
-def test_one_draw_of_the_masks_will_do():
-    options = {"truth": TRUTH, "log_likelihood": LIKELY}
-    one = oracle_gap(MASKS[0], LinearOracle(), X, Y, **options)
-    assert one == oracle_gap(MASKS[:1], LinearOracle(), X, Y, **options)
-    assert one != oracle_gap(MASKS[1], LinearOracle(), X, Y, **options)
-
-
 @pytest.mark.parametrize("chunk", [30, 7])
 def test_a_perfect_predictor_loses_by_selection_alone(chunk, monkeypatch):
     monkeypatch.setattr("lexppl.inference.predictive.LARGEST_TENSOR", 128 * 20 * chunk)
@@ -131,28 +124,16 @@ def test_certainty_in_single_precision_is_no_infinity():
     [
         ({"x": X[0]}, r"x must have shape \(N, D\)"),
         ({"masks": MASKS[..., :2]}, r"\(…, 30, 3\).*is \(4, 30, 2\)"),
-        ({"masks": MASKS[:0]}, r"shape is \(0, 30, 3\)"),
-        ({"masks": MASKS * 0.5}, "masks must hold 0 and 1 only"),
         ({"truth": TRUTH[:, :2]}, r"truth must have shape \(30, 3\)"),
-        ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
         ({"y": Y + 1}, "y must hold 0 and 1 only"),
-        ({"y": Y[1:]}, r"y must have shape \(30,\)"),
         ({"log_likelihood": LIKELY[1:]}, "log_likelihood must be nats, one value a row"),
-        ({"log_likelihood": LIKELY[None]}, r"it has \(1, 30\)"),
         ({"log_likelihood": LIKELY * float("nan")}, "without NaN"),
     ],
 )
 def test_bad_questions_are_refused(options, words):
-    given = {
-        "masks": MASKS,
-        "oracle": LinearOracle(),
-        "x": X,
-        "y": Y,
-        "truth": TRUTH,
-        "log_likelihood": LIKELY,
-    }
+    given = {"masks": MASKS, "x": X, "y": Y, "truth": TRUTH, "log_likelihood": LIKELY, **options}
     with pytest.raises(ValueError, match=words):
-        oracle_gap(**{**given, **options})
+        oracle_gap(oracle=LinearOracle(), **given)
 
 
 def test_a_program_without_the_mask_site_is_refused():

@@ -32,15 +32,13 @@ def test_by_hand() -> None:
     assert scores.control_flow == pytest.approx(3 / 6)
     assert scores.mean_size == pytest.approx((2 + 1 + 3 + 2 + 0 + 5) / 6)
     assert scores.empty == pytest.approx(1 / 6)
-
-
-def test_fdr_of_nothing_selected_is_a_choice() -> None:
     generous = selection_scores(DRAWS, TRUTH, empty_fdr=0.0)
     assert generous.fdr == pytest.approx((0 + 0 + 2 / 3 + 1 + 0 + 2 / 5) / 6)
+    assert selection_scores(torch.tensor([[1, 0]]), torch.tensor([[1, 1]])).fpr == 0
 
 
-@pytest.mark.complete(but=2)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.smoke
+@pytest.mark.parametrize("seed", range(2))
 def test_against_scikit_learn(seed: int) -> None:
     generator = np.random.default_rng(seed)
     draws, rows, entries = 7, 13, 6
@@ -88,38 +86,16 @@ def test_one_draw_and_every_type() -> None:
     assert one.control_flow is None
 
 
-def test_a_row_that_is_all_relevant_has_no_false_positives() -> None:
-    truth = torch.tensor([[1, 1]])
-    assert selection_scores(torch.tensor([[1, 0]]), truth).fpr == 0
-
-
-@pytest.mark.smoke
-def test_counts_are_exact_in_number() -> None:
-    generator = torch.Generator().manual_seed(0)
-    masks = torch.rand(40, 5000, 11, generator=generator) < 0.3
-    truth = torch.rand(5000, 11, generator=generator) < 0.3
-    truth[:, 0] = True
-    scores = selection_scores(masks, truth)
-    flat = truth.expand_as(masks)
-    table = metrics.confusion_matrix(flat.ravel(), masks.ravel()).astype(float)
-    (tn, fp), (fn, tp) = table
-    mcc = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert scores.mcc == pytest.approx(mcc, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"masks": DRAWS[..., :4]}, r"masks must have shape \(…, 2, 5\).*\(3, 2, 4\)"),
         ({"masks": DRAWS[:0]}, r"shape is \(0, 2, 5\)"),
-        ({"masks": DRAWS[0, 0]}, "masks must have shape"),
-        ({"masks": DRAWS * 0.5}, "masks must hold 0 and 1 only.*threshold probabilities"),
         ({"masks": DRAWS * float("nan")}, "masks must hold 0 and 1 only"),
         ({"truth": TRUTH[0]}, r"truth must have shape \(N, G\)"),
         ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
         ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry; 1 of 2 rows have none"),
         ({"control": 5}, "control must be .* from 0 to 4, the mask entries; it is 5"),
-        ({"control": -1}, "control must be .* from 0 to 4, the mask entries; it is -1"),
         ({"empty_fdr": 2.0}, r"empty_fdr must be a share in \[0, 1\]; it is 2"),
     ],
 )

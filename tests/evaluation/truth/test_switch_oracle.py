@@ -8,13 +8,14 @@ import torch
 from scipy.integrate import dblquad
 from scipy.stats import multivariate_normal
 
-from lexppl.data import ThreeWaySwitch, three_way_switch
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
 
 encode_oracle = benchmark_module("encode_oracle")
 of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
-ThreeWaySwitchOracle = benchmark_module("switch_oracle").ThreeWaySwitchOracle
+switch_oracle = benchmark_module("switch_oracle")
+ThreeWaySwitch, three_way_switch = switch_oracle.ThreeWaySwitch, switch_oracle.three_way_switch
+ThreeWaySwitchOracle = switch_oracle.ThreeWaySwitchOracle
 ORACLE = ThreeWaySwitchOracle()
 DATA = three_way_switch(400, seed=2, dtype=torch.float64)
 
@@ -89,3 +90,29 @@ def test_a_pair_without_the_switch_tells_what_the_switch_is_worth():
         of_function(law.truth), DATA.truth, ORACLE, DATA.x, redraw=ORACLE.redrawn
     )
     assert abs(honest.value) < 1e-6
+
+
+def test_the_rows_have_the_law_that_is_told():
+    data, law = three_way_switch(40_000, seed=1, dtype=torch.float64), ThreeWaySwitch()
+    found = torch.cov(data.x.T)
+    # Standard errors: sqrt(2 / N) of variances, below that of covariances.
+    assert float((found - law.covariance).abs().max()) < 5 * math.sqrt(2 / 40_000)
+    index = law.branch_index(data.x)
+    shares = index.bincount().double() / 40_000
+    assert float((shares - 1 / 3).abs().max()) < 5 * math.sqrt(2 / 9 / 40_000)
+    p = law.probability(data.x)
+    z = float((data.y - p).sum() / (p * (1 - p)).sum().sqrt())
+    assert abs(z) < 5
+
+
+@pytest.mark.smoke
+def test_the_log_odds_are_those_of_the_rows_pair():
+    law = ThreeWaySwitch(slope=3.0)
+    x = torch.randn(200, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for row, which in zip(x, law.branch_index(x).tolist(), strict=True):
+        first, second = switch_oracle.PAIRS[which]
+        sign = -1.0 if which == 1 else 1.0
+        wanted = sign * 3.0 * (row[first] + row[second]) / math.sqrt(2.0)
+        assert torch.logit(law.probability(row[None]))[0] == pytest.approx(float(wanted))
+        relevant = set(law.truth(row[None])[0].nonzero().flatten().tolist())
+        assert relevant == {first, second, 11}

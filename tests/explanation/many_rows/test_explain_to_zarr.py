@@ -1,16 +1,13 @@
 """Rows explained chunk by chunk are those explained at once, whatever the chunks."""
 
-import errno
 import sys
 
 import numpy as np
 import pytest
-import torch
-import xarray as xr
 
 from lexppl import explain, load, save
 from lexppl.arviz_compatibility import group_names, group_of
-from lexppl.explanation import explain_to_zarr, open_posterior, selection_table
+from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.inference import fit
 from lexppl.systems import q_fit
 from tests.explanation.many_rows.fitted import ROWS, assert_same, fitted, rows
@@ -153,23 +150,6 @@ def test_a_run_that_ended_early_goes_on(tmp_path, explained):
 
 
 @pytest.mark.complete
-def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
-    import zarr
-
-    x = rows()[0]
-    with pytest.raises(EndedError):
-        written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
-    array = zarr.open_array(
-        tmp_path / "posterior.zarr.partial" / "posterior.zarr" / "predictions" / "mask", mode="r+"
-    )
-    array[0, 0, 1500, 0] = 1 - array[0, 0, 1500, 0]
-    explained.clear()
-    again = written(tmp_path, x, rows_per_chunk=1000)
-    assert explained == [1, 2, 3]
-    assert_same(again, written(tmp_path, x, "whole", rows_per_chunk=1000))
-
-
-@pytest.mark.complete
 def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
     x = rows()[0]
     with pytest.raises(EndedError):
@@ -209,46 +189,6 @@ def test_other_rows_are_refused_where_a_run_goes_on(tmp_path):
         other = x.clone()
         other[1234, 0] += 1
         written(tmp_path, other, rows_per_chunk=1000)
-
-
-@pytest.mark.complete
-def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
-    x = rows()[0]
-    before = written(tmp_path, x[:1200], rows_per_chunk=1000)
-    kept = {n: group_of(before, n).load() for n in group_names(before)}
-    original = MODULE.ZarrPosterior.write
-
-    def full(self, groups, start):
-        if start == 2000:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return original(self, groups, start)
-
-    monkeypatch.setattr(MODULE.ZarrPosterior, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        written(tmp_path, x, rows_per_chunk=1000, overwrite=True)
-    there = open_posterior(tmp_path / "posterior.zarr")
-    for name, group in kept.items():
-        xr.testing.assert_identical(group_of(there, name).load(), group)
-    monkeypatch.undo()
-    after = written(tmp_path, x, rows_per_chunk=1000, overwrite=True)
-    assert_same(after, written(tmp_path, x, "whole", rows_per_chunk=1000))
-
-
-def test_the_store_opens_lazily_as_a_user_would_open_it(tmp_path):
-    written(tmp_path)
-    path = tmp_path / "posterior.zarr"
-    stats = xr.open_zarr(path, group="sample_stats")
-    assert stats["selection_probability"].chunks is not None
-    tree = xr.open_datatree(path, engine="zarr")
-    assert tree["predictions/mask"].shape == (1, 3, ROWS, 4)
-    assert tree["predictions/mask"].values.min() == 0
-    assert not np.isnan(tree["predictions/mask"].values.astype(float)).any()
-    at_once = explain(fitted(), rows()[0], draws=0)
-    table = selection_table(open_posterior(path))
-    expected = at_once["sample_stats"]["selection_probability"].mean(("chain", "row"))
-    for name, value in zip(expected["feature"].values, expected.values, strict=True):
-        assert name in str(table)
-        assert 0 <= value <= 1
 
 
 def test_rows_may_be_left_out_of_the_store(tmp_path):
@@ -292,11 +232,3 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path):
         open_posterior(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match="no Zarr store"):
         open_posterior(tmp_path)
-
-
-def test_global_random_state_is_left_as_it_is(tmp_path):
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    written(tmp_path)
-    assert torch.equal(torch.rand(2), expected)

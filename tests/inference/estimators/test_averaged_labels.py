@@ -4,6 +4,7 @@ import itertools
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -48,6 +49,7 @@ from tests.gradients.enumeration import (
     threshold,
     z_scores,
 )
+from tests.inference import builders
 
 AVERAGED = LeaveOneOut(labels="averaged")
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
@@ -62,15 +64,26 @@ def parameters_of_their_own():
 
 
 def explainer(selector=None, classes=3, imputer=None, likelihood=None, seed=0, **options):
-    """A small LEX in double precision."""
-    if selector is None:
-        selector = BernoulliSelector(MLP(3, 3, (4,), seed=seed))
-    outputs = MLP(3, classes, (4,), seed=seed + 1)
+    """A small LEX in double precision, whose predictor is far from even."""
+    model = builders.explainer(
+        selector or BernoulliSelector, imputer or ConstantImputer(0.25), likelihood,
+        outputs=classes, seed=seed, **options,
+    )  # fmt: skip
     with torch.no_grad():
-        for parameter in outputs.parameters():
+        for parameter in model.predictor.network.parameters():
             parameter.mul_(3.0)
-    predictor = Predictor(outputs, likelihood or CategoricalLikelihood())
-    return LEX(selector, imputer or ConstantImputer(0.25), predictor, **options).double()
+    return model.double()
+
+
+THREE = BoundSpec(masks=3)
+
+
+def signal(model, spec=THREE, y=Y):
+    """The terms of a run, and the advantage of its masks."""
+    program = ParticleProgram(model, None, (X, y))
+    with seeded(0):
+        terms = BoundTerms(program.run(spec.particles, spec.imputations), spec)
+        return terms, averaged_advantage(program, terms).value
 
 
 def gradients(estimator, model, x=X, y=Y, guide=None, seed=0, **options):
@@ -107,29 +120,20 @@ def by_hand(log_p, probability, samples, scale):
     return found
 
 
-@pytest.mark.parametrize("selector", ["bernoulli", "k-subset"])
+@pytest.mark.parametrize("selector", [BernoulliSelector, partial(KSubsetSelector, k=2)])
 @pytest.mark.parametrize("likelihood", [CategoricalLikelihood(), BernoulliLikelihood()])
 @pytest.mark.parametrize(("imputations", "samples", "scale"), [(1, 1, 1.0), (2, 2, 7.5)])
 def test_the_signal_is_that_of_every_label(selector, likelihood, imputations, samples, scale):
-    network = MLP(3, 3, (4,), seed=0)
     classes = 3 if isinstance(likelihood, CategoricalLikelihood) else 1
     y = Y if classes == 3 else Y.clamp(max=1)
-    model = explainer(
-        BernoulliSelector(network) if selector == "bernoulli" else KSubsetSelector(network, 2),
-        classes,
-        GaussianImputer(),
-        likelihood,
-    )
+    model = explainer(selector, classes, GaussianImputer(), likelihood)
 
     def scaled(x, y):
         with pyro.poutine.scale(scale=scale):
             return model(x, y)
 
-    program = ParticleProgram(scaled, None, (X, y))
     spec = BoundSpec(masks=3, imputations=imputations, samples=samples)
-    with seeded(0):
-        terms = BoundTerms(program.run(spec.particles, imputations), spec)
-        value, _ = averaged_advantage(program, terms)
+    terms, value = signal(scaled, spec, y)
     with torch.no_grad():
         imputed = terms.run.sites["x_imputed"].value
         drawn, kept = model.predictor(imputed), model.predictor(X)
@@ -343,12 +347,9 @@ def test_of_cross_fitted_predictors_the_one_that_has_not_seen_the_row_is_asked()
     model = explainer()
     each = [explainer(seed=10 * s).predictor for s in (1, 2)]
     model.predictor = CrossFitted(each)
-    spec = BoundSpec(masks=3)
     for context, swapped in ((FoldShift(0), False), (FoldShift(1), True), (nullcontext(), None)):
-        program = ParticleProgram(model, None, (X, Y))
-        with context, seeded(0):
-            terms = BoundTerms(program.run(3), spec)
-            value, _ = averaged_advantage(program, terms)
+        with context:
+            terms, value = signal(model)
             with torch.no_grad():
                 imputed = terms.run.sites["x_imputed"].value
                 log_p = model.predictor(imputed).logits.movedim(-1, 0)
@@ -373,7 +374,7 @@ def test_of_a_cross_fitted_fits_terms_the_selectors_alone_has_need_of_it(shift):
 
 def test_masks_of_groups_and_of_two_sites():
     grouping = Grouping([0, 1, 1])
-    model = explainer(BernoulliSelector(MLP(3, 2, (4,), seed=0)), grouping=grouping)
+    model = explainer(lambda _: BernoulliSelector(MLP(3, 2, (4,), seed=0)), grouping=grouping)
     assert not same(gradients(AVERAGED, model)[1], gradients(LeaveOneOut(), model)[1])
 
     class Two(LEX):
@@ -386,10 +387,7 @@ def test_masks_of_groups_and_of_two_sites():
 
     one = explainer()
     model = Two(one.selector, one.imputer, one.predictor)
-    program = ParticleProgram(model, None, (X, Y))
-    with seeded(0):
-        terms = BoundTerms(program.run(3), BoundSpec(masks=3))
-        value, _ = averaged_advantage(program, terms)
+    terms, value = signal(model)
     with torch.no_grad():
         kept = terms.run.sites["first"].value * terms.run.sites["second"].value
         log_p = model.predictor(X * kept).logits.unsqueeze(0).movedim(-1, 0)
@@ -405,10 +403,7 @@ def test_a_label_outside_the_imputations():
             mask = pyro.sample("mask", one.selector(x))
             pyro.sample("y", one.predictor(mask * x), obs=y)
 
-    program = ParticleProgram(model, None, (X, Y))
-    with seeded(0):
-        terms = BoundTerms(program.run(3), BoundSpec(masks=3))
-        value, _ = averaged_advantage(program, terms)
+    terms, value = signal(model)
     with torch.no_grad():
         log_p = one.predictor(X * terms.run.sites["mask"].value).logits.unsqueeze(0).movedim(-1, 0)
         expected = by_hand(log_p, one.predictor(X).probs.T, 1, 1.0)
@@ -547,15 +542,9 @@ class Program(nn.Module):
     ],
 )
 def test_a_program_that_it_would_misread_is_refused_before_the_first_step(odd, message):
+    options = {"epochs": 1, "progress": False, "valid": None}
     with pytest.raises(ValueError, match=message):
-        fit(
-            Program(odd),
-            (X, Y),
-            objective=NestedIWAE(2, estimator=AVERAGED),
-            epochs=1,
-            progress=False,
-            valid=None,
-        )
+        fit(Program(odd), (X, Y), objective=NestedIWAE(2, estimator=AVERAGED), **options)
     if odd not in ("own estimator", "index"):
         NestedIWAE(2, estimator=LeaveOneOut()).differentiable_loss(Program(odd), None, X, Y)
 
@@ -566,7 +555,7 @@ def test_the_same_program_without_it_is_taken():
 
 
 def test_relaxed_masks_and_guides_are_refused():
-    relaxed = explainer(MaxConcreteSelector(MLP(3, 3, (4,), seed=0), 2))
+    relaxed = explainer(partial(MaxConcreteSelector, k=2))
     with pytest.raises(ValueError, match=r"'mask'.*MaxConcrete.*labels='observed'"):
         gradients(AVERAGED, relaxed)
 

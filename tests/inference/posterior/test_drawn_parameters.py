@@ -9,9 +9,7 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
-from lexppl.inference.posterior.global_draws import DrawIndex
+from lexppl.inference.posterior.drawn_parameters import stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import (
     LEX,
@@ -75,11 +73,6 @@ def test_they_are_one_chain(result):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_fits_by_seed_alone_are_an_ensemble():
-    drawn = fit(explainer(), (X, Y), replicates=2, **SHORT).as_draws()
-    assert drawn.sampler.name == "deep ensemble"
-
-
 def test_buffers_in_which_fits_differ_are_drawn_too(result):
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
@@ -90,28 +83,9 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
     assert "predictor.common" not in stacked
 
 
-def test_without_a_guide_it_is_one_fit(result):
-    names = list(stacked_parameters(result.models))
-    program = DrawnParameters(result.models[1], names)
-    keep_parameters_local(result.models[1])
-    with drawing(seed=3):
-        one = program(X)
-    with drawing(seed=3):
-        other = result.models[1](X)
-    assert torch.equal(one, other)
-    assert not list(program.parameters())
-
-
-def test_the_guide_says_which(result):
-    drawn = result.as_draws()
-    keep_parameters_local(drawn.guides[0])
-    with drawing(seed=0), DrawIndex(2, 3):
-        values = drawn.guides[0](X)
-    own = dict(result.models[2].named_parameters())
-    assert all(torch.equal(values[name], value) for name, value in own.items())
-
-
 def test_what_is_no_draws_of_one_program_is_refused(result):
+    several = fit(explainer(), (X, Y), replicates=2, **SHORT)
+    assert several.as_draws().sampler.name == "deep ensemble"
     with pytest.raises(ValueError, match="one fit is no draws"):
         result.subset([0]).as_draws()
     with pytest.raises(ValueError, match="draws already, by bootstrap"):

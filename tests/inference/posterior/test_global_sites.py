@@ -53,7 +53,7 @@ def test_the_log_jacobian_is_the_determinant():
     torch.testing.assert_close(sites.constrained(u)[1], exact)
 
 
-def test_a_plate_over_rows_is_told_without_its_name_and_without_y():
+def test_a_plate_over_rows_is_found_without_its_name_and_without_y():
     found = latents_of(program, (X, None))
     assert found.row_plates == {"rows"} and not found.of_rows and "y" in found.in_particles
     assert latents_of(program, (X, X[:, 0])).row_plates == {"rows"}

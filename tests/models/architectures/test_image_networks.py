@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from lexppl import models
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
@@ -30,7 +28,6 @@ from lexppl.models.architectures.convolutional import (
 )
 from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.networks import initial_weights
-from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
@@ -46,7 +43,7 @@ def drawn(*shape, seed=0):
 def test_a_unet_has_a_number_for_each_patch_whatever_the_size(sides, levels, patch):
     shape = (2, *sides)
     grouping = Grouping.patches(shape, min(patch, max(sides)))
-    network = UNet(shape, 3 * grouping.entries, grouping, levels, width=2, seed=0)
+    network = UNet(shape, 3 * grouping.entries, grouping, levels, width=2)
     x = drawn(4, *shape).requires_grad_()
     outputs = network(x)
     assert outputs.shape == (4, 3 * grouping.entries)
@@ -61,7 +58,7 @@ def test_a_unet_has_a_number_for_each_patch_whatever_the_size(sides, levels, pat
 @pytest.mark.parametrize("blocks", [(), (3,), (2, 3, 4, 5)])
 def test_a_convolutional_network_takes_any_size(sides, blocks):
     shape = (3, *sides)
-    network = ConvolutionalNetwork(shape, 5, blocks, seed=0)
+    network = ConvolutionalNetwork(shape, 5, blocks)
     x = drawn(4, *shape).requires_grad_()
     outputs = network(x)
     assert outputs.shape == (4, 5)
@@ -72,7 +69,7 @@ def test_a_convolutional_network_takes_any_size(sides, blocks):
 
 def test_every_pixel_counts_and_every_weight_learns():
     # Smooth activations: with ReLU a weight may be idle by chance.
-    network = UNet((1, 5, 7), 35, None, 2, 4, activation="tanh", seed=0)
+    network = UNet((1, 5, 7), 35, None, 2, 4, activation="tanh")
     x = drawn(3, 1, 5, 7).requires_grad_()
     network(x).square().sum().backward()
     assert bool((x.grad != 0).all())
@@ -95,7 +92,6 @@ def test_halving_rounds_upwards_and_means_are_of_the_pixels_that_there_are(size,
 def test_means_of_patches_are_those_of_their_pixels(shape, patch):
     grouping = Grouping.patches(shape, patch)
     means = EntryMeans(shape, grouping)
-    assert means._patch is not None
     maps = drawn(2, 3, *shape[1:])
     for entry in range(grouping.entries):
         inside = (grouping.index[: shape[1] * shape[2]] == entry).reshape(shape[1:])
@@ -105,42 +101,16 @@ def test_means_of_patches_are_those_of_their_pixels(shape, patch):
         assert torch.allclose(means(maps), other.flatten(-2))
 
 
-def test_means_of_superpixels_are_those_of_their_pixels():
-    segments = torch.tensor([[0, 0, 1], [2, 1, 1]])
-    means = EntryMeans((1, 2, 3), Grouping.superpixels(segments))
-    assert means._patch is None
-    maps = drawn(2, 3, 2, 3)
-    expected = torch.stack([maps[..., segments == s].mean(-1) for s in range(3)], -1)
-    assert torch.allclose(means(maps), expected)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda seed: UNet((1, 4, 4), 16, None, 1, 2, seed=seed),
-        lambda seed: ConvolutionalNetwork((1, 4, 4), 2, (3,), seed=seed),
-        lambda seed: TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2, seed=seed),
-    ],
-)
-def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(make):
-    state = torch.get_rng_state()
-    one, other, third = make(3), make(3), make(4)
-    assert torch.equal(torch.get_rng_state(), state)
-    for a, b in zip(one.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert any(
-        not torch.equal(a, b) for a, b in zip(one.parameters(), third.parameters(), strict=True)
-    )
-
-
 @pytest.mark.parametrize("name", ["densenet121", "mobilenet_v2", "mobilenet_v3_small"])
 def test_torchvision_networks_take_small_images_of_one_channel(name):
-    network = TorchvisionNetwork(name, (1, 9, 28), 3, seed=0).eval()
+    with initial_weights(0):
+        network = TorchvisionNetwork(name, (1, 9, 28), 3).eval()
     x = drawn(2, 1, 9, 28)
     assert network(x).shape == (2, 3)
     assert torch.allclose(network(x)[:1], network(x[:1]), atol=1e-4)
     assert network.network.__class__.__name__.lower()[:5] == name[:5]
-    three = TorchvisionNetwork(name, (3, 9, 28), 3, seed=0).eval()
+    with initial_weights(0):
+        three = TorchvisionNetwork(name, (3, 9, 28), 3).eval()
     assert torch.allclose(three(x.expand(-1, 3, -1, -1)), network(x), atol=1e-5)
 
 
@@ -194,15 +164,6 @@ def test_what_does_not_fit_is_refused_where_it_is_given(make, message):
         make()
 
 
-@pytest.mark.smoke
-def test_a_description_builds_the_same_network_again():
-    made = images((1, 5, 5), patches=2, blocks=(3,), levels=1, width=2).selector(9, seed=0)
-    again = rebuild(describe(made))
-    again.load_state_dict(made.state_dict())
-    x = drawn(2, 1, 5, 5)
-    assert torch.equal(made(x), again(x))
-
-
 # Replicates and batch norm.
 
 X = drawn(12, 1, 5, 5, seed=1)
@@ -210,13 +171,18 @@ Y = (X.mean((1, 2, 3)) > X.mean()).long()
 
 
 def predictor(seed, name=None, **options):
+    with initial_weights(seed):
+        return seeded_predictor(name, **options)
+
+
+def seeded_predictor(name, **options):
     if name is None:
-        network = ConvolutionalNetwork((1, 5, 5), 2, (3, 4), seed=seed, **options)
+        network = ConvolutionalNetwork((1, 5, 5), 2, (3, 4), **options)
     elif name == "unet":
         halves = Grouping.superpixels(torch.arange(5).expand(5, 5) // 3)
-        network = UNet((1, 5, 5), 2, halves, levels=2, width=2, seed=seed, **options)
+        network = UNet((1, 5, 5), 2, halves, levels=2, width=2, **options)
     else:
-        network = TorchvisionNetwork(name, (1, 5, 5), 2, seed=seed)
+        network = TorchvisionNetwork(name, (1, 5, 5), 2)
     return UnmaskedPredictor(Predictor(network, CategoricalLikelihood(), event_dim=3))
 
 
@@ -286,34 +252,6 @@ def test_statistics_of_a_replicate_are_its_own_and_evaluation_leaves_them(name):
         assert torch.equal(value, after[n])
 
 
-def test_statistics_are_over_all_masked_copies_of_the_batch():
-    norm_of = models.LEX(
-        models.RandomSelector(25),
-        models.ConstantImputer(0.0),
-        Predictor(
-            ConvolutionalNetwork((1, 5, 5), 2, (3,), batch_norm=True, seed=0),
-            CategoricalLikelihood(),
-            event_dim=3,
-        ),
-        grouping=Grouping.patches((1, 5, 5), 1),
-    )
-    seen = []
-    network = norm_of.predictor.network
-    first = network.layers[0].layers[0]
-    first.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
-    keep_parameters_local(norm_of)
-    with seeded(0), program_settings(validate=False):
-        NestedIWAE(masks=3, imputations=2)(norm_of, None)(X, Y)
-    (convolved,) = seen
-    # 2 imputations of a constant are 2 copies; the rows that the statistics are of are L · K · B.
-    assert convolved.shape == (3 * 2 * len(X), 3, 5, 5)
-    norm = network.layers[0].norms[0]
-    assert isinstance(norm, nn.BatchNorm2d)
-    expected = norm.momentum * convolved.mean((0, 2, 3))
-    assert torch.allclose(norm.running_mean, expected, atol=1e-6)
-    assert int(norm.num_batches_tracked) == 1
-
-
 def frozen_statistics(make, **options):
     """The predictor's statistics after its own stage, and after the fit."""
     seen = []
@@ -344,19 +282,6 @@ def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):
         assert torch.equal(value, long[name]), name
 
 
-def test_a_predictor_that_is_learned_beside_moves_its_statistics():
-    # The control: alternating, the statistics of longer fits are others.
-    found = []
-    for epochs in (1, 3):
-        architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
-        system = real_x(architecture, classes=2, alternate=True)
-        model = fit(system, (X, Y), epochs=epochs, batch_size=6, valid=None, progress=False).model
-        found.append(model.predictor.network.layers[0].norms[0])
-    assert not torch.equal(found[0].running_mean, found[1].running_mean)
-    # Each batch is counted once: the selector's term asks the predictor as it predicts.
-    assert int(found[1].num_batches_tracked) == int(found[0].num_batches_tracked) + 2 * 2
-
-
 def mean_square_kept(reset):
     """Of the activations behind two convolutions, relative to what they take."""
     with initial_weights(0):
@@ -377,7 +302,7 @@ def test_convolutions_let_the_signal_through_from_the_start():
 
 
 def test_copies_that_are_reset_are_drawn_from_the_same_law():
-    network = ConvolutionalNetwork((1, 8, 8), 2, (16,), seed=0)
+    network = ConvolutionalNetwork((1, 8, 8), 2, (16,))
     layer = network.layers[0].layers[1]
     before = layer.weight.detach().clone()
     layer.reset_parameters()

@@ -8,17 +8,14 @@ import pytest
 import torch
 
 from lexppl.distributions import KSubset
-from lexppl.inference import LeaveOneOut, NestedIWAE
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.estimators import Enumerate
 from lexppl.models import (
     LEX,
     MLP,
     BernoulliSelector,
     CategoricalLikelihood,
-    ConditionalGaussianImputer,
     ConstantImputer,
-    GapImputer,
     Grouping,
     HiddenByNature,
     KSubsetSelector,
@@ -160,23 +157,6 @@ def test_what_stands_in_is_never_seen_by_the_imputer_and_markers_are_nowhere():
     assert torch.equal(first, second)
     assert torch.equal(first[:, 0], VALUES[0].expand(5, 3))
     assert set(first[:, 1, 1].tolist()) <= set(REFERENCE[:, 1].tolist())
-
-
-def test_a_gaussian_draws_the_missing_value_given_what_is_kept_and_there():
-    covariance = torch.tensor([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]).double()
-    gaussian = ConditionalGaussianImputer(torch.zeros(3).double(), covariance)
-    imputer = HiddenByNature(gaussian, MARKERS)
-    mean = imputer(X, torch.ones(3, 3, dtype=torch.bool)).mean
-    assert float(mean[1, 1]) == pytest.approx(0.8 * 0.3, abs=1e-6)
-    hidden = imputer(X, torch.tensor([0.0, 1.0, 1.0]).double().expand(3, 3)).mean
-    assert float(hidden[1, 1]) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_gaps_are_left_where_values_are_missing():
-    imputer = HiddenByNature(GapImputer(), MARKERS)
-    assert imputer.leaves_gaps
-    drawn = imputer(X, torch.ones(3, dtype=torch.float64)).sample()
-    assert torch.equal(drawn.isnan(), OBSERVED == 0)
 
 
 def test_an_entry_of_several_values_is_missing_when_all_are():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributions import kl_divergence
 
 from lexppl import explain, fit, load, save
-from lexppl.distributions import beta_binomial_sizes, geometric_sizes
+from lexppl.distributions import beta_binomial_sizes
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
@@ -32,11 +32,9 @@ from lexppl.models import (
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
-    with_prior,
 )
-from lexppl.saving import describe, rebuild
+from lexppl.saving import describe
 from lexppl.weights_drawn_first import weights_with_priors
-from tests.gradients.enumeration import threshold, z_scores
 
 G = 3
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
@@ -124,49 +122,7 @@ def test_with_the_rate_summed_out_sizes_are_beta_binomial(a, b):
     assert abs(wrong - float(evidence)) > 1e-2
 
 
-def best_log_odds(x, y):
-    """λ = −log-odds of largest marginal likelihood, by Newton on the objective, and its error."""
-    model = linear_explainer(BetaBernoulliSelector(Silent()))
-    log_odds = torch.zeros((), dtype=torch.double, requires_grad=True)
-    for _ in range(7):
-        loss = EXACT.differentiable_loss(model, at_rate(log_odds.sigmoid()), x, y)
-        (slope,) = torch.autograd.grad(loss, log_odds, create_graph=True)
-        (curve,) = torch.autograd.grad(slope, log_odds)
-        log_odds = (log_odds - slope / curve).detach().requires_grad_()
-    return log_odds.detach(), curve.detach().rsqrt()
-
-
-def test_empirical_bayes_finds_the_rate():
-    rate, sets = 0.3, 12
-    with program_settings(validate=False):
-        found = [best_log_odds(*simulated(rate, 200, seed)) for seed in range(sets)]
-
-    def total(truth):
-        return sum(float((f - math.log(truth / (1 - truth))) / e) for f, e in found) / sets**0.5
-
-    assert abs(total(rate)) < threshold(1)
-    assert abs(total(0.45)) > threshold(1)
-    squares = sum(float((f - math.log(rate / (1 - rate))) / e) ** 2 for f, e in found)
-    # χ² with 12 degrees of freedom has variance 24.
-    assert abs(squares - sets) / (2 * sets) ** 0.5 < threshold(1)
-
-
 # The size
-
-
-def test_the_size_of_a_row_has_its_prior():
-    sizes = geometric_sizes(0.5, G, smallest=1)
-    model = linear_explainer(RandomSizeSelector(Silent(), sizes))
-    x, _ = simulated(0.3, 2000, 0)
-    with torch.random.fork_rng(), program_settings(validate=True):
-        torch.manual_seed(0)
-        mask = pyro.poutine.trace(model).get_trace(x).nodes["mask"]["value"]
-    size = mask.sum(-1).flatten()
-    for k in range(G + 1):
-        if sizes[k] == 0:
-            assert not bool((size == k).any())
-        else:
-            assert float(z_scores((size == k).double(), sizes[k]).abs()) < threshold(G)
 
 
 # Sparse weights
@@ -199,21 +155,6 @@ def test_the_horseshoe_is_that_of_its_formula():
     density = half_cauchy(value["global_scale"], 0.1) + half_cauchy(value["local_scale"], 1.0)
     density = density + normal(value["effect"], 1.0) + normal(value["intercept"], 2.0)
     assert float(trace.log_prob_sum()) == pytest.approx(float(density), rel=1e-5)
-
-
-def test_the_horseshoe_shrinks_as_named():
-    """The weight of shrinkage κ = 1 / (1 + λ²) is Beta(½, ½): Carvalho et al. (2010), § 2."""
-    network = HorseshoeLinear(100, 100)
-    keep_parameters_local(network)
-    with torch.random.fork_rng(), program_settings(validate=True):
-        torch.manual_seed(0)
-        trace = pyro.poutine.trace(network).get_trace(torch.zeros(1, 100))
-    kappa = (1.0 / (1.0 + trace.nodes["local_scale"]["value"] ** 2)).flatten().double()
-    arcsine = dist.Beta(torch.tensor(0.5).double(), torch.tensor(0.5).double())
-    for power, moment in ((1, 0.5), (2, 3.0 / 8.0), (3, 5.0 / 16.0)):
-        assert float(z_scores(kappa**power, torch.tensor(moment)).abs()) < threshold(3)
-    assert float(arcsine.mean) == 0.5
-    assert float(z_scores(kappa**2, torch.tensor(1.0 / 3.0)).abs()) > threshold(1)
 
 
 # Sites
@@ -304,19 +245,6 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
     assert describe(again.model) == describe(result.model)
     masks = [masks_of(explain(r, SITED[:5], draws=3))["mask"].values for r in (result, again)]
     assert masks[0].shape == (replicates, 3, 5, 4) and (masks[0] == masks[1]).all()
-
-
-def test_their_networks_may_have_priors_too():
-    predictor = Predictor(MLP(4, 2, (4,)), CategoricalLikelihood())
-    model = LEX(SELECTORS["rate"](), ConstantImputer(0.0), predictor)
-    model = with_prior(model, {"selector.network": dist.Normal(0.0, 1.0)})
-    assert set(weights_with_priors(model)) == {
-        "selector.rate",
-        *(f"selector.network.layers.{i}.{n}" for i in (0, 1) for n in ("weight", "bias")),
-    }
-    again = rebuild(describe(model))
-    assert set(weights_with_priors(again)) == set(weights_with_priors(model))
-    assert again.selector.b == 4.0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import nn
@@ -74,21 +73,6 @@ def quick(model, **words):
 
 
 # What it is
-
-
-def test_weights_are_one_latent_for_all_rows_without_any_handler():
-    for name, node in latents(program(), X, Y).items():
-        if name not in ("mask", "x_imputed", "data"):
-            assert name.split(".")[0] in ("selector", "predictor")
-            assert node["fn"].batch_shape == () and not node["cond_indep_stack"]
-
-
-def test_the_given_module_stays_as_it_is():
-    network = MLP(2, 1, (3,), seed=0)
-    before = {n: p.clone() for n, p in network.named_parameters()}
-    with_prior(network, NORMAL)
-    assert not isinstance(network, PyroModule)
-    assert all(torch.equal(p, before[n]) for n, p in network.named_parameters())
 
 
 def test_the_density_is_prior_times_likelihood():
@@ -237,13 +221,6 @@ def test_any_module_is_that_module_with_the_drawn_weights(network):
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_a_module_that_was_called_can_be_given_priors():
-    first = with_prior(nn.Sequential(nn.Linear(2, 1)), {"0.weight": NORMAL})
-    traced(first, X)
-    second = with_prior(first, {"0.bias": dist.Laplace(0.0, 1.0)})
-    assert [p["distribution"] for p in weight_priors(second).values()] == ["Normal", "Laplace"]
-
-
 def test_a_distribution_may_have_the_weights_shape():
     scale = torch.tensor([[0.1, 10.0]])
     layer = with_prior(nn.Linear(2, 1), {"weight": dist.Normal(torch.zeros(1, 2), scale)})
@@ -253,14 +230,6 @@ def test_a_distribution_may_have_the_weights_shape():
     shaped = dist.Normal(0.0, 3.0).expand([1, 2]).to_event(2)
     layer = with_prior(nn.Linear(2, 1), {"weight": shaped})
     assert latents(layer, X)["weight"]["fn"].event_shape == (1, 2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_priors_move_with_the_module(dtype):
-    model = program().to(dtype)
-    for name, node in latents(model, X.to(dtype), Y).items():
-        if name.endswith(("weight", "bias")):
-            assert node["value"].dtype == dtype
 
 
 def test_copies_have_priors_of_their_own():
@@ -287,30 +256,6 @@ def test_a_fit_and_its_files(tmp_path, replicates):
     assert (means[0].values == means[1].values).all()
 
 
-def test_replicates_may_differ_in_their_priors(tmp_path):
-    models = [program(dist.Normal(0.0, s)) for s in (1.0, 0.01)]
-    result = quick(models, guide=guide_of(models[0]), epochs=1, valid=0.2)
-    save(result, tmp_path)
-    again = load(tmp_path, guide=lambda: copy.deepcopy(result.guides[0]))
-    for fitted in (result, again):
-        scales = [float(m.selector.network.layers[0].weight_prior_scale) for m in fitted.models]
-        assert scales == pytest.approx([1.0, 0.01])
-    assert result.best_valid[1] > result.best_valid[0]
-
-
-def test_replicates_with_other_priors_by_hand_are_refused():
-    def line(scale):
-        model = program({"selector": NORMAL})
-        layer = PyroModule[nn.Linear](2, 2)
-        layer.weight = PyroSample(dist.Normal(0.0, scale).expand([2, 2]).to_event(2))
-        model.predictor.network = layer
-        return model
-
-    models = [line(1.0), line(2.0)]
-    with pytest.raises(ValueError, match=r"given by hand \(PyroSample\)"):
-        quick(models, guide=guide_of(models[0]))
-
-
 def test_the_description_is_json_and_is_built_again():
     model = program({"selector": dist.HalfCauchy(2.0), "predictor": NORMAL})
     described = json.loads(json.dumps(describe(model)))
@@ -327,13 +272,6 @@ def test_priors_by_hand_are_not_described_as_none():
     model.selector.network.layers[0].bias = PyroSample(prior)
     with pytest.raises(TypeError, match=r"'selector.*0.bias' was given by hand \(PyroSample\)"):
         describe(model)
-
-
-def test_it_runs_under_pyros_own_objective():
-    model = program()
-    keep_parameters_local(model)
-    with torch.random.fork_rng(), program_settings(validate=True):
-        assert Trace_ELBO().loss(model, pyro.poutine.block(model, hide=["y"]), X, Y) > 0
 
 
 # What is refused
@@ -401,9 +339,3 @@ def test_without_a_guide_a_fit_is_refused(prior):
     for model in (program(prior), lex(2, classes=2, k=1, prior=prior, **SMALL)):
         with pytest.raises(ValueError, match=match):
             quick(model)
-
-
-def test_a_predictor_with_priors_is_not_cross_fitted():
-    model = program(classes=None)
-    with pytest.raises(ValueError, match=r"folds=2.*priors, whose posterior is of all rows"):
-        quick(model, guide=guide_of(model), folds=2)

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
@@ -119,10 +118,3 @@ def test_it_is_described_and_rebuilt_with_its_likelihood():
 def test_what_is_no_cumulative_hazard_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         BaselineHazard(*arguments)
-
-
-def test_strata_that_the_baseline_has_not_are_refused():
-    rows = torch.tensor([[1.5, 1.0, 0.0], [3.0, 0.0, 3.0]])
-    with pytest.raises(ValueError, match=r"strata of y must be those of the baseline; 1 of 2.*: 3"):
-        CoxLikelihood(stratified=True, baseline=BASELINE).check_responses(rows)
-    assert np.asarray(BASELINE.knows(torch.tensor([7.0, 1.0], dtype=F64))).tolist() == [True, False]

@@ -12,7 +12,7 @@ from pyro.nn import PyroModule
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
-from lexppl.inference.contexts import MiniBatch, RowWeights, program_settings
+from lexppl.inference.contexts import MiniBatch, program_settings
 from lexppl.models import CoxLikelihood, PartialLikelihood, observe
 
 F64 = torch.float64
@@ -63,13 +63,6 @@ def test_summed_over_rows_it_is_the_partial_likelihood(ties, strata, seed):
     assert math.isclose(float(found.sum()), by_hand(f, rows, ties), rel_tol=1e-9, abs_tol=1e-9)
 
 
-def test_the_other_way_with_ties_and_forgotten_strata_are_noticed():
-    rows, f = drawn_rows(30, 0)
-    right = float(PartialLikelihood(f, "efron", True).log_prob(rows).sum())
-    assert abs(right - by_hand(f, rows, "breslow")) > 0.01
-    assert abs(right - by_hand(f, rows[:, :2], "efron")) > 0.1
-
-
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_its_gradient_is_the_partial_likelihoods(ties):
     rows, f = drawn_rows(12, 1)
@@ -104,20 +97,6 @@ def test_hazard_ratios_of_any_size_and_both_types_of_number():
         assert bool(small.grad.isfinite().all())
 
 
-def test_a_constant_in_all_hazards_changes_nothing():
-    rows, f = drawn_rows(20, 3)
-    one, other = (PartialLikelihood(f + c, "efron", True).log_prob(rows) for c in (0.0, 7.0))
-    assert torch.allclose(one, other)
-
-
-def test_rows_may_stand_in_any_order():
-    rows, f = drawn_rows(25, 4)
-    order = torch.randperm(25, generator=torch.Generator().manual_seed(0))
-    one = PartialLikelihood(f, "efron", True).log_prob(rows)
-    other = PartialLikelihood(f[order], "efron", True).log_prob(rows[order])
-    assert torch.allclose(one[order], other)
-
-
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_weights_are_of_risk_sets_too(ties):
     rows, f = drawn_rows(30, 5)
@@ -145,21 +124,6 @@ class Line(PyroModule):
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles(), imputation_particles():
             return observe("y", self.likelihood(x), y)
-
-
-@pytest.mark.smoke
-def test_a_weight_of_two_is_the_row_twice():
-    rows, f = drawn_rows(12, 6, strata=0)
-    twice = torch.cat([torch.arange(12), torch.tensor([3, 7])])
-    weights = torch.ones(12, dtype=F64)
-    weights[[3, 7]] = 2.0
-    objective, x = NestedIWAE(1, samples=2), f.unsqueeze(-1)
-    with program_settings(validate=True):
-        repeated = objective.loss(Line(), None, x[twice], rows[twice])
-        with RowWeights(weights, "data"):
-            weighted = objective.loss(Line(), None, x, rows)
-    assert math.isclose(repeated, weighted, rel_tol=1e-9)
-    assert math.isclose(-repeated, by_hand(f[twice], rows[twice], "breslow"), rel_tol=1e-9)
 
 
 def test_a_mini_batch_has_risk_sets_of_its_own_and_counts_for_all_rows():
@@ -213,15 +177,6 @@ def test_one_mask_is_the_partial_likelihood_of_the_masks_as_drawn():
     assert math.isclose(
         expected_bound(1, "efron"), float((bernoulli(every).exp() * each).sum()), rel_tol=1e-9
     )
-
-
-def test_particles_that_are_alike_change_nothing():
-    rows, f = drawn_rows(9, 8)
-    many = PartialLikelihood(f.expand(2, 3, 9), "efron", True)
-    assert many.batch_shape == (2, 3, 9) and many.event_shape == (3,)
-    one = PartialLikelihood(f, "efron", True)
-    assert torch.allclose(many.log_prob(rows), one.log_prob(rows).expand(2, 3, 9))
-    assert torch.allclose(one.expand((2, 3, 9)).log_prob(rows), many.log_prob(rows))
 
 
 def test_of_several_models_the_density_is_their_mean():

@@ -96,43 +96,6 @@ def test_draws_have_the_frequencies_of_the_enumeration(mask):
         assert worst_z(independent[:, b], row, mask, table) > 10
 
 
-def test_masks_of_each_row_are_drawn_apart():
-    to_class, words = laws()
-    masks = all_masks()[[3, 9, 12]].unsqueeze(1)
-    distribution = BigramImputer(to_class, words)(X.double(), masks)
-    with seeded(0):
-        draws = distribution.expand((DRAWS, 3, 2)).sample()
-    assert draws.shape == (DRAWS, 3, 2, 4)
-    for place, mask in enumerate(masks[:, 0].tolist()):
-        assert worst_z(draws[:, place, 0], X[0].tolist(), mask, bigrams(to_class, words)) < 4.5
-
-
-def test_as_many_classes_as_words_are_a_table_of_bigrams():
-    generator = torch.Generator().manual_seed(2)
-    table = torch.rand(V, V, generator=generator, dtype=torch.float64)
-    table[:, 0] = 0.0
-    table = table / table.sum(-1, keepdim=True)
-    words = torch.eye(V, dtype=torch.float64)
-    words[0] = words[1]
-    imputer = BigramImputer(table, words)
-    mask = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
-    expected = enumerated(table.tolist(), [2, 3, 1, 2], mask.tolist())
-    for text, p in expected.items():
-        value = torch.tensor([text, text], dtype=torch.float64)
-        found = imputer(X.double()[:1].expand(2, 4), mask).log_prob(value)[0].exp()
-        assert float(found) == pytest.approx(p, rel=1e-9)
-
-
-def test_one_class_draws_words_apart():
-    to_class, words = laws(1)
-    one, other = BigramImputer(to_class, words), UnigramImputer(words[0])
-    x, mask = X.double(), torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
-    value = torch.tensor([[3.0, 3.0, 2.0, 1.0], [2.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
-    assert torch.allclose(one(x, mask).log_prob(value), other(x, mask).log_prob(value))
-    expected = words[0, 3] * words[0, 2] * words[0, 1]
-    assert float(other(x, mask).log_prob(value)[0].exp()) == pytest.approx(float(expected))
-
-
 @pytest.mark.parametrize("imputer", ["unigram", "bigram"])
 def test_kept_words_and_padding_stay(imputer):
     to_class, words = laws(dtype=torch.float32)

@@ -1,7 +1,7 @@
 """A step's losses and gradients by graphs that are compiled as they are needed."""
 
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.objective.objective import Moving, Objective
-from lexppl.inference.random_state import random_state, set_random_state
 from lexppl.inference.training.compiled.traced import TracedTerm, graph_inputs, traced_term
 from lexppl.inference.training.rows.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
@@ -34,7 +34,7 @@ class _Graph:
 
     traced: TracedTerm
     run: Callable[..., Any]
-    compiled: bool
+    compiled: bool = False
     uses: int = 0
     next_check: int = 1
     misses: int = 0
@@ -49,13 +49,34 @@ class _OfTerm:
     shares: set[float] = field(default_factory=set)
     compiled_rows: Hashable = None
     """The shapes of the rows that graphs are compiled for; those of others are traced alone."""
-    reason: str | None = None
-    """Why the term is run as it is, where it is."""
+    is_eager: bool = False
 
-    def key(self, rows: StepRows, moving: Moving) -> Hashable:
+
+@dataclass(frozen=True)
+class _TermStep:
+    """One term of one step."""
+
+    step: TrainingStep
+    moved: MovedTerm
+    rows: StepRows
+    objective: Objective
+    numbers: Mapping[str, float]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return graph_inputs(self.step, self.rows, self.numbers)
+
+    @property
+    def shapes(self) -> Hashable:
+        """Of all that a graph is given of the rows."""
+        rows = self.rows
+        given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
+        return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
+
+    def key(self, known: _OfTerm, moving: Moving) -> Hashable:
         """What a graph is made for."""
-        reached = tuple((share, rows.at >= share) for share in sorted(self.shares))
-        return _shapes(rows), moving.kind, reached
+        reached = tuple((share, self.rows.at >= share) for share in sorted(known.shares))
+        return self.shapes, moving.kind, reached
 
 
 class CompiledTerms:
@@ -75,124 +96,96 @@ class CompiledTerms:
 
     def __init__(self, backend: Backend, rounded: torch.dtype | None = None) -> None:
         self.backend, self._rounded = backend, rounded
-        self._terms: dict[int, _OfTerm] = {}
-        self._counts: Counter[str] = Counter()
+        self._terms: defaultdict[int, _OfTerm] = defaultdict(_OfTerm)
+        self._counts = dict.fromkeys(("compiled", "traced", "eager"), 0)
         self._reasons: list[str] = []
 
     @property
     def record(self) -> CompiledSteps:
         """How the steps so far were computed."""
-        counts = {name: self._counts[name] for name in ("compiled", "traced", "eager")}
-        return CompiledSteps(self.backend, **counts, reasons=tuple(self._reasons))
+        return CompiledSteps(self.backend, **self._counts, reasons=tuple(self._reasons))
 
     def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
-        """A term's loss and gradients.
-
-        Args:
-            step: whose.
-            moved: the term.
-            rows: of the step.
-        """
+        """A term's loss and gradients."""
         objective = moved.term.objective.at(rows.at)
-        known = self._terms.setdefault(id(moved.term), _OfTerm())
-        moving = objective.moving
+        known, moving = self._terms[id(moved.term)], objective.moving
+        one = _TermStep(step, moved, rows, objective, {} if moving is None else moving.numbers)
         if moving is None:
             name = type(objective).__name__
-            why = f"{name} does not say what of it changes (Objective.moving)"
-            self._give_up(moved, known, why)
-        if moving is None or known.reason is not None:
-            return self._eager(step, moved, rows, objective)
-        key = known.key(rows, moving)
+            self._give_up(one, f"{name} does not say what of it changes (Objective.moving)")
+        if moving is None or known.is_eager:
+            return self._eager(one)
+        key = one.key(known, moving)
         graph = known.graphs.get(key)
+        if graph is None and key not in known.met:
+            known.met.add(key)
+            return self._eager(one)
         if graph is None:
-            if key not in known.met:
-                known.met.add(key)
-                return self._eager(step, moved, rows, objective)
-            graph = self._made(step, moved, rows, objective, moving, known)
+            graph = self._made(one, known)
             if graph is None:
-                return self._eager(step, moved, rows, objective)
-            known.graphs[known.key(rows, moving)] = graph
+                return self._eager(one)
+            known.graphs[one.key(known, moving)] = graph
         graph.uses += 1
-        if graph.uses < graph.next_check:
-            self._counts["compiled" if graph.compiled else "traced"] += 1
-            return graph.traced.gradients(graph.run, graph_inputs(step, rows, moving.numbers))
-        return self._checked(step, moved, rows, objective, moving, graph, known)
+        if graph.uses >= graph.next_check:
+            return self._checked(one, graph)
+        self._counts["compiled" if graph.compiled else "traced"] += 1
+        return graph.traced.gradients(graph.run, one.inputs)
 
-    def _eager(
-        self, step: TrainingStep, moved: MovedTerm, rows: StepRows, objective: Objective
-    ) -> TermGradients:
+    def _eager(self, one: _TermStep) -> TermGradients:
         self._counts["eager"] += 1
-        return step.evaluate(moved, rows, objective)
+        return one.step.evaluate(one.moved, one.rows, one.objective)
 
-    def _give_up(self, moved: MovedTerm, known: _OfTerm, why: str) -> None:
-        known.reason = why
-        known.graphs.clear()
-        self._warn(moved, why, "its steps are run as they are")
+    def _give_up(self, one: _TermStep, why: str) -> None:
+        self._terms[id(one.moved.term)] = _OfTerm(is_eager=True)
+        self._warn(one, why, "its steps are run as they are")
 
-    def _warn(self, moved: MovedTerm, why: str, instead: str) -> None:
-        reason = f"{type(moved.term.model).__name__} is not compiled: {why}"
+    def _warn(self, one: _TermStep, why: str, instead: str) -> None:
+        reason = f"{type(one.moved.term.model).__name__} is not compiled: {why}"
         if reason not in self._reasons:
             self._reasons.append(reason)
             warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
 
-    def _made(
-        self,
-        step: TrainingStep,
-        moved: MovedTerm,
-        rows: StepRows,
-        objective: Objective,
-        moving: Moving,
-        known: _OfTerm,
-    ) -> _Graph | None:
+    def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
         if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(moved, known, "its batches have ever other sizes")
+            self._give_up(one, "its batches have ever other sizes")
             return None
-        state = random_state(rows.batch[0])
+        like = one.rows.batch[0]
+        state = random_state(like)
         try:
-            traced = traced_term(step, moved, rows, objective, moving.numbers)
+            traced = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
+            known.shares |= traced.shares
+            known.compiled_rows = known.compiled_rows or one.shapes
+            graph = _Graph(traced, traced.graph)
+            # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
+            if self.backend == "inductor" and known.compiled_rows == one.shapes:
+                graph.run, graph.compiled = self._compiled(one, traced.graph)
+            return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
-            self._give_up(moved, known, _why_not_traced(error))
+            self._give_up(one, _why_not_traced(error))
             return None
         finally:
-            set_random_state(rows.batch[0], state)
-        known.shares |= traced.shares
-        known.compiled_rows = known.compiled_rows or _shapes(rows)
-        # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
-        if self.backend == "graph" or known.compiled_rows != _shapes(rows):
-            return _Graph(traced, traced.graph, False)
-        inputs: list[Any] = [v.detach() for v in graph_inputs(step, rows, moving.numbers)]
-        try:
-            return _Graph(traced, _compiled(traced.graph, inputs), True)
-        except Exception as error:
-            why = f"its graph cannot be, {_line(error)}"
-            self._warn(moved, why, "the graph is run as it was traced")
-            return _Graph(traced, traced.graph, False)
-        finally:
-            set_random_state(rows.batch[0], state)
+            set_random_state(like, state)
 
-    def _checked(
-        self,
-        step: TrainingStep,
-        moved: MovedTerm,
-        rows: StepRows,
-        objective: Objective,
-        moving: Moving,
-        graph: _Graph,
-        known: _OfTerm,
-    ) -> TermGradients:
+    def _compiled(self, one: _TermStep, graph: GraphModule) -> tuple[Callable[..., Any], bool]:
+        try:
+            return _machine_code(graph, [value.detach() for value in one.inputs]), True
+        except Exception as error:
+            self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
+            return graph, False
+
+    def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
         """The program's loss and gradients, against which its graph's are checked."""
-        like = rows.batch[0]
-        buffers = [*step.runner.template.buffers(), *step.runner.buffers.values()]
+        like, runner = one.rows.batch[0], one.step.runner
+        buffers = [*runner.template.buffers(), *runner.buffers.values()]
         before, state = [b.clone() for b in buffers], random_state(like)
-        found = self._eager(step, moved, rows, objective)
+        found = self._eager(one)
         after, left = [b.clone() for b in buffers], random_state(like)
         _put(buffers, before)
         set_random_state(like, state)
         try:
-            inputs = graph_inputs(step, rows, moving.numbers)
-            by_graph = graph.traced.gradients(graph.run, inputs)
+            by_graph = graph.traced.gradients(graph.run, one.inputs)
             others = zip(after, buffers, strict=True)
             gap = disagreement(found, by_graph, others, self._rounded)
             why = (
@@ -204,13 +197,10 @@ class CompiledTerms:
             graph.misses = MOST_MISSES
         _put(buffers, after)
         set_random_state(like, left)
-        if gap <= 1.0:
-            graph.misses, graph.next_check = 0, 2 * graph.uses
-            return found
-        graph.misses += 1
-        graph.next_check = graph.uses + 1
+        graph.next_check = 2 * graph.uses if gap <= 1.0 else graph.uses + 1
+        graph.misses = 0 if gap <= 1.0 else graph.misses + 1
         if graph.misses >= MOST_MISSES:
-            self._give_up(moved, known, why)
+            self._give_up(one, why)
         return found
 
 
@@ -220,18 +210,9 @@ def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
             tensor.copy_(value)
 
 
-def _shapes(rows: StepRows) -> Hashable:
-    """Of all that a graph is given of the rows."""
-    given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
-    return rows.size, rows.weights is None, *((column.shape, column.dtype) for column in given)
-
-
-def _compiled(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-    """A graph as machine code, whose random numbers are torch's own.
-
-    By inductor itself: `torch.compile` would look at each of some twenty inputs before each step,
-    whose shapes are known here, and keep what it compiled for all programs of the process.
-    """
+def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """A graph as machine code, by inductor itself: `torch.compile` would look at each of some
+    twenty inputs before each step, whose shapes are known here."""
     from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
 
     with torch.no_grad():
@@ -270,35 +251,33 @@ def disagreement(
     sums in another order differ by multiples of ε; a gradient that is zero but for rounding, such
     as that of a bias before batch norm, is judged by the size of the others.
 
-    Args:
-        eager: by the program.
-        graph: by its graph, with the same draws.
-        others: more pairs, such as running statistics; each is judged by itself.
-        rounded: the type that products give gradients back in; None for that of the gradients.
-
     Example:
         >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
         >>> two = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.01]), None])
         >>> disagreement(one, one), disagreement(one, two) > 10
         (0.0, True)
     """
-    lists = ((eager.learned, graph.learned), (eager.controls, graph.controls))
-    worst = _worst([eager.loss], [graph.loss])
-    for ours, theirs in lists:
-        if [one is None for one in ours] != [one is None for one in theirs]:
-            return float("inf")
-        present = [a for a in ours if a is not None], [b for b in theirs if b is not None]
-        worst = max(worst, _worst(*present, 0.0 if rounded is None else torch.finfo(rounded).eps))
-    return max([worst, *(_worst([a], [b]) for a, b in others)])
+    more = 0.0 if rounded is None else torch.finfo(rounded).eps
+    return max(
+        _worst([eager.loss], [graph.loss]),
+        _worst(eager.learned, graph.learned, more),
+        _worst(eager.controls, graph.controls, more),
+        *(_worst([one], [other]) for one, other in others),
+    )
 
 
-def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor], more: float = 0.0) -> float:
+def _worst(
+    ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], more: float = 0.0
+) -> float:
     """The largest of one list of tensors."""
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    both = list(zip(ours, theirs, strict=True))
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    missing = any((a is None) != (b is None) for a, b in both)
+    if missing or any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return float("inf")
+    pairs = [(a, b) for a, b in pairs if a.numel()]
     if not pairs:
         return 0.0
-    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
-        return float("inf")
     if not pairs[0][0].is_floating_point():
         return 0.0 if all(torch.equal(a, b) for a, b in pairs) else float("inf")
     precision = torch.finfo(pairs[0][0].dtype).eps

@@ -18,7 +18,7 @@ from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingSte
 
 BY_SHAPE = frozenset(
     f"aten::{name}"
-    for name in (
+    for name in [
         "rand",
         "randn",
         "rand_like",
@@ -29,7 +29,7 @@ BY_SHAPE = frozenset(
         "uniform_",
         "exponential_",
         "cauchy_",
-    )
+    ]
 )
 """Draws that depend on no tensor's values, and so are the same when they are made again."""
 
@@ -45,12 +45,8 @@ class RepeatedDraws(Messenger):
     draws made so far; after :func:`set_random_state` the draws from that place on are handed out
     again, which are the ones that the generator would make.
 
-    Raises:
-        NotTraceableError: what is drawn after going back is of another kind or shape, or depends
-            on a tensor's values.
-
     Example:
-        >>> from lexppl.inference.random_state import random_state, set_random_state
+        >>> from lexppl.inference.contexts import random_state, set_random_state
         >>> with RepeatedDraws():
         ...     place = random_state(torch.zeros(1))
         ...     first, other = torch.rand(2), torch.rand(2)
@@ -126,12 +122,8 @@ def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class ProgressReads(Messenger):
-    """What a program reads of the fit's progress.
-
-    Attributes:
-        number: whether it read the number itself.
-        shares: those whose being reached it read.
-    """
+    """Notes whether a program reads the fit's progress as a number, and the shares of the fit whose
+    being reached it reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,12 +154,7 @@ class TracedTerm:
     shares: frozenset[float]
 
     def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
-        """The loss and gradients by the graph.
-
-        Args:
-            run: the graph, or what was compiled of it.
-            inputs: of this step.
-        """
+        """The loss and gradients by the graph."""
         with torch.no_grad():
             loss, *found = run(*inputs)
         values = iter(found)
@@ -177,13 +164,7 @@ class TracedTerm:
 
 def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
     """All that a step's graph reads and that changes from step to step: parameters, running
-    statistics, rows, their weights and the objective's numbers.
-
-    Args:
-        step: whose.
-        rows: of the step.
-        numbers: of the objective, by name.
-    """
+    statistics, rows, their weights and the objective's numbers."""
     runner = step.runner
     own = [*runner.parameters.values(), *runner.buffers.values()]
     like = own[0]
@@ -202,20 +183,7 @@ def traced_term(
     numbers: Mapping[str, float],
 ) -> TracedTerm:
     """The graph of a term for rows of this shape: forward and backward together, as a graph of the
-    forward alone loses the gradients of an `autograd.Function`.
-
-    Args:
-        step: whose.
-        moved: the term.
-        rows: of a step.
-        objective: the term's, as it stands.
-        numbers: of it that are inputs, by name.
-
-    Raises:
-        NotTraceableError: the program reads the fit's progress as a number, or goes back to a
-            random state in a way that cannot be repeated.
-        Exception: whatever the program, or torch, raises where its tensors have no values.
-    """
+    forward alone loses the gradients of an `autograd.Function`."""
     runner = step.runner
     names = [*runner.parameters, *runner.buffers]
     learned = set(runner.parameters)

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -30,7 +30,42 @@ class ProcessError(RuntimeError):
     """Another process of a fit has failed or ended, and the fit with it."""
 
 
-class Processes:
+class OneProcess:
+    """A fit by itself, with the interface of :class:`Processes`.
+
+    Example:
+        >>> OneProcess().leads, OneProcess().each(lambda: 3)
+        (True, 3)
+    """
+
+    rank, count = 0, 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first, which alone shows, warns and writes."""
+        return self.rank == 0
+
+    def sum_of(self, compute: Callable[[], Tensor], empty: Tensor) -> Tensor:
+        """The sum over processes of what each computes."""
+        return compute()
+
+    def any(self, condition: Callable[[], bool]) -> bool:
+        """Whether a condition holds in any process."""
+        return condition()
+
+    def each(self, work: Callable[[], T]) -> T:
+        """What this process makes by itself, once all have done it."""
+        return work()
+
+    def agree(self, identity: Mapping[str, str]) -> None:
+        """Refuse to begin where processes were given different things."""
+
+    def joined(self) -> AbstractContextManager[None]:
+        """From before a fit has looked at its data to its end."""
+        return nullcontext()
+
+
+class Processes(OneProcess):
     """The processes of a torch process group that fit together, of which this is one.
 
     Whatever one of them does alone (its rows of a step, a callback) ends with all of them adding
@@ -61,22 +96,12 @@ class Processes:
         self.interrupted = False
         self._have_agreed = False
 
-    @property
-    def leads(self) -> bool:
-        """Whether this is the first, which alone shows, warns and writes."""
-        return self.rank == 0
-
     def sum_of(self, compute: Callable[[], Tensor], empty: Tensor) -> Tensor:
         """The sum over processes of what each computes, the same bits in each.
 
         Args:
             compute: values `(n,)`.
             empty: zeros like them, where it fails.
-
-        Raises:
-            Exception: this process's own.
-            ProcessError: another process has failed or ended.
-            KeyboardInterrupt: one was interrupted.
         """
         error: Exception | None = None
         values = empty
@@ -106,20 +131,10 @@ class Processes:
         return every[:-2]
 
     def any(self, condition: Callable[[], bool]) -> bool:
-        """Whether a condition holds in any process.
-
-        Raises:
-            as :meth:`sum_of`.
-        """
         no = torch.zeros(1, device=self.device)
         return bool(self.sum_of(lambda: no + condition(), no)[0] > 0)
 
     def each(self, work: Callable[[], T]) -> T:
-        """What this process makes by itself, once all have done it.
-
-        Raises:
-            as :meth:`sum_of`.
-        """
         done: list[T] = []
 
         def do() -> bool:
@@ -130,15 +145,7 @@ class Processes:
         return done[0]
 
     def agree(self, identity: Mapping[str, str]) -> None:
-        """Refuse to begin where processes were given different things.
-
-        Args:
-            identity: of the fit in this process, by path.
-
-        Raises:
-            ValueError: something differs, in every process.
-            ProcessError: another process has failed before.
-        """
+        """Refuse to begin where processes were given different things."""
         everyone = self._gather((None, dict(identity)))
         self._have_agreed = True
         for rank, (error, _) in enumerate(everyone):
@@ -159,8 +166,8 @@ class Processes:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """From before a fit has looked at its data to its end: the others learn of a failure
-        until they have agreed, Ctrl-C waits for the next sum, and only the first one warns."""
+        """The others learn of a failure until they have agreed, Ctrl-C waits for the next sum, and
+        only the first one warns."""
         with _delayed_interrupt(self), warnings.catch_warnings():
             if not self.leads:
                 warnings.simplefilter("ignore")
@@ -208,23 +215,15 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def processes_of(given: Any) -> Processes | None:
-    """The processes that a fit shares its rows with; None for a fit by itself.
-
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        TypeError: no such argument.
-        ValueError: True where there is one process and no way to others; None where there are
-            several, of which each would fit the same by itself.
+def processes_of(given: Any) -> OneProcess:
+    """The processes that a fit shares its rows with, or the one of a fit by itself.
 
     Example:
-        >>> processes_of(None) is processes_of(False) is None
-        True
+        >>> processes_of(None).count, processes_of(False).count
+        (1, 1)
     """
     if given is False:
-        return None
+        return OneProcess()
     is_available = dist.is_available()
     if given is not None and given is not True:
         if not is_available or not isinstance(given, dist.ProcessGroup):
@@ -232,7 +231,7 @@ def processes_of(given: Any) -> Processes | None:
                 "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
                 f"this process is in; it is {given!r}"
             )
-        return Processes(given) if dist.get_world_size(given) > 1 else None
+        return Processes(given) if dist.get_world_size(given) > 1 else OneProcess()
     if not is_available or not dist.is_initialized():
         launched = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
         if given is None:
@@ -242,7 +241,7 @@ def processes_of(given: Any) -> Processes | None:
                     "would fit the same by itself: distributed=True shares the rows of each batch "
                     "among them, distributed=False says that each is to have a fit of its own"
                 )
-            return None
+            return OneProcess()
         if not is_available or "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             raise ValueError(
                 "distributed=True needs processes to share with, and this one was started alone: "
@@ -250,7 +249,7 @@ def processes_of(given: Any) -> Processes | None:
                 "torch.distributed.init_process_group before the fit"
             )
         _begin_group()
-    return Processes() if dist.get_world_size() > 1 else None
+    return Processes() if dist.get_world_size() > 1 else OneProcess()
 
 
 def _begin_group() -> None:
@@ -267,11 +266,6 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
     ended, at which a new one would look for another. So each process writes a word of its own. The
     first one proposes the words that it reads, each confirms a proposal that has its word, and it
     is taken once all have: no process that has ended can confirm.
-
-    Args:
-        store: of torch, with what earlier processes have left.
-        rank: of this process.
-        count: of all.
 
     Example:
         >>> first = name_of_round(dist.HashStore(), 0, 1)
@@ -297,15 +291,8 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
 
 
 def refuse_processes(given: Any) -> None:
-    """Refuse to sample in several processes, each of which would sample the same.
-
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        ValueError: there are several.
-    """
-    if processes_of(given) is not None:
+    """Refuse to sample in several processes, each of which would sample the same."""
+    if processes_of(given).count > 1:
         raise ValueError(
             "inference= samples in one process, and several were to share this fit, each of which "
             "would draw the same: call it in one of them, or give distributed=False"

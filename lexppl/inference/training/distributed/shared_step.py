@@ -136,12 +136,7 @@ class SharedStep:
         self._empty = torch.zeros(sum(self._sizes), dtype=dtype, device=parameters[0].device)
 
     def losses(self, differentiate: Differentiate, rows: StepRows) -> list[Tensor]:
-        """Leave the batch's gradients with the parameters; its losses, `(R,)` of each term.
-
-        Args:
-            differentiate: of a share.
-            rows: of the whole batch.
-        """
+        """Leave the batch's gradients with the parameters; its losses, `(R,)` of each term."""
         batch, weights, size = self._dealt.of(rows.batch, rows.weights)
         own = StepRows(batch, weights, size, rows.at, rows.number, size / rows.size)
 
@@ -179,15 +174,7 @@ class SharedStep:
 
 
 def refuse_loaded(rows: TrainingRows | None, name: str) -> None:
-    """Refuse rows that processes cannot share.
-
-    Args:
-        rows: of the fit.
-        name: what they are called.
-
-    Raises:
-        ValueError: a loader.
-    """
+    """Refuse rows that processes cannot share."""
     if isinstance(rows, LoadedRows):
         raise ValueError(
             f"{name} comes in batches of its own, and processes share batches of rows that each "
@@ -203,18 +190,7 @@ def refuse_unshared(
 
     Each process scales its rows up to the data set by the plate over them, and what stands outside
     that plate counts once. A site that grows with the rows and stands outside it would be counted
-    as if it were of all rows.
-
-    Args:
-        term: of a fit by several processes.
-        nodes: the program's statements on the batch.
-        plate: its plate over rows, or None.
-        batch: some rows.
-
-    Raises:
-        ValueError: no such plate, a site outside it with an entry for each row, or an objective
-            that does not read a site's scale.
-    """
+    as if it were of all rows."""
     refuse_unweighted(term, plate, "processes", "give distributed=False")
     if len(batch[0]) < 2:
         return

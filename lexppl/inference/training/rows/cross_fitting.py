@@ -13,9 +13,18 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import fold_shift
+from lexppl.effects import EVERY_SHIFT, fold_shift
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference.stages import LossTerm, Stage, learning_parameters, modules_of
+from lexppl.inference.contexts import seeded
+from lexppl.inference.pyro_parameters import FirstRows, floating_type
+from lexppl.inference.stages import (
+    LossTerm,
+    Stage,
+    TrainingModules,
+    learning_parameters,
+    modules_of,
+    shifted,
+)
 from lexppl.weights_drawn_first import weights_with_priors
 
 PREDICTOR = "predictor"
@@ -23,6 +32,9 @@ PREDICTOR = "predictor"
 
 FIT_ROWS = "fit_rows"
 """The method of a predictor that is fitted to rows in one go."""
+
+TRIED_ROWS = 32
+"""On which a term of one run is compared with terms of a run each."""
 
 ROW_DIM = -1
 """Of the batch shape of a distribution of y."""
@@ -78,6 +90,14 @@ class CrossFitted(Configured, nn.Module):
         shift = fold_shift()
         if shift is None:
             return _mean([predictor(x) for predictor in self.predictors])
+        if shift != EVERY_SHIFT:
+            return self._shifted(x, shift)
+        with torch.no_grad():
+            judge = self._shifted(x, 0)
+        return HeldOut(judge, [self._shifted(x, s) for s in range(1, len(self.predictors))])
+
+    def _shifted(self, x: Tensor, shift: int) -> Any:
+        """Of the rows of fold f what predictor `f + shift` gives."""
         folds = len(self.predictors)
         row_dim = -1 - int(getattr(self.predictors[0], "event_dim", 1))
         blocks = torch.tensor_split(x, folds, dim=row_dim)
@@ -239,6 +259,39 @@ class RowBlocks(_OfSeveral):
         return RowBlocks([part.expand((*batch_shape[:ROW_DIM], n)) for part, n in sizes])
 
 
+class HeldOut(_OfSeveral):
+    """The distribution of y by the predictors that have not learned from the rows, with those of
+    the predictors that learn from them.
+
+    It has a density and values to be listed, and no moments or parameters: a program that reads
+    more than the density takes a run for each (:func:`cross_fitted`).
+
+    Args:
+        judge: by the predictors of shift 0.
+        learning: by those of the other shifts, one for each.
+    """
+
+    def __init__(self, judge: TorchDistribution, learning: Sequence[TorchDistribution]) -> None:
+        super().__init__([judge], judge.batch_shape)
+        self.learning = list(learning)
+
+    @property
+    def has_enumerate_support(self) -> bool:
+        return bool(self.parts[0].has_enumerate_support)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        values: Tensor = self.parts[0].enumerate_support(expand=expand)
+        return values
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        density: Tensor = self.parts[0].log_prob(value)
+        return density
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "HeldOut":
+        others = [distribution.expand(batch_shape) for distribution in self.learning]
+        return HeldOut(self.parts[0].expand(batch_shape), others)
+
+
 class MeanDistribution(_OfSeveral):
     """`1/F Σ_f p_f`, of any distributions of one event.
 
@@ -278,7 +331,9 @@ class MeanDistribution(_OfSeveral):
         return MeanDistribution([part.expand(batch_shape) for part in self.parts])
 
 
-def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
+def cross_fitted(
+    stages: Sequence[Stage], folds: int, first: FirstRows | None = None
+) -> list[Stage]:
     """Stages whose predictors are F each, learned by terms of their own.
 
     A term that learns a predictor and more, as LEX's does, becomes two kinds of terms with the same
@@ -291,9 +346,14 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
     others. A term that learns the predictor alone is of the second kind, one that learns the rest
     alone of the first. All F start from the weights that the predictor has.
 
+    Terms of both kinds become one, whose program is run once for all predictors, where on a first
+    batch its gradient is that of the terms apart, for the same draws: where masks are learned by a
+    score, and the predictor's output is the distribution of the one y.
+
     Args:
         stages: which are changed: no one else may hold their modules.
         folds: F ≥ 2.
+        first: gives that batch; None for terms apart.
 
     Raises:
         ValueError: stages without a predictor that learns, or one whose weights have priors.
@@ -305,7 +365,9 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
             "one that learns; leave folds out"
         )
     return [
-        replace(stage, terms=[t for term in stage.terms for t in _terms(term, wrapped, folds)])
+        replace(
+            stage, terms=[t for term in stage.terms for t in _terms(term, wrapped, folds, first)]
+        )
         for stage in stages
     ]
 
@@ -385,7 +447,9 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     return list(wrappers.values())
 
 
-def _terms(term: LossTerm, wrapped: Sequence[CrossFitted], folds: int) -> list[LossTerm]:
+def _terms(
+    term: LossTerm, wrapped: Sequence[CrossFitted], folds: int, first: FirstRows | None
+) -> list[LossTerm]:
     """The terms that a term becomes."""
     held = {id(module) for whole in modules_of(term) for module in whole.modules()}
     mine = [one for one in wrapped if id(one) in held]
@@ -405,4 +469,46 @@ def _terms(term: LossTerm, wrapped: Sequence[CrossFitted], folds: int) -> list[L
             replace(term, learns=mine, weight=term.weight / (folds - 1), fold_shift=shift)
             for shift in range(1, folds)
         ]
+    if first is not None and len(found) == folds:
+        at_once = replace(term, learns=learns, fold_shift=EVERY_SHIFT)
+        if _same_gradients([at_once], found, first):
+            return [at_once]
     return found
+
+
+def _same_gradients(
+    terms: Sequence[LossTerm], others: Sequence[LossTerm], first: FirstRows
+) -> bool:
+    """Whether terms have the gradient of others on a few rows, for the same draws."""
+    modules = TrainingModules([Stage([*terms, *others])])
+    try:
+        batch = tuple(column[:TRIED_ROWS] for column in first(floating_type([modules])))
+        expected, found = (_gradients(modules, each, batch) for each in (others, terms))
+    except Exception:
+        # A program may do with a distribution what this one has not. What cannot be run at all is
+        # refused by the fit's own checks.
+        return False
+    return found.keys() == expected.keys() and all(
+        torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max()))
+        for name, gradient in expected.items()
+    )
+
+
+def _gradients(
+    modules: TrainingModules, terms: Sequence[LossTerm], batch: tuple[Tensor, ...]
+) -> dict[str, Tensor]:
+    """The gradient of terms in what they move, by name; running statistics stay as they are."""
+    total: dict[str, Tensor] = {}
+    parameters = dict(modules.named_parameters())
+    statistics = [(buffer, buffer.clone()) for buffer in modules.buffers()]
+    for term in terms:
+        names = modules.learned_by(term)
+        with seeded(0, batch[0].device), shifted(term):
+            loss = term.weight * modules(term, term.objective.at(1.0), batch)
+        found = torch.autograd.grad(loss, [parameters[n] for n in names], allow_unused=True)
+        for name, gradient in zip(names, found, strict=True):
+            if gradient is not None:
+                total[name] = gradient + total.get(name, 0.0)
+    for buffer, before in statistics:
+        buffer.copy_(before)
+    return total

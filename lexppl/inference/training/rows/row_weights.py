@@ -10,12 +10,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import (
-    ReplicateData,
-    Rows,
-    StackedRows,
-    training_rows,
-)
+from lexppl.inference.replicates.replicate_rows import ReplicateData, Rows, training_rows
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows, folded
 
@@ -56,11 +51,6 @@ class RowWeighting:
             sample_weight: `(N,)`, which multiply the others; or a pair, of these rows and of the
                 validation rows.
 
-        Raises:
-            ValueError: another word; weights of another shape, below 0, not finite, or all zero; a
-                loader, whose rows have no places.
-            TypeError: no numbers.
-
         Example:
             >>> rows = TensorRows((torch.zeros(3, 2),))
             >>> RowWeighting.of([1, 0, 2], rows, 2, seed=0).weights
@@ -96,20 +86,16 @@ class RowWeighting:
             None if valid is None else valid.to(like.device, dtype),
         )
 
-    def added(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
+    def added(self, rows: TensorRows) -> TensorRows:
         """The rows with two more columns, their weights and how often they stand in the sample."""
         samples = torch.ones_like(self.weights) if self.samples is None else self.samples
         pair = self.weights, samples.expand_as(self.weights)
         columns = pair if rows.by_replicate else tuple(column.mT for column in pair)
         return replace(rows, columns=(*rows.columns, *columns))
 
-    def settled(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
+    def settled(self, rows: TensorRows) -> TensorRows:
         """Rows of :meth:`added` that are trained on, with the weights that they have there as a
-        last column: drawn ones have the sum of the sample's in each replicate, that is N.
-
-        Raises:
-            ValueError: no weight above 0 among these rows.
-        """
+        last column: drawn ones have the sum of the sample's in each replicate, that is N."""
         dim = 1 if rows.by_replicate else 0
         *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
@@ -123,15 +109,7 @@ class RowWeighting:
         return replace(rows, columns=(*columns, weights))
 
     def held_out(self, rows: Rows | None, apart: bool) -> Rows | WeightedRows | None:
-        """Validation rows, with how often each stands in the sample.
-
-        Args:
-            rows: of :meth:`added` if they were set apart, else as they were given.
-            apart: whether they were set apart from the rows to train on.
-
-        Raises:
-            ValueError: rows of their own whose weights are not given; a sum of 0.
-        """
+        """Validation rows, with how often each stands in the sample."""
         if rows is None or isinstance(rows, LoadedRows):
             if self.valid is not None:
                 raise ValueError(
@@ -168,18 +146,7 @@ def divided_rows(
     folds: int,
 ) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
     """The training rows, the validation rows, and the former as they are learned from: with their
-    weights, and in their folds.
-
-    Args:
-        valid: as given to `fit`: rows, a share of the training rows, or None.
-        rows: all training rows.
-        dtype: the floating type of what is learned.
-        weighting: how often each row counts; None for once.
-        folds: F; 1 for none.
-
-    Raises:
-        ValueError: a share of a loader or of one row, or one outside (0, 1).
-    """
+    weights, and in their folds."""
     if weighting is None or isinstance(rows, LoadedRows):
         rows, held_out = _validation(valid, rows, dtype)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
@@ -207,17 +174,7 @@ def _validation(
 
 
 def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:
-    """Refuse a term whose rows cannot be scaled one by one.
-
-    Args:
-        term: of a fit with row weights, or by several processes.
-        plate: its plate over rows, or None.
-        why: what scales them.
-        instead: what to do in place of it.
-
-    Raises:
-        ValueError: no such plate, or an objective that does not read a site's scale.
-    """
+    """Refuse a term whose rows cannot be scaled one by one."""
     name, objective = type(term.model).__name__, type(term.objective).__name__
     if not term.objective.reads_scales:
         raise ValueError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference.batches import LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import Rows, StackedRows, of_replicate
+from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import Stage
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
@@ -50,7 +50,7 @@ class FoldedRows:
         blocks: the rows of each fold.
     """
 
-    blocks: tuple[TensorRows | StackedRows, ...]
+    blocks: tuple[TensorRows, ...]
 
     @property
     def by_replicate(self) -> bool:
@@ -82,15 +82,7 @@ class FoldedRows:
 
 
 def folded(rows: Rows, folds: int) -> FoldedRows:
-    """Divide rows into F folds at random, labels in proportion.
-
-    Args:
-        rows: N of them.
-        folds: F.
-
-    Raises:
-        ValueError: a loader, which cannot be divided; fewer than two rows a fold.
-    """
+    """Divide rows into F folds at random, labels in proportion."""
     if isinstance(rows, LoadedRows):
         raise ValueError(
             "a loader cannot be divided into folds: give tensors, arrays or a data set, or folds=1"
@@ -99,16 +91,10 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
         raise ValueError(f"{folds} folds need {2 * folds} rows or more; there are {len(rows)}")
     stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
     order = _dealt(stacked, len(rows))
-    replicate = torch.arange(len(order), device=order.device).unsqueeze(1)
+    order = order if rows.by_replicate else order[0]
     # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
     # tensor_split of any number of rows has.
-    blocks = [
-        tuple(column[replicate, order[:, fold::folds]] for column in stacked)
-        for fold in range(folds)
-    ]
-    if rows.by_replicate:
-        return FoldedRows(tuple(StackedRows(block) for block in blocks))
-    return FoldedRows(tuple(TensorRows(tuple(c[0] for c in block)) for block in blocks))
+    return FoldedRows(tuple(rows.at(order[..., fold::folds]) for fold in range(folds)))
 
 
 def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -130,7 +116,7 @@ class WeightedRows:
             of its own.
     """
 
-    rows: TensorRows | StackedRows | FoldedRows
+    rows: TensorRows | FoldedRows
 
     @property
     def by_replicate(self) -> bool:
@@ -189,15 +175,7 @@ def holds_labels(program: Any, y: Tensor) -> bool:
 
 
 def refuse_responses(program: Any, y: Tensor) -> None:
-    """Refuse responses that the likelihood of a program cannot have.
-
-    Args:
-        program: with a `predictor.likelihood` that has `check_responses(y)`; any other takes all.
-        y: of some rows.
-
-    Raises:
-        ValueError: as the likelihood says.
-    """
+    """Refuse responses that the likelihood of a program cannot have."""
     check = getattr(likelihood_of(program), "check_responses", None)
     if check is not None:
         check(y)
@@ -210,9 +188,6 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
         program: with a `grouping` of images, or with a part of its `selector` that has
             `check_rows(x)`; any other takes all.
         x: rows `(N, *event)`.
-
-    Raises:
-        ValueError: naming the size, or as the part says.
     """
     taken = getattr(getattr(program, "grouping", None), "event_shape", ())
     if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
@@ -229,17 +204,7 @@ def refuse_rows(
     stages: Sequence[Stage], rows: TrainingRows | None, name: str, replicates: int
 ) -> None:
     """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
-    responses it cannot have (:func:`refuse_responses`).
-
-    Args:
-        stages: with the programs.
-        rows: to learn from or to be judged on; a loader's are looked at batch by batch.
-        name: what they are called.
-        replicates: R.
-
-    Raises:
-        ValueError: naming them.
-    """
+    responses it cannot have (:func:`refuse_responses`)."""
     inner = rows.rows if isinstance(rows, WeightedRows) else rows
     if inner is None or isinstance(inner, LoadedRows):
         return
@@ -255,12 +220,7 @@ def refuse_rows(
 
 
 def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
-    """Whether x holds images, and all of their pixels lie in [0, 1].
-
-    Args:
-        x: the values of rows, in any layout.
-        event_shape: of a row.
-    """
+    """Whether x holds images, and all of their pixels lie in [0, 1]."""
     if len(event_shape) != IMAGE or not x.numel():
         return False
     low, high = x.aminmax()
@@ -269,9 +229,6 @@ def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
 
 def refuse_other_scale(x: Tensor) -> None:
     """Refuse images that are not of the scale [0, 1], such as those of bytes from 0 to 255.
-
-    Raises:
-        ValueError: a pixel more than half a unit outside [0, 1].
 
     Example:
         >>> import torch
@@ -285,4 +242,17 @@ def refuse_other_scale(x: Tensor) -> None:
         hint = ". Divide by 255" if low >= 0 else ""
         raise ValueError(
             f"x must be images in [0, 1], as in fit; they go from {low:g} to {high:g}{hint}"
+        )
+
+
+def check_alike(x: Tensor, parameter: Tensor) -> None:
+    """Refuse rows on another device, or of another type, than the model."""
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
         )

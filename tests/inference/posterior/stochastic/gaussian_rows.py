@@ -71,30 +71,6 @@ def mask_rows(rows=400, seed=2):
     return x, y
 
 
-def mask_posterior(x, y, points=121):
-    """Mean and sd of (β, γ) on a grid, the eight masks of a row summed over in plain numpy."""
-    x, y = x.double().numpy(), y.double().numpy()
-    slopes, keeps = np.linspace(0.0, 6.0, points), np.linspace(-4.0, 7.0, points)
-    masks = np.array([[i >> b & 1 for b in range(3)] for i in range(8)], float)
-    sums = x @ masks.T
-    log_post = np.zeros((points, points))
-    log_keep, log_drop = -np.logaddexp(0.0, -keeps), -np.logaddexp(0.0, keeps)
-    log_masks = np.outer(log_keep, masks.sum(1)) + np.outer(log_drop, 3 - masks.sum(1))
-    for place, slope in enumerate(slopes):
-        log_y = -np.logaddexp(0.0, np.where(y[:, None] > 0, -1.0, 1.0) * slope * sums)
-        joint = log_masks[:, None, :] + log_y[None]
-        log_post[place] = np.logaddexp.reduce(joint, -1).sum(-1)
-    log_post += -0.5 * (slopes[:, None] / 2.0) ** 2 - 0.5 * (keeps[None] / 1.5) ** 2
-    weights = np.exp(log_post - log_post.max())
-    weights /= weights.sum()
-    means, sds = [], []
-    for values, marginal in ((slopes, weights.sum(1)), (keeps, weights.sum(0))):
-        mean = float((values * marginal).sum())
-        means.append(mean)
-        sds.append(math.sqrt(float(((values - mean) ** 2 * marginal).sum())))
-    return np.array(means), np.array(sds)
-
-
 def against(samples, mean, sd):
     """How draws stand to a posterior: z of their mean, and the sd ratio with its standard error.
 

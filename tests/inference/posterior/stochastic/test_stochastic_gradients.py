@@ -81,7 +81,7 @@ def test_a_seed_gives_the_same_bits_and_the_global_state_stays(sampler):
 
 
 @pytest.mark.smoke
-def test_a_bound_is_said_to_be_one():
+def test_a_bound_is_noted():
     few = SGHMC(samples=2, chains=2, thin=2, warmup=2, climb=2, objective=NestedIWAE(masks=3))
     found = few.run(SharedMask(), mask_rows(rows=40), seed=0, progress=False)
     assert found.sampler.name == "SGHMC" and "lower bound with L = 3" in found.sampler.note
@@ -104,7 +104,7 @@ def test_a_step_too_large_for_a_batch_s_noise_is_refused():
         drawn(SGHMC(samples=2, chains=2, thin=2, warmup=0, climb=2, lr=5.0, batch_size=30))
 
 
-def test_a_chain_that_leaves_the_numbers_is_told():
+def test_a_chain_that_leaves_the_numbers_is_refused():
     wild = SGLD(samples=2, chains=2, thin=300, warmup=0, climb=2, lr=1e6, beta=0.0)
     with pytest.raises(FloatingPointError, match="a smaller lr"):
         drawn(wild)
@@ -112,13 +112,12 @@ def test_a_chain_that_leaves_the_numbers_is_told():
 
 REFUSED = {
     "no step": {"lr": 0.0},
-    "a step back": {"lr": -0.1},
     "no noise": {"temperature": 0.0},
     "no draws": {"samples": 0},
-    "no chains": {"chains": 0},
     "half a step": {"thin": 0.5},
     "an empty batch": {"batch_size": 0},
     "a negative noise": {"beta": -1.0},
+    "no bound": {"objective": "elbo"},
 }
 
 
@@ -126,12 +125,12 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_numbers_outside_their_range_are_refused(sampler, case):
     (name,) = REFUSED[case]
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises((ValueError, TypeError), match=name):
         sampler(**REFUSED[case])
 
 
 @pytest.mark.parametrize("sampler", [SGHMC(), SGLD(), Laplace(diagonal=True)])
-def test_without_the_extra_it_says_how_to_get_it(monkeypatch, sampler):
+def test_without_the_extra_the_error_names_it(monkeypatch, sampler):
     monkeypatch.setitem(sys.modules, "posteriors", None)
     with pytest.raises(ImportError, match=r'pip install "lexppl\[bayes\]"'):
         sampler.run(Regression(3), ROWS, seed=0, progress=False)

@@ -1,1 +1,0 @@
-"""What the reader should mind of a table, of a fit and of a posterior, in words."""

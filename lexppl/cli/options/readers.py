@@ -1,0 +1,114 @@
+"""Options by their texts, and readers of their values."""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from lexppl.argument_checks import fraction, int_at_least
+from lexppl.choices.settings import SETTINGS
+
+Options = dict[str, dict[str, Any]]
+"""Options by their flags, with the arguments of argparse's `add_argument`."""
+
+
+def number(check: Callable[[str, Any], Any]) -> Callable[[str], Any]:
+    """A reader of numbers by a check of their argument."""
+
+    def read(text: str) -> Any:
+        value: Any = text
+        # What is no number at all is refused by the check, as it was typed.
+        for kind in (float, int):
+            with suppress(ValueError):
+                value = kind(text)
+        try:
+            return check("", value)
+        except ValueError as error:
+            # argparse puts the option's name before the message.
+            raise argparse.ArgumentTypeError(str(error).strip()) from None
+
+    return read
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers from `least` on."""
+    return number(partial(int_at_least, least=least))
+
+
+def share(of: str) -> Callable[[str], float]:
+    """A reader of shares strictly between 0 and 1; `of` names the whole."""
+    return number(partial(fraction, of=of))
+
+
+def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """A reader of values between commas."""
+    return lambda text: [read(part.strip()) for part in text.split(",")]
+
+
+def names_of(text: str, one: str, known: Sequence[str]) -> list[str]:
+    """The names between commas, each of them known and there once.
+
+    Raises:
+        ArgumentTypeError: none, one that is not known, or one twice.
+
+    Example:
+        >>> names_of("lex, shap", "a method", ("lex", "shap"))
+        ['lex', 'shap']
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(
+            f"takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
+            f"{', '.join(known)}"
+        )
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"names {one} twice: {text}")
+    return names
+
+
+def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
+    """Options by their texts, with more arguments of some; those without any have no value.
+
+    Args:
+        texts: an option begins a line with its flag and what stands for its value, and its help
+            follows after two spaces.
+        arguments: of `add_argument`, by the option's name.
+    """
+    found: Options = {}
+    for block in re.split(r"\n(?=\S)", texts.strip()):
+        typed, _, text = block.partition("  ")
+        flag, _, value = typed.partition(" ")
+        more = arguments.get(flag.strip("-").replace("-", "_").lower())
+        found[flag] = {"help": " ".join(text.split()), **(more or {})}
+        if value:
+            found[flag]["metavar"] = value
+        elif more is None and flag.startswith("-"):
+            found[flag]["action"] = "store_true"
+    return found
+
+
+def settings_of(said: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
+    """Options of settings of :data:`lexppl.choices.settings.SETTINGS`.
+
+    Args:
+        said: of each setting its default in words; None for that of the table.
+        arguments: of `add_argument`, by the setting's name; `more` is what help says after its
+            text.
+    """
+    found: Options = {}
+    for name, default in said.items():
+        setting, more = SETTINGS[name], dict(arguments.get(name, {}))
+        default = setting.default if default is None else default
+        text = setting.text + more.pop("more", "") + (f" (default: {default})" if default else "")
+        read = {"choices": setting.choices} if setting.choices else {"type": number(setting.check)}
+        typed = {"help": text, "metavar": setting.value, **read, **more}
+        found[f"--{name.replace('_', '-')}"] = typed
+    return found
+
+
+def with_meanings(names: Mapping[str, str], between: str = ", ") -> str:
+    """Names, each with what it means."""
+    return "; ".join(f"{name}{between}{meaning}" for name, meaning in names.items())

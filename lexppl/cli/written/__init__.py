@@ -1,1 +1,0 @@
-"""What a command writes: the states of its fits, the model, and what was found."""

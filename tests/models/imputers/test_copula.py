@@ -1,0 +1,163 @@
+"""Hidden columns by a Gaussian copula of few factors."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from lexppl import ExplainerClassifier, load, save
+from lexppl.inference import fit
+from lexppl.models import CopulaImputer, MarginalImputer
+from lexppl.models.imputers.copula import indicator_columns
+from lexppl.systems import l2x
+
+LOADINGS = torch.tensor([[0.9, 0.0], [0.6, 0.5], [-0.7, 0.4], [0.0, 0.8]], dtype=torch.double)
+DRAWS = 20_000
+
+
+def seeded(seed, work):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return work()
+
+
+def normal_rows(rows=400, seed=0):
+    """Rows of the copula with the margins of a normal distribution."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = (1.0 - LOADINGS.square().sum(1)).sqrt()
+    factors = torch.randn(rows, 2, generator=generator, dtype=torch.double)
+    own = torch.randn(rows, 4, generator=generator, dtype=torch.double)
+    return factors @ LOADINGS.T + noise * own
+
+
+def exact_margins(rows=20_001):
+    """An imputer whose margins are normal, to 1 / N."""
+    grid = torch.linspace(0, 1, rows + 2, dtype=torch.double)[1:-1]
+    ordered = torch.special.ndtri(grid)[:, None].expand(-1, 4)
+    empty = torch.zeros(0, 2, dtype=torch.double)
+    return CopulaImputer(ordered, LOADINGS, empty, [[0], [1], [2], [3]], [0] * 4)
+
+
+@pytest.mark.parametrize("hidden", [[0], [1, 3], [0, 2, 3], [0, 1, 2, 3]])
+def test_draws_are_of_the_gaussian_given_the_kept_columns(hidden):
+    covariance = LOADINGS @ LOADINGS.T
+    covariance.diagonal().fill_(1.0)
+    kept = [c for c in range(4) if c not in hidden]
+    x = torch.tensor([[1.2, -0.4, 0.3, 2.0]], dtype=torch.double)
+    keep = torch.zeros(4, dtype=torch.double)
+    keep[kept] = 1.0
+    drawn = seeded(1, lambda: exact_margins()(x, keep).sample((DRAWS,)))[:, 0]
+    assert torch.equal(drawn[:, kept], x[0, kept].expand(DRAWS, -1))
+    gain = covariance[hidden][:, kept] @ torch.linalg.inv(covariance[kept][:, kept])
+    mean = gain @ x[0, kept]
+    law = covariance[hidden][:, hidden] - gain @ covariance[kept][:, hidden]
+    found = drawn[:, hidden]
+    score = (found.mean(0) - mean) / (law.diagonal() / DRAWS).sqrt()
+    assert score.abs().max() < 4.5
+    # Of products of two standardised normals the variance is at most 2.
+    scale = law.diagonal().sqrt()
+    product = ((found - mean) / scale).T @ ((found - mean) / scale) / DRAWS
+    assert (product - law / scale / scale[:, None]).abs().max() < 4.5 * (2.0 / DRAWS) ** 0.5
+
+
+def test_the_marginal_law_fails_the_same_comparison():
+    x = torch.tensor([[1.2, -0.4, 0.3, 2.0]], dtype=torch.double)
+    keep = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.double)
+    drawn = seeded(1, lambda: MarginalImputer(normal_rows())(x, keep).sample((DRAWS,)))[:, 0, 0]
+    given = seeded(1, lambda: exact_margins()(x, keep).sample((DRAWS,)))[:, 0, 0]
+    assert (drawn.mean() - given.mean()).abs() > 10.0 * DRAWS**-0.5
+
+
+def test_fitted_loadings_give_the_correlations_of_the_scores():
+    imputer = CopulaImputer.fit(normal_rows(2000))
+    assert imputer.factors == 2
+    found = imputer.loadings @ imputer.loadings.T
+    expected = LOADINGS @ LOADINGS.T
+    off = ~torch.eye(4, dtype=torch.bool)
+    # Standard errors of correlations of 2,000 rows are at most .022.
+    assert (found - expected)[off].abs().max() < 4.5 * 0.022
+
+
+def test_any_margins_have_the_dependence_and_draws_are_values_that_there_are():
+    rows = normal_rows(1000)
+    skewed = torch.stack([rows[:, 0].exp(), rows[:, 1].round(), rows[:, 2] ** 3, rows[:, 3]], 1)
+    imputer = CopulaImputer.fit(skewed)
+    keep = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.double)
+    drawn = seeded(0, lambda: imputer(skewed, keep).sample())
+    assert set(drawn[:, 0].tolist()) <= set(skewed[:, 0].tolist())
+    ranks = (v.argsort().argsort() for v in (skewed[:, 0], drawn[:, 0]))
+    own, other = (norm.ppf((rank + 0.5) / 1000) for rank in ranks)
+    between = [np.corrcoef(v, rows[:, 1])[0, 1] for v in (own, other)]
+    assert abs(between[0] - between[1]) < 4.5 * 2**0.5 * 1000**-0.5
+
+
+def test_independent_columns_have_no_factors():
+    x = torch.randn(500, 5, generator=torch.Generator().manual_seed(0))
+    imputer = CopulaImputer.fit(x)
+    assert imputer.factors == 0
+    drawn = seeded(0, lambda: imputer(x, torch.zeros(5)).sample())
+    assert set(drawn[:, 2].tolist()) <= set(x[:, 2].tolist())
+
+
+def leveled(rows=600):
+    generator = torch.Generator().manual_seed(3)
+    number = torch.randn(rows, 1, generator=generator)
+    noise = torch.randn(rows, generator=generator)
+    level = ((number[:, 0] + 0.4 * noise) * 1.5 + 2).round().clamp(0, 4).long()
+    # The levels' numbers say nothing of their order.
+    level = torch.tensor([3, 0, 4, 1, 2])[level]
+    flag = torch.nn.functional.one_hot((noise > 0).long(), 2).float()
+    return torch.cat([number, torch.nn.functional.one_hot(level, 5).float(), flag], 1)
+
+
+GROUPS = [0, 1, 1, 1, 1, 1, 2, 2]
+
+
+def test_levels_are_drawn_whole_and_depend():
+    x = leveled()
+    assert indicator_columns(x, GROUPS) == [(0,), (1, 2, 3, 4, 5), (6, 7)]
+    imputer = CopulaImputer.fit(x, GROUPS)
+    keep = torch.ones(8)
+    keep[1:6] = 0.0
+    drawn = seeded(0, lambda: imputer(x, keep).sample((20,)))
+    levels = drawn[..., 1:6]
+    assert torch.equal(levels.sum(-1), torch.ones(20, len(x)))
+    assert set(levels.unique().tolist()) == {0.0, 1.0}
+    same = (levels * x[:, 1:6]).sum(-1).mean()
+    share = x[:, 1:6].mean(0).square().sum()
+    assert same > share + 0.15
+
+
+def test_a_fit_draws_and_a_file_gives_it_back(tmp_path):
+    x = leveled(200).double().float()
+    y = (x[:, 0] > 0).long()
+    explainer = ExplainerClassifier(
+        imputer="copula", penalty=0.02, epochs=2, replicates=2, random_state=0, groups=GROUPS
+    ).fit(x.numpy(), y.numpy())
+    assert isinstance(explainer.result_.model.imputer, CopulaImputer)
+    save(explainer.result_, tmp_path / "again")
+    again = load(tmp_path / "again").model.imputer
+    for name, value in explainer.result_.model.imputer.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+    assert again.columns == explainer.result_.model.imputer.columns
+
+
+def test_refusals():
+    x = normal_rows(50)
+    with pytest.raises(ValueError, match=r"factors must be .*3"):
+        CopulaImputer.fit(x, factors=4)
+    with pytest.raises(ValueError, match="as there are 4 columns"):
+        CopulaImputer(torch.zeros(5, 3), LOADINGS, torch.zeros(0, 2), [[0], [1], [2], [3]], [0] * 4)
+    given = exact_margins()(x, torch.zeros(4, dtype=torch.double))
+    with pytest.raises(NotImplementedError, match="have no density"):
+        given.log_prob(x)
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_a_relaxed_mask_is_refused(replicates):
+    x = normal_rows(60).float()
+    y = (x[:, 0] > 0).long()
+    imputer = CopulaImputer.fit(x)
+    system = l2x(4, classes=2, k=2, hidden=(4,), predictor_hidden=(4,), imputer=imputer)
+    with pytest.raises(ValueError, match="no gradient in the mask"):
+        fit(system, (x, y), epochs=1, replicates=replicates, progress=False)

@@ -1,0 +1,418 @@
+"""Imputers against closed forms, by z-scores, with negative controls that must fail."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import stats
+from sklearn.covariance import LedoitWolf
+from sklearn.datasets import load_breast_cancer
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
+from tests.models.imputers.builders import D, covariance_of, imputers, mean_of
+
+
+def test_gradients_reach_the_parameters_of_the_hidden_law() -> None:
+    x = torch.randn(3, D, dtype=torch.float64)
+    keep = (torch.rand(3, D) < 0.5).double()
+    imputer = imputers()["conditional Gaussian"]
+
+    def draw(mean: Tensor, root: Tensor) -> Tensor:
+        torch.manual_seed(2)
+        imputer.mean, imputer.covariance = mean, root @ root.T
+        return imputer(x, keep).rsample()
+
+    mean = mean_of().requires_grad_()
+    root = torch.linalg.cholesky(covariance_of()).requires_grad_()
+    assert gradcheck(draw, (mean, root))
+
+    reference = torch.randn(6, D, dtype=torch.float64)
+    marginal = MarginalImputer(reference)
+    marginal.reference.requires_grad_()
+    marginal(x, keep).rsample().sum().backward()
+    assert float(marginal.reference.grad.sum()) == pytest.approx(float((1 - keep).sum()))
+
+
+def _conditional(
+    x: np.ndarray, kept: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the entries that are not kept, one row, by the textbook."""
+    s, h = np.flatnonzero(kept), np.flatnonzero(~kept)
+    gain = covariance[np.ix_(h, s)] @ np.linalg.inv(covariance[np.ix_(s, s)])
+    return (
+        mean[h] + gain @ (x[s] - mean[s]),
+        covariance[np.ix_(h, h)] - gain @ covariance[np.ix_(s, h)],
+    )
+
+
+def _reference_moments(
+    x: np.ndarray, keep: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the whole imputed row, fractional entries included."""
+    kept = keep > 0.5
+    size = len(x)
+    draw_mean, draw_covariance = np.zeros(size), np.zeros((size, size))
+    h, s = np.flatnonzero(~kept), np.flatnonzero(kept)
+    draw_mean[h], draw_covariance[np.ix_(h, h)] = _conditional(x, kept, mean, covariance)
+    for d in s:
+        others = kept.copy()
+        others[d] = False
+        position = int((~others[:d]).sum())
+        m, c = _conditional(x, others, mean, covariance)
+        draw_mean[d], draw_covariance[d, d] = m[position], c[position, position]
+    precision = np.linalg.inv(covariance[np.ix_(s, s)])
+    scale = 1 / np.diag(precision)
+    block = scale[:, None] * precision * scale
+    # The variances of the block are the leave-one-out ones: two ways to the same numbers.
+    np.testing.assert_allclose(np.diag(block), draw_covariance[s, s], rtol=1e-9)
+    draw_covariance[np.ix_(s, s)] = block
+    hide = 1 - keep
+    return keep * x + hide * draw_mean, hide[:, None] * draw_covariance * hide
+
+
+HARD_MASKS = np.array(list(itertools.product([0.0, 1.0], repeat=D)))
+SOFT_MASKS = np.array(
+    [[0.2, 0.9, 0.0, 1.0], [0.7, 0.6, 0.8, 0.9], [0.5, 0.4, 0.1, 0.3], [1.0, 0.75, 0.25, 0.6]]
+)
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+def test_mean_and_covariance_are_the_closed_form(masks: np.ndarray) -> None:
+    x = torch.randn(3, D, dtype=torch.float64)
+    keep = torch.from_numpy(masks).unsqueeze(1).expand(-1, 3, -1)
+    imputer = ConditionalGaussianImputer(mean_of(), covariance_of())
+    distribution = imputer(x, keep)
+    for i, j in itertools.product(range(len(masks)), range(3)):
+        mean, covariance = _reference_moments(
+            x[j].numpy(), masks[i], mean_of().numpy(), covariance_of().numpy()
+        )
+        np.testing.assert_allclose(distribution.mean[i, j], mean, rtol=1e-9, atol=1e-10)
+        hidden = 1 - masks[i]
+        np.testing.assert_allclose(
+            np.outer(hidden, hidden)
+            * distribution.hidden_distribution.covariance_matrix[i, j].numpy(),
+            covariance,
+            rtol=1e-9,
+            atol=1e-10,
+        )
+        np.testing.assert_allclose(
+            distribution.variance[i, j], np.diag(covariance), rtol=1e-9, atol=1e-10
+        )
+    if masks is HARD_MASKS:
+        of_bool = imputer(x, keep.bool())
+        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(of_bool.variance, distribution.variance)
+
+
+def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tuple[float, float]:
+    """The largest z-score of the draws' means and covariances against the closed form.
+
+    Also the threshold that it passes with probability 1e-6 when the distribution is right
+    (Bonferroni over all coordinates).
+    """
+    x = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    keep = torch.from_numpy(masks).unsqueeze(1)
+    distribution = imputer(x, keep)
+    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
+    scores = []
+    for i, j in itertools.product(range(len(masks)), range(2)):
+        mean, covariance = _reference_moments(
+            x[j].numpy(), masks[i], mean_of().numpy(), covariance_of().numpy()
+        )
+        variance = np.diag(covariance)
+        free = variance > 1e-12
+        deviation = sample[:, i, j] - mean
+        assert np.abs(deviation[:, ~free]).max(initial=0) < 1e-9
+        scores.append(deviation[:, free].mean(0) / np.sqrt(variance[free] / draws))
+        # Var of the mean product of two centred Gaussians: (c_ij^2 + c_ii c_jj) / draws.
+        spread = np.sqrt((covariance**2 + np.outer(variance, variance)) / draws)
+        z = deviation.T @ deviation / draws - covariance
+        rows, columns = np.nonzero(np.triu(np.outer(free, free)))
+        scores.append(z[rows, columns] / spread[rows, columns])
+    flat = np.abs(np.concatenate(scores))
+    return float(flat.max()), float(stats.norm.isf(1e-6 / (2 * len(flat))))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
+    """Fails with probability 1e-6 for a right distribution."""
+    largest, threshold = _largest_z(ConditionalGaussianImputer(mean_of(), covariance_of()), masks)
+    assert largest < threshold
+
+
+class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
+    """Wrong on purpose: the conditional mean with the marginal spread of each feature."""
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> dist.TorchDistribution:
+        mean = super().hidden_distribution(x, keep).mean
+        return dist.Normal(mean, self.covariance.diagonal().sqrt()).to_event(1)
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: GaussianImputer(mean_of(), covariance_of().diagonal().sqrt()),
+        lambda: ConditionalGaussianImputer(mean_of(), covariance_of().diagonal().diag()),
+        lambda: _ConditionalMeanMarginalNoise(mean_of(), covariance_of()),
+        lambda: ConditionalGaussianImputer(mean_of(), 1.1 * covariance_of()),
+        lambda: ConditionalGaussianImputer(mean_of() + 0.05, covariance_of()),
+    ],
+    ids=["independent", "diagonal covariance", "wrong spread", "scaled", "shifted"],
+)
+def test_wrong_laws_fail_the_same_test(wrong: Callable[[], Imputer], masks: np.ndarray) -> None:
+    largest, threshold = _largest_z(wrong(), masks)
+    assert largest > threshold
+
+
+def test_other_laws_have_the_moments_they_state() -> None:
+    """Fails with probability 1e-6 for right distributions: mean and variance of each coordinate."""
+    x = torch.randn(2, D, dtype=torch.float64)
+    keep = torch.tensor([0.0, 1.0, 0.4, 0.0], dtype=torch.float64)
+    draws = 20_000
+    scores = []
+    for name in ("Gaussian", "marginal"):
+        distribution = imputers()[name](x, keep)
+        sample = distribution.rsample((draws,))
+        free = [0, 2, 3]
+        z = (sample.mean(0) - distribution.mean) / (distribution.variance / draws).sqrt()
+        scores.append(z[:, free].flatten())
+        squares = (sample - distribution.mean) ** 2
+        z = (squares.mean(0) - distribution.variance) / (squares.var(0) / draws).sqrt()
+        scores.append(z[:, free].flatten())
+        assert torch.equal(distribution.mean[:, 1], x[:, 1])
+        assert (distribution.variance[:, 1] == 0).all()
+    flat = torch.cat(scores).abs()
+    assert float(flat.max()) < stats.norm.isf(1e-6 / (2 * len(flat)))
+
+
+def test_marginal_draws_whole_rows_with_equal_chances() -> None:
+    """One index a row; a chi-square test of the chances that fails with probability 1e-6."""
+    reference = torch.arange(6.0).unsqueeze(-1) + torch.tensor([0.0, 100.0, 200.0])
+    imputer = MarginalImputer(reference)
+    x = torch.full((2, 3), -1.0)
+    keep = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    sample = imputer(x, keep).expand((6000, 2)).sample()
+    assert torch.equal(sample[:, 0, 1], sample[:, 0, 0] + 100)
+    assert torch.equal(sample[:, 1, 2], sample[:, 1, 1] + 100)
+    first, second = sample[:, 0, 0].long(), sample[:, 1, 1].long() - 100
+    for index in (first, second):
+        assert stats.chisquare(torch.bincount(index, minlength=6).numpy()).pvalue > 5e-7
+    # Rows draw their own index: all 36 pairs equally likely.
+    pairs = torch.bincount(6 * first + second, minlength=36).numpy()
+    assert stats.chisquare(pairs).pvalue > 5e-7
+
+
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_log_prob_is_the_conditional_density(as_bool: bool) -> None:
+    x = torch.randn(3, D, dtype=torch.float64)
+    keep = torch.from_numpy(HARD_MASKS).unsqueeze(1).expand(-1, 3, -1)
+    distribution = ConditionalGaussianImputer(mean_of(), covariance_of())(
+        x, keep.bool() if as_bool else keep
+    )
+    sample = distribution.rsample((2,))
+    log_prob = distribution.log_prob(sample)
+    assert log_prob.shape == (2, len(HARD_MASKS), 3)
+    for s, i, j in itertools.product(range(2), range(len(HARD_MASKS)), range(3)):
+        kept = HARD_MASKS[i] == 1
+        expected = 0.0
+        if not kept.all():
+            mean, covariance = _conditional(
+                x[j].numpy(), kept, mean_of().numpy(), covariance_of().numpy()
+            )
+            block = torch.distributions.MultivariateNormal(
+                torch.from_numpy(mean), torch.from_numpy(covariance)
+            )
+            expected = float(block.log_prob(sample[s, i, j, torch.from_numpy(~kept)]))
+        assert float(log_prob[s, i, j]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_log_prob_of_fractional_masks_is_that_of_the_interpolation() -> None:
+    x = torch.randn(1, D, dtype=torch.float64)
+    keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
+    conditional = ConditionalGaussianImputer(mean_of(), covariance_of())(x, keep)
+    independent = GaussianImputer(mean_of(), covariance_of().diagonal())(x, keep)
+    sample = conditional.rsample()
+    for i, mask in enumerate(SOFT_MASKS):
+        free = mask < 1
+        mean, covariance = _reference_moments(
+            x[0].numpy(), mask, mean_of().numpy(), covariance_of().numpy()
+        )
+        block = stats.multivariate_normal(mean[free], covariance[np.ix_(free, free)])
+        value = sample[i, 0].numpy()[free]
+        assert float(conditional.log_prob(sample)[i, 0]) == pytest.approx(block.logpdf(value))
+        entries = stats.norm(
+            independent.mean[i, 0].numpy()[free], independent.variance[i, 0].sqrt().numpy()[free]
+        )
+        assert float(independent.log_prob(sample)[i, 0]) == pytest.approx(
+            entries.logpdf(value).sum()
+        )
+
+
+def test_log_prob_of_a_constant_is_a_point_mass() -> None:
+    x, keep = torch.randn(5, D), torch.tensor([1.0, 0.0, 0.3, 0.9])
+    distribution = ConstantImputer(0.5)(x, keep)
+    sample = distribution.sample()
+    assert torch.equal(distribution.log_prob(sample), torch.zeros(5))
+    sample[2, 1] += 1
+    assert torch.equal(
+        distribution.log_prob(sample), torch.tensor([0.0, 0.0, -torch.inf, 0.0, 0.0])
+    )
+
+
+def test_gaussian_fit() -> None:
+    x = torch.randn(100, 3, dtype=torch.float64) * torch.tensor([1.0, 5.0, 0.0]) + 0.1
+    imputer = GaussianImputer.fit(x)
+    np.testing.assert_allclose(imputer.mean, x.numpy().mean(0))
+    np.testing.assert_allclose(imputer.scale[:2], x.numpy().std(0)[:2])
+    # A constant column: tiny, positive, in proportion to the others.
+    assert 0 < float(imputer.scale[2]) < 1e-7 * float(imputer.scale[0])
+    everywhere_constant = GaussianImputer.fit(torch.ones(5, 2))
+    assert (everywhere_constant.scale > 0).all()
+    assert (everywhere_constant.scale < 1e-3).all()
+
+
+def test_conditional_fit_shrinks_correlations_only() -> None:
+    units = torch.tensor([1.0, 1e3, 1e-3], dtype=torch.float64)
+    plain = torch.randn(60, 3, dtype=torch.float64) @ covariance_of(3)
+    imputer = ConditionalGaussianImputer.fit(plain * units)
+    rows = plain.numpy()
+    np.testing.assert_allclose(imputer.mean, (plain * units).mean(0))
+    np.testing.assert_allclose(imputer.covariance.diagonal(), (plain * units).var(0, correction=0))
+    correlation = LedoitWolf().fit((rows - rows.mean(0)) / rows.std(0)).covariance_
+    scale = np.outer(rows.std(0) * units.numpy(), rows.std(0) * units.numpy())
+    np.testing.assert_allclose(imputer.covariance / scale, correlation, rtol=1e-9, atol=1e-12)
+    # The units of the features do not matter for what is imputed.
+    x, keep = plain[:4], torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    without_units = ConditionalGaussianImputer.fit(plain)(x, keep).mean
+    torch.testing.assert_close(imputer(x * units, keep).mean / units, without_units)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
+    category = torch.randint(3, (400,))
+    one_hot = torch.nn.functional.one_hot(category, 4).to(dtype)  # the last never occurs
+    number = torch.randn(400, 1, dtype=dtype)
+    x = torch.cat([one_hot, number, 1e4 * number, torch.full((400, 1), 0.1, dtype=dtype)], 1)
+    size = x.shape[1]
+    imputer = ConditionalGaussianImputer.fit(x)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=size)), dtype=dtype)
+    distribution = imputer(x[:8], masks.unsqueeze(1))
+    sample = distribution.expand((3, *distribution.batch_shape)).rsample()
+    assert sample.isfinite().all()
+    assert distribution.mean.isfinite().all()
+    assert distribution.log_prob(sample).isfinite().all()
+    assert (distribution.variance >= 0).all()
+    spread = x.std(0, correction=0)
+    # What never varied is imputed as it was, near enough not to matter.
+    noise = 8 * (10 * size * torch.finfo(dtype).eps) ** 0.5 * spread[spread > 1e-3].min()
+    assert (sample[..., 3].abs() < noise).all()
+    assert ((sample[..., 6] - 0.1).abs() < noise).all()
+
+
+@pytest.mark.parametrize("size", [2, 50, 300])
+def test_rank_one_covariances_are_factorised_in_float32(size: int) -> None:
+    scale = torch.logspace(-3, 3, size)
+    imputer = ConditionalGaussianImputer(torch.zeros(size), scale[:, None] * scale)
+    x = torch.tensor([[1.5], [-0.5]]) * scale
+    keep = (torch.rand(4, 1, size) < 0.5).float()
+    keep[:, :, 0] = 1
+    sample = imputer(x, keep).rsample()
+    jitter = (10 * size * torch.finfo(torch.float32).eps) ** 0.5
+    assert ((sample - x).abs() / scale < 8 * jitter * 2**0.5).all()
+
+
+def test_float32_agrees_with_float64_on_real_correlated_features() -> None:
+    """The conditional means of breast cancer's 30 features, in standard deviations."""
+    x = torch.from_numpy(load_breast_cancer().data)
+    single = ConditionalGaussianImputer.fit(x.float())
+    jitter = 10 * 30 * torch.finfo(torch.float32).eps
+    covariance = single.covariance.double()
+    covariance = covariance + jitter * covariance.diagonal().diag()
+    double = ConditionalGaussianImputer(single.mean.double(), covariance)
+    keep = (torch.rand(3, len(x), 30) < 0.5).float()
+    of_single, of_double = single(x.float(), keep), double(x, keep.double())
+    spread = x.std(0)
+    error = (of_single.mean - of_double.mean).abs() / spread
+    assert float(error.max()) < 1e-3
+    # Variances, in shares of the marginal ones.
+    error = (of_single.variance - of_double.variance).abs() / spread**2
+    assert float(error.max()) < 5e-5
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "build,error,message",
+    [
+        (lambda: ConstantImputer(NAN), ValueError, "value must be finite; 1 of its 1"),
+        (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
+        (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
+        (lambda: GaussianImputer(scale=0.0), ValueError, "scale must be positive"),
+        (lambda: GaussianImputer(scale=[1.0, -1.0]), ValueError, "smallest value is -1"),
+        (lambda: GaussianImputer([0.0], [1.0, 1.0]), ValueError, "the same shape"),
+        (lambda: GaussianImputer(float("inf")), ValueError, "mean must be finite"),
+        (lambda: MarginalImputer(torch.ones(0, 3)), ValueError, "at least one row"),
+        (lambda: MarginalImputer(torch.ones(3)), ValueError, r"shape \(N, \*event\)"),
+        (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), ValueError, "1 of its 2 values"),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2, 2), torch.eye(2)),
+            ValueError,
+            r"mean must have shape \(D,\)",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), torch.eye(3)),
+            ValueError,
+            r"covariance must have shape \(2, 2\)",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), torch.eye(2).double()),
+            TypeError,
+            "of one type",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.5], [0.4, 1.0]]),
+            ValueError,
+            "must be symmetric; entries that should be equal differ by 0.1",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 2.0], [2.0, 1.0]]),
+            ValueError,
+            "has the eigenvalue -1",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.0], [0.0, -1.0]]),
+            ValueError,
+            "positive semi-definite",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.1], [0.1, 0.0]]),
+            ValueError,
+            "positive semi-definite",
+        ),
+        (
+            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, NAN], [NAN, 1.0]]),
+            ValueError,
+            "covariance must be finite; 2 of its 4",
+        ),
+        (
+            lambda: ConditionalGaussianImputer.fit(torch.randn(5, 2, 2)),
+            ValueError,
+            "must be a table",
+        ),
+    ],
+)
+def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()

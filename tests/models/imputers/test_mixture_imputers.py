@@ -1,0 +1,600 @@
+"""Imputers of mixtures and clusters against closed forms and quadrature, by z-scores, with
+negative controls that must fail."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from lexppl import fit, load, save
+from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.models import (
+    LEX,
+    MLP,
+    CategoricalLikelihood,
+    GaussianMixtureImputer,
+    KMeansDataImputer,
+    KSubsetSelector,
+    MixtureDataImputer,
+    MixtureMeansImputer,
+    Predictor,
+)
+from lexppl.models.imputers.component_distribution import (
+    ComponentDistribution,
+    IndependentFeatures,
+)
+from lexppl.models.imputers.imputer import Imputer
+
+C, D, N = 3, 3, 8
+WEIGHTS = np.array([0.2, 0.5, 0.3])
+MEANS = np.array([[-1.0, 0.5, 2.0], [0.3, -0.8, 0.2], [1.5, 1.0, -1.0]])
+SCALES = np.array([[0.7, 1.0, 0.5], [1.2, 0.6, 0.8], [0.9, 0.8, 1.1]])
+REFERENCE = MEANS[[0, 0, 0, 1, 1, 1, 2, 2]] + np.random.default_rng(3).normal(size=(N, D)).round(2)
+ROWS = np.array([[0.4, -0.2, 0.7], [-0.9, 1.1, -0.3]])
+HARD_MASKS = np.array(list(itertools.product([0.0, 1.0], repeat=D)))
+SOFT_MASKS = np.array([[0.2, 0.9, 0.0], [0.7, 0.6, 0.8], [0.5, 0.4, 1.0], [1.0, 0.75, 0.25]])
+CHANCE = 1e-6
+"""Of a failure, for each test of right draws."""
+
+
+def _imputers(dtype: torch.dtype = torch.float64) -> dict[str, Imputer]:
+    mixture = [torch.tensor(v, dtype=dtype) for v in (WEIGHTS, MEANS, SCALES)]
+    reference = torch.tensor(REFERENCE, dtype=dtype)
+    return {
+        "gaussian-mixture": GaussianMixtureImputer(*mixture),
+        "mixture-means": MixtureMeansImputer(*mixture),
+        "mixture-data": MixtureDataImputer(*mixture, reference),
+        "kmeans-data": KMeansDataImputer(mixture[1], reference),
+    }
+
+
+NAMES = list(_imputers())
+MIXTURES = NAMES[:3]
+POINTS = NAMES[1:]
+
+
+def _x(dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(ROWS, dtype=dtype)
+
+
+def _z_threshold(scores: int) -> float:
+    """Which the largest of so many z-scores exceeds with probability 1e-6 (Bonferroni)."""
+    return float(stats.norm.isf(CHANCE / (2 * scores)))
+
+
+def _responsibilities(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """By densities, not logarithms: shape (C,)."""
+    joint = WEIGHTS * np.prod(stats.norm.pdf(x, MEANS, SCALES) ** keep, axis=1)
+    return joint / joint.sum()
+
+
+def _nearest(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    chosen = int(np.argmin((keep * (x - MEANS) ** 2).sum(1)))
+    return np.eye(C)[chosen]
+
+
+def _row_weights(name: str) -> np.ndarray:
+    """Of the reference rows in each component, shape (C, N)."""
+    all_kept = np.ones(D)
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    members = np.array([rule(row, all_kept) for row in REFERENCE]).T
+    return members / members.sum(1, keepdims=True)
+
+
+def _component_moments(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Means (C, D) and second moments (C, D, D) of a component's features."""
+    if name in ("mixture-data", "kmeans-data"):
+        weights = _row_weights(name)
+        return weights @ REFERENCE, np.einsum("cn,nd,ne->cde", weights, REFERENCE, REFERENCE)
+    spread = SCALES**2 if name == "gaussian-mixture" else np.zeros_like(SCALES)
+    second = np.einsum("cd,ce->cde", MEANS, MEANS)
+    return MEANS, second + np.einsum("cd,de->cde", spread, np.eye(D))
+
+
+def _entry_probabilities(name: str, x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """The components' probabilities for each entry: without its own value where kept."""
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    rows = []
+    for d in range(D):
+        informed = keep.copy()
+        if keep[d] > 0.5:
+            informed[d] = 0
+        rows.append(rule(x, informed))
+    return np.array(rows)
+
+
+def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (D,) and second moments (D, D) of what would stand in each entry, were it hidden."""
+    probabilities = _entry_probabilities(name, x, keep)
+    first, second = _component_moments(name)
+    mean = np.einsum("dc,cd->d", probabilities, first)
+    moment = np.outer(mean, mean)
+    for d, e in itertools.product(range(D), repeat=2):
+        if d == e or max(keep[d], keep[e]) <= 0.5:
+            moment[d, e] = probabilities[d] @ second[:, d, e]
+    return mean, moment
+
+
+@pytest.mark.parametrize("as_bool", [False, True])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_responsibilities_are_bayes_rule_on_the_kept_features(name: str, as_bool: bool) -> None:
+    keep = torch.from_numpy(HARD_MASKS).unsqueeze(1)
+    imputer = _imputers()[name]
+    found = imputer.responsibilities(_x(), keep.bool() if as_bool else keep)
+    assert found.shape == (len(HARD_MASKS), 2, C)
+    for (i, mask), (j, row) in itertools.product(enumerate(HARD_MASKS), enumerate(ROWS)):
+        expected = _responsibilities(row, mask)
+        np.testing.assert_allclose(found[i, j], expected, rtol=1e-12)
+        if not mask.all():  # the control: hidden features must not tell the component
+            assert np.abs(expected - _responsibilities(row, np.ones(D))).max() > 1e-3
+    np.testing.assert_allclose(found[0, 0], WEIGHTS, rtol=1e-12)
+    changed = _x()
+    changed[:, 1] += 100
+    hides_it = imputer.responsibilities(changed, keep)[HARD_MASKS[:, 1] == 0]
+    assert torch.equal(hides_it, imputer.responsibilities(_x(), keep)[HARD_MASKS[:, 1] == 0])
+
+
+def test_fractional_masks_are_exponents_and_join_the_hard_ones() -> None:
+    imputer = _imputers()["gaussian-mixture"]
+    keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
+    found = imputer.responsibilities(_x(), keep)
+    for (i, mask), (j, row) in itertools.product(enumerate(SOFT_MASKS), enumerate(ROWS)):
+        np.testing.assert_allclose(found[i, j], _responsibilities(row, mask), rtol=1e-12)
+    hard = torch.from_numpy(HARD_MASKS).unsqueeze(1)
+    at_hard = imputer.responsibilities(_x(), hard)
+    for step in (1e-3, 1e-6, 1e-9):
+        inside = imputer.responsibilities(_x(), hard * (1 - 2 * step) + step)
+        assert float((inside - at_hard).abs().max()) < 5 * step
+    keep = torch.rand(4, 2, D, dtype=torch.float64).requires_grad_()
+    assert gradcheck(lambda keep: imputer.responsibilities(_x(), keep), keep)
+    assert gradcheck(lambda keep: imputer(_x(), keep).mean, keep)
+
+
+def test_a_feature_far_from_all_components_leaves_the_others_their_digits() -> None:
+    """The second feature is the same in all components: it must tell nothing."""
+    means, scales = [[0.0, 7.0], [1.0, 7.0]], [[1.0, 1e-4], [1.0, 1e-4]]
+    imputer = GaussianMixtureImputer([0.5, 0.5], means, scales)
+    x = torch.tensor([[0.75, 9.0]])
+    expected = imputer.responsibilities(x, torch.tensor([1.0, 0.0]))
+    assert torch.equal(imputer.responsibilities(x, torch.ones(2)), expected)
+    # Of an entry alone: a large term of its own must cost the others none.
+    means, scales = [[0.0, 0.0], [1.0, 1.0]], [[1.0, 1e-4], [1.0, 1e-4]]
+    distribution = GaussianMixtureImputer([0.5, 0.5], means, scales)(x, torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close(
+        distribution.hidden_distribution.mean[0, 1], expected[0, 1], rtol=1e-6, atol=0
+    )
+
+
+def _joint_density(value: np.ndarray) -> float:
+    return float((WEIGHTS * np.prod(stats.norm.pdf(value, MEANS[:, :2], SCALES[:, :2]), 1)).sum())
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_density_and_moments_in_two_dimensions_by_quadrature(kept: int, as_bool: bool) -> None:
+    imputer = GaussianMixtureImputer(WEIGHTS, MEANS[:, :2], SCALES[:, :2])
+    keep = torch.zeros(2, dtype=torch.float64)
+    keep[kept] = 1
+    x = _x()[:, :2]
+    distribution = imputer(x, keep.bool() if as_bool else keep)
+    for j in range(2):
+
+        def joint(hidden: float, j: int = j) -> float:
+            value = x[j].numpy().copy()
+            value[1 - kept] = hidden
+            return _joint_density(value)
+
+        def integral(of: Callable[[float], float]) -> float:
+            return float(integrate.quad(of, -15, 15, limit=200, epsabs=1e-13)[0])
+
+        total = integral(joint)
+        mean = integral(lambda h: h * joint(h)) / total
+        second = integral(lambda h: h * h * joint(h)) / total
+        assert float(distribution.mean[j, 1 - kept]) == pytest.approx(mean, rel=1e-8)
+        assert float(distribution.variance[j, 1 - kept]) == pytest.approx(
+            second - mean**2, rel=1e-8
+        )
+        for hidden in (-1.7, 0.0, 0.6, 2.2):
+            value = x.clone()
+            value[j, 1 - kept] = hidden
+            density = float(distribution.log_prob(value)[j].exp())
+            assert density == pytest.approx(joint(hidden) / total, rel=1e-8)
+
+
+def test_density_of_fractional_masks() -> None:
+    """One component for the entries with keep <= 1/2, one of its own for each of the others."""
+    keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
+    distribution = _imputers()["gaussian-mixture"](_x(), keep)
+    sample = distribution.rsample()
+    for (i, mask), (j, row) in itertools.product(enumerate(SOFT_MASKS), enumerate(ROWS)):
+        probabilities = _entry_probabilities("gaussian-mixture", row, mask)
+        value = sample[i, j].numpy()
+        density = 1.0
+        together = np.ones(C)
+        for d in np.flatnonzero(mask < 1):
+            entry = stats.norm.pdf(
+                value[d],
+                mask[d] * row[d] + (1 - mask[d]) * MEANS[:, d],
+                (1 - mask[d]) * SCALES[:, d],
+            )
+            if mask[d] > 0.5:
+                density *= probabilities[d] @ entry
+            else:
+                together *= entry
+        density *= _responsibilities(row, mask) @ together
+        assert float(distribution.log_prob(sample)[i, j]) == pytest.approx(
+            np.log(density), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@pytest.mark.parametrize("name", NAMES)
+def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> None:
+    distribution = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
+        mean, second = _moments(name, row, mask)
+        variance = np.diag(second) - mean**2
+        np.testing.assert_allclose(
+            distribution.hidden_distribution.mean[i, j], mean, rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.hidden_distribution.variance[i, j], variance, rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.mean[i, j], mask * row + (1 - mask) * mean, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.variance[i, j], (1 - mask) ** 2 * variance, rtol=1e-9, atol=1e-12
+        )
+
+
+def _largest_z(
+    name: str, imputer: Imputer, masks: np.ndarray, as_bool: bool = False, draws: int = 20_000
+) -> tuple[float, float]:
+    """The largest z-score of the means and second moments of the hidden distribution's draws.
+
+    Also the threshold that it passes with probability 1e-6 when the distribution is right.
+    """
+    keep = torch.from_numpy(masks).unsqueeze(1)
+    distribution = imputer(_x(), keep.bool() if as_bool else keep).hidden_distribution
+    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
+    scores = []
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
+        # Against entries that are kept altogether nothing is drawn.
+        entries = np.flatnonzero(mask <= 0.5) if as_bool or masks is HARD_MASKS else np.arange(D)
+        if len(entries) == 0:
+            continue
+        mean, second = _moments(name, row, mask)
+        values = sample[:, i, j][:, entries]
+        a, b = np.triu_indices(len(entries))
+        statistics = np.concatenate([values, values[:, a] * values[:, b]], 1)
+        expected = np.concatenate([mean[entries], second[entries[a], entries[b]]])
+        error = statistics.mean(0) - expected
+        spread = statistics.std(0)
+        varies = spread > 1e-12
+        assert np.abs(error[~varies]).max(initial=0) < 1e-9
+        scores.append(error[varies] / (spread[varies] / np.sqrt(draws)))
+    flat = np.abs(np.concatenate(scores))
+    return float(flat.max()), _z_threshold(len(flat))
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
+    """Each fails with probability 1e-6 for a right distribution."""
+    largest, threshold = _largest_z(name, _imputers()[name], masks)
+    assert largest < threshold
+    if masks is HARD_MASKS:
+        largest, threshold = _largest_z(name, _imputers()[name], masks, as_bool=True)
+        assert largest < threshold
+
+
+class _ToldByHidden(GaussianMixtureImputer):
+    """Wrong on purpose: responsibilities from all features, hidden ones too."""
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        return super().hidden_distribution(x, torch.ones_like(keep))
+
+
+class _ToldByNothing(GaussianMixtureImputer):
+    """Wrong on purpose: the mixture's weights, whatever was kept."""
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        return super().hidden_distribution(x, torch.zeros_like(keep))
+
+
+class _OwnValueTells(GaussianMixtureImputer):
+    """Wrong on purpose: what stands against a kept entry is informed by that entry too."""
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        distribution = super().hidden_distribution(x, keep)
+        every = distribution._scores().unsqueeze(-2).expand(*distribution._flat_shape, C)
+        distribution._own_scores = lambda: every
+        return distribution
+
+
+class _Apart(IndependentFeatures):
+    """Wrong on purpose: a component for each hidden entry."""
+
+    def draw(self, component: Tensor) -> Tensor:
+        mixed = component.expand(*component.shape[:-1], D)
+        return super().draw(torch.stack([mixed[..., d].roll(d, 0) for d in range(D)], -1))
+
+
+class _ComponentsApart(GaussianMixtureImputer):
+    def component_features(self) -> IndependentFeatures:
+        return _Apart(self.family, self.means, self.scales)
+
+
+@pytest.mark.parametrize("wrong", [_ToldByHidden, _ToldByNothing, _OwnValueTells, _ComponentsApart])
+def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> None:
+    masks = SOFT_MASKS if wrong is _OwnValueTells else HARD_MASKS
+    largest, threshold = _largest_z("gaussian-mixture", wrong(WEIGHTS, MEANS, SCALES), masks)
+    assert largest > threshold
+
+
+@pytest.mark.parametrize("name", ["mixture-data", "kmeans-data"])
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
+    """Whole reference rows, each with its exact probability; fails with probability 1e-6."""
+    keep = torch.from_numpy(HARD_MASKS[:-1]).unsqueeze(1)
+    distribution = _imputers()[name](_x(), keep.bool() if as_bool else keep)
+    draws = 20_000
+    sample = distribution.expand((draws, *distribution.batch_shape)).sample().numpy()
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    for (i, mask), (j, row) in itertools.product(enumerate(HARD_MASKS[:-1]), enumerate(ROWS)):
+        hidden = mask == 0
+        same = (sample[:, i, j][:, None, hidden] == REFERENCE[:, hidden]).all(-1)
+        assert (same.sum(1) == 1).all()
+        probabilities = rule(row, mask) @ _row_weights(name)
+        counts = same.sum(0)
+        assert (counts[probabilities == 0] == 0).all()
+        possible = probabilities > 0
+        if possible.sum() > 1:
+            expected = draws * probabilities[possible]
+            frequent = expected >= 5
+            pooled = [*counts[possible][frequent], counts[possible][~frequent].sum()]
+            means = [*expected[frequent], expected[~frequent].sum()]
+            if means[-1] == 0:
+                pooled, means = pooled[:-1], means[:-1]
+            assert stats.chisquare(pooled, means).pvalue > CHANCE / 14
+            if len(means) > 2:  # the control: equal chances
+                assert stats.chisquare(pooled).pvalue < CHANCE or name == "kmeans-data"
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0])
+def test_no_impossible_draw_at_the_ends_of_the_uniform(
+    uniform: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_the_end(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        # The largest that torch.rand gives is one step below 1.
+        value = min(uniform, 1 - torch.finfo(dtype).eps / 2)
+        return torch.full(shape, value, dtype=dtype, device=device)
+
+    monkeypatch.setattr(torch, "rand", at_the_end)
+    imputer = KMeansDataImputer(
+        [[-9.0, 0.0], [0.0, 1.0], [9.0, 2.0]],
+        [[-9.0, 5.0], [0.0, 1.0], [9.0, 6.0]],
+    )
+    # The middle cluster is the only one, and its row is between two without weight.
+    for keep in (torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
+        assert float(imputer(torch.zeros(1, 2), keep).sample()[0, 1]) == 1.0
+    many = GaussianMixtureImputer.fit(_training_rows(torch.float32), 20).weights
+    distribution = MixtureMeansImputer(many, torch.arange(20.0).unsqueeze(-1), torch.ones(20, 1))(
+        torch.zeros(1, 1), torch.zeros(1)
+    )
+    assert float(distribution.sample()) == (0 if uniform == 0 else 19)
+
+
+def test_equally_near_clusters_give_way_to_the_first() -> None:
+    imputer = KMeansDataImputer([[-1.0, 5.0], [1.0, 6.0]], [[-1.0, 5.0], [1.0, 6.0]])
+    x = torch.tensor([[0.0, 0.0]])
+    for keep in (torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
+        assert (imputer(x, keep).expand((50, 1)).sample()[..., 1] == 5).all()
+    assert (imputer(x + 0.1, torch.tensor([1.0, 0.0])).expand((50, 1)).sample()[..., 1] == 6).all()
+
+
+def test_gradcheck_of_densities() -> None:
+    imputer = _imputers()["gaussian-mixture"]
+    value = torch.randn(4, 2, D, dtype=torch.float64)
+
+    def log_prob(x: Tensor, keep: Tensor, value: Tensor) -> Tensor:
+        return imputer(x, keep).log_prob(value)
+
+    keep = torch.from_numpy(np.minimum(SOFT_MASKS, 0.95)).unsqueeze(1).clone()
+    keep[keep == 0.5] = 0.45
+    keep[keep == 0] = 0.1
+    assert gradcheck(
+        log_prob, (_x().requires_grad_(), keep.requires_grad_(), value.requires_grad_())
+    )
+
+
+def _training_rows(dtype: torch.dtype = torch.float64, rows: int = 300) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    which = torch.multinomial(torch.tensor(WEIGHTS), rows, replacement=True, generator=generator)
+    noise = torch.randn(rows, D, dtype=torch.float64, generator=generator)
+    x = torch.from_numpy(3 * MEANS)[which] + torch.from_numpy(SCALES)[which] * noise
+    return x.to(dtype)
+
+
+def test_mixture_fit_is_scikit_learns_of_standardised_rows_whatever_the_units() -> None:
+    x = _training_rows()
+    rows = x.numpy()
+    expected = GaussianMixture(3, covariance_type="diag", max_iter=500, random_state=4).fit(
+        (rows - rows.mean(0)) / rows.std(0)
+    )
+    imputer = GaussianMixtureImputer.fit(x, components=3, seed=4)
+    np.testing.assert_allclose(imputer.weights, expected.weights_, rtol=1e-9)
+    np.testing.assert_allclose(
+        imputer.means, rows.mean(0) + rows.std(0) * expected.means_, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(imputer.scales, rows.std(0) * np.sqrt(expected.covariances_))
+    all_kept = imputer.responsibilities(x, torch.ones(D, dtype=torch.float64))
+    np.testing.assert_allclose(
+        all_kept, expected.predict_proba((rows - rows.mean(0)) / rows.std(0)), atol=1e-9
+    )
+    units = torch.tensor([1.0, 1e3, 1e-3], dtype=torch.float64)
+    scaled = GaussianMixtureImputer.fit(x * units, components=3, seed=4)
+    keep = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(
+        scaled(x * units, keep).mean / units, imputer(x, keep).mean, rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
+    category = torch.randint(3, (200,), generator=torch.Generator().manual_seed(2))
+    one_hot = torch.nn.functional.one_hot(category, 4).to(dtype)  # the last never occurs
+    x = torch.cat([one_hot, _training_rows(dtype, 200), torch.full((200, 1), 0.1, dtype=dtype)], 1)
+    keep = torch.tensor(list(itertools.product([0.0, 1.0], repeat=5)), dtype=dtype)
+    keep = torch.cat([keep[:, :4], keep[:, 3:5], keep[:, 1:3]], 1).unsqueeze(1)
+    for kind in (
+        GaussianMixtureImputer,
+        MixtureMeansImputer,
+        MixtureDataImputer,
+        KMeansDataImputer,
+    ):
+        imputer = kind.fit(x, components=6)
+        distribution = imputer(x[:9], keep)
+        sample = distribution.rsample((2,))
+        assert sample.isfinite().all()
+        assert sample.dtype == dtype
+        assert distribution.mean.isfinite().all()
+        assert (distribution.variance >= 0).all()
+        # What never varied is imputed as it was.
+        noise = 8 * torch.finfo(dtype).eps ** 0.5
+        assert (sample[..., 3].abs() < noise).all()
+        assert ((sample[..., 7] - 0.1).abs() < noise).all()
+        # A row that differs where none did is imputed all the same.
+        odd = x[:9].clone()
+        odd[:, 3] = 5.0
+        assert imputer(odd, keep).rsample().isfinite().all()
+    assert GaussianMixtureImputer.fit(x, 6)(x[:9], keep).log_prob(x[:9]).isfinite().all()
+
+
+def test_clusters_are_scikit_learns_the_largest_first() -> None:
+    x = _training_rows()
+    imputer = KMeansDataImputer.fit(x, components=4, seed=2)
+    clusters = KMeans(4, n_init=10, random_state=2).fit(x.numpy())
+    sizes = imputer.row_weights.sum(-1)
+    assert (sizes.diff() <= 0).all()
+    assert sizes.sum() == len(x)
+    order = np.argsort(-np.bincount(clusters.labels_), kind="stable")
+    np.testing.assert_allclose(imputer.centres, clusters.cluster_centers_[order])
+    label = imputer.row_weights.argmax(0)
+    np.testing.assert_array_equal(order[label.numpy()], clusters.labels_)
+    few = KMeansDataImputer.fit(x, components=4, seed=2, reference=x[:1])
+    assert few.centres.shape == (1, D)  # clusters without a reference row are left out
+    distribution = few(x[:5], torch.zeros(D, dtype=torch.float64))
+    assert torch.equal(distribution.sample(), x[:1].expand(5, D))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32])
+@pytest.mark.parametrize("name", NAMES)
+def test_lex_is_fitted_saved_and_loaded(
+    name: str, dtype: torch.dtype, tmp_path: pytest.TempPathFactory
+) -> None:
+    x = _training_rows(dtype, 80)
+    y = (x[:, 0] > 0).long()
+    imputer = type(_imputers()[name]).fit(x, components=4)
+
+    def build() -> LEX:
+        return LEX(
+            KSubsetSelector(MLP(D, D, (8,)), k=1),
+            imputer,
+            Predictor(MLP(D, 2, (8,)), CategoricalLikelihood()),
+        ).to(dtype)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            build,
+            (x, y),
+            objective=NestedIWAE(masks=3, imputations=2),
+            epochs=2,
+            replicates=2,
+            progress=False,
+        )
+    assert np.isfinite(result.history.train).all()
+    save(result, tmp_path)
+    again = load(tmp_path)
+    for old, new in zip(result.models, again.models, strict=True):
+        assert type(new.imputer) is type(imputer)
+        for fitted, loaded in zip(imputer.buffers(), new.imputer.buffers(), strict=True):
+            assert torch.equal(fitted, loaded)
+        losses = []
+        for program in (old, new):
+            torch.manual_seed(0)
+            losses.append(NestedIWAE(masks=3).loss(program, None, x, y))
+        assert losses[0] == losses[1]
+
+
+NAN = float("nan")
+TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    "build,error,message",
+    [
+        (lambda: GaussianMixtureImputer([1.0], [0.0], [1.0]), ValueError, r"means must have shape"),
+        (lambda: GaussianMixtureImputer([], [[]], [[]]), ValueError, r"means must have shape"),
+        (
+            lambda: GaussianMixtureImputer([1.0], [[0.0]], [[1.0, 1.0]]),
+            ValueError,
+            "scales the same and weights",
+        ),
+        (
+            lambda: GaussianMixtureImputer([0.5, 0.5], [[0.0]], [[1.0]]),
+            ValueError,
+            "scales the same and weights",
+        ),
+        (lambda: GaussianMixtureImputer([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
+        (
+            lambda: GaussianMixtureImputer([1.0, 0.0], *TWO[1:]),
+            ValueError,
+            "weights must be positive",
+        ),
+        (lambda: GaussianMixtureImputer([1.0], [[0.0]], [[0.0]]), ValueError, "scales must be pos"),
+        (lambda: GaussianMixtureImputer([1.0], [[NAN]], [[1.0]]), ValueError, "means must be fin"),
+        (
+            lambda: MixtureMeansImputer(torch.ones(1).double(), [[0.0]], [[1.0]]),
+            TypeError,
+            "must be of one type",
+        ),
+        (
+            lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]),
+            ValueError,
+            r"reference must have shape \(N, 1\), as means has 1",
+        ),
+        (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
+        (
+            lambda: MixtureDataImputer(*TWO, torch.ones(1, 1).double()),
+            TypeError,
+            "must be of one type",
+        ),
+        (
+            lambda: KMeansDataImputer([0.0], [[0.0]]),
+            ValueError,
+            r"centres must have shape \(C, \*event\)",
+        ),
+        (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
+        (
+            lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]),
+            ValueError,
+            "row 1 of centres has none",
+        ),
+    ],
+)
+def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()

@@ -1,0 +1,69 @@
+"""Fits and explanations from several threads are those of one."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from lexppl import explain
+from lexppl.inference import fit
+from lexppl.systems import l2x, lex
+from lexppl.threads import ONE_THREAD
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
+
+
+def fitted(seed):
+    """The weights of a fit; every other one is of another system."""
+    system = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL)
+    if seed % 2:
+        system = l2x(3, classes=2, k=1, **SMALL)
+    result = fit(system, (X, Y), epochs=2, batch_size=20, seed=seed, progress=False)
+    return [parameter.detach() for parameter in result.model.parameters()]
+
+
+def explained(result, seed):
+    """Masks at a penalty of the thread's own, and exact means at another."""
+    drawn = explain(result, X, draws=5, seed=seed, penalty=0.01 + 0.001 * (seed % 7))
+    exact = explain(result, X[:1], draws=0, penalty=0.02 + 0.001 * (seed % 5))
+    of_masks = torch.from_numpy(drawn["predictions"]["mask"].values.astype("f4"))
+    return [of_masks, torch.from_numpy(exact["sample_stats"]["selection_probability"].values)]
+
+
+@pytest.mark.parametrize("runs", [12, pytest.param(200, marks=pytest.mark.complete)])
+def test_threads_give_equal_results(runs):
+    system = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL)
+    result = fit(system, (X, Y), epochs=2, batch_size=20, progress=False)
+    works = [
+        (lambda s=s: fitted(s)) if s % 3 == 0 else (lambda s=s: explained(result, s))
+        for s in range(runs)
+    ]
+    alone = [work() for work in works]
+    state = torch.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        together = [future.result() for future in [pool.submit(work) for work in works]]
+    for a, b in zip(alone, together, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(a, b, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert result.model.selector.penalty == pytest.approx(0.02)
+
+
+def test_a_thread_waits_for_a_fit():
+    """Inside a fit's callback an explanation of another thread does not begin."""
+    system, seen = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL), []
+    result = fit(system, (X, Y), epochs=1, progress=False)
+    other = threading.Thread(target=lambda: seen.append(explain(result, X[:1], draws=0)))
+
+    def callback(epoch):
+        if epoch.number == 0:
+            other.start()
+        other.join(0.05)
+        assert not seen
+
+    fit(system, (X, Y), epochs=2, progress=False, callbacks=[callback])
+    other.join()
+    assert len(seen) == 1 and ONE_THREAD.acquire(blocking=False)
+    ONE_THREAD.release()
