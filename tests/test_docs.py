@@ -151,15 +151,15 @@ def test_write_your_own(followed):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn(followed):
-    names, _, _ = followed("scikit_learn.md")
-    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_systems(followed):
-    names, _, _ = followed("systems.md")
-    assert len(names["result"].history) == 4
+@pytest.mark.parametrize(
+    ("page", "check"),
+    [
+        ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
+        ("systems.md", lambda n: len(n["result"].history) == 4),
+    ],
+)
+def test_scikit_learn_and_systems(followed, page, check):
+    assert check(followed(page)[0])
 
 
 @pytest.mark.filterwarnings("ignore")
