@@ -42,48 +42,44 @@ def test_nothing_is_left_of_a_failure(tmp_path, error):
     assert left(tmp_path) == []
 
 
-def test_failure_leaves_the_earlier_folder(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    (target / "a.txt").write_text("earlier")
-    with pytest.raises(ValueError, match="no"), output_folder(target, True, ["a.txt"]) as aside:
+@pytest.fixture
+def earlier(tmp_path):
+    """A folder of an earlier run."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "a.txt").write_text("earlier")
+    return folder
+
+
+def test_failure_leaves_the_earlier_folder(tmp_path, earlier):
+    with pytest.raises(ValueError, match="no"), output_folder(earlier, True, ["a.txt"]) as aside:
         (aside / "a.txt").write_text("new")
         raise ValueError("no")
-    assert (target / "a.txt").read_text() == "earlier"
+    assert (earlier / "a.txt").read_text() == "earlier"
     assert left(tmp_path) == ["results", "results/a.txt"]
 
 
-def test_empty_folder_is_taken_and_full_one_refused(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    with output_folder(target) as aside:
+def test_empty_folder_is_taken_and_full_one_refused(tmp_path, earlier):
+    (tmp_path / "empty").mkdir()
+    with output_folder(tmp_path / "empty") as aside:
         (aside / "a.txt").write_text("a")
-    with pytest.raises(FileExistsError, match="not empty; give --overwrite"), output_folder(target):
+    with pytest.raises(FileExistsError, match="not empty; give --over"), output_folder(earlier):
         pass
-    with output_folder(target, True, ["a.txt"]) as aside:
+    with output_folder(earlier, True, ["a.txt"]) as aside:
         (aside / "b.txt").write_text("b")
-    assert left(tmp_path) == ["results", "results/b.txt"]
+    assert left(earlier) == ["b.txt"] and left(tmp_path / "empty") == ["a.txt"]
 
 
-def test_overwrite_never_deletes_what_others_wrote(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    (target / "thesis.txt").write_text("years of work")
-    with (
-        pytest.raises(FileExistsError, match=r"holds 'thesis.txt', which this program did not"),
-        output_folder(target, True, ["a.txt"]),
-    ):
+def test_what_others_wrote_is_never_deleted(tmp_path, earlier):
+    words = r"holds 'a.txt', which this program did not"
+    with pytest.raises(FileExistsError, match=words), output_folder(earlier, True, ["b.txt"]):
         pass
-    assert left(tmp_path) == ["results", "results/thesis.txt"]
-
-
-def test_what_appears_meanwhile_is_kept(tmp_path):
-    target = tmp_path / "results"
+    target = tmp_path / "new"
     with pytest.raises(FileExistsError), output_folder(target) as aside:
         (aside / "a.txt").write_text("a")
         target.mkdir()
         (target / "thesis.txt").write_text("years of work")
-    assert left(tmp_path) == ["results", "results/thesis.txt"]
+    assert left(tmp_path) == ["new", "new/thesis.txt", "results", "results/a.txt"]
 
 
 def test_a_place_below_a_file_is_refused_at_once(tmp_path):

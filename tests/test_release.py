@@ -135,8 +135,7 @@ def test_the_citation_has_what_its_schema_asks_for():
     assert citation["type"] == "software"
     assert citation["license"] == PROJECT["license"]
     for entry in (citation, *citation["references"]):
-        assert entry["title"]
-        assert entry["authors"]
+        assert entry["title"] and entry["authors"]
         for author in entry["authors"]:
             assert set(author) <= {"name", "family-names", "given-names"}
             assert ("name" in author) != ("family-names" in author)
