@@ -33,7 +33,9 @@ def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> 
 
 
 def posterior_when_read(
-    build: Callable[[], Mapping[str, xr.Dataset]], attrs: Mapping[str, Any]
+    build: Callable[[], Mapping[str, xr.Dataset]],
+    attrs: Mapping[str, Any],
+    kind: Callable[[], Any] | None = None,
 ) -> Posterior:
     """A posterior that becomes ArviZ's own, and imports it, when any of it is first read.
 
@@ -42,6 +44,7 @@ def posterior_when_read(
     Args:
         build: returns what `posterior_of` takes.
         attrs: of all groups together.
+        kind: returns its class then, a subclass of ArviZ's; ArviZ's own if None.
 
     Example:
         >>> def build():
@@ -52,8 +55,8 @@ def posterior_when_read(
         built
         0.0
     """
-    kind = _unread_class()
-    posterior = kind.__new__(kind)
+    unread = _unread_class(kind or posterior_class)
+    posterior = unread.__new__(unread)
     object.__setattr__(posterior, _UNREAD, (build, attrs))
     return posterior
 
@@ -61,6 +64,9 @@ def posterior_when_read(
 _UNREAD = "_unread"
 """The attribute that a posterior has until it is read: what builds its groups, or the groups, and
 the attributes of all."""
+
+_KIND = "_kind_when_read"
+"""The attribute of the class of such a posterior: what returns its class when it is read."""
 
 _READING = (
     "__setattr__",
@@ -86,7 +92,8 @@ def _has_trees() -> bool:
     return int(version("arviz").split(".")[0]) >= 1
 
 
-def _posterior_class() -> Any:
+def posterior_class() -> Any:
+    """The class of the installed ArviZ."""
     if _has_trees():
         return xr.DataTree
     with warnings.catch_warnings():
@@ -97,7 +104,7 @@ def _posterior_class() -> Any:
 
 
 @cache
-def _unread_class() -> Any:
+def _unread_class(kind: Callable[[], Any]) -> Any:
     """The class of a posterior until it is read, of the same layout as ArviZ's."""
 
     class Unread(xr.DataTree if _has_trees() else Mapping):  # type: ignore[misc]
@@ -105,7 +112,7 @@ def _unread_class() -> Any:
 
     def attribute(self: Posterior, name: str) -> Any:
         # isinstance() looks at the class, and reads nothing.
-        return _posterior_class() if name == "__class__" else getattr(_read(self), name)
+        return kind() if name == "__class__" else getattr(_read(self), name)
 
     def reading(name: str) -> Any:
         return lambda self, *args: getattr(type(_read(self)), name)(self, *args)
@@ -115,6 +122,7 @@ def _unread_class() -> Any:
         setattr(Unread, name, reading(name))
     Unread.__getattribute__ = attribute  # type: ignore[method-assign]
     Unread.__abstractmethods__ = frozenset()
+    setattr(Unread, _KIND, kind)
     return Unread
 
 
@@ -135,7 +143,7 @@ def _read(posterior: Posterior) -> Posterior:
     if groups is not None:
         _, attrs = object.__getattribute__(posterior, _UNREAD)
         object.__delattr__(posterior, _UNREAD)
-        object.__setattr__(posterior, "__class__", _posterior_class())
+        object.__setattr__(posterior, "__class__", getattr(type(posterior), _KIND)())
         _fill(posterior, groups, attrs)
     return posterior
 
@@ -210,7 +218,7 @@ def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
 
 def is_unread(value: Any) -> bool:
     """Whether a value is a posterior that nothing has been read of: `isinstance` imports ArviZ."""
-    return type(value) is _unread_class()
+    return _KIND in vars(type(value))
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,6 +84,18 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """Names with commas, and a word before the last.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"]), listed([])
+        ('a, b and c', 'a or b', 'a', '')
+    """
+    each = list(names)
+    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
+    return f" {last} ".join(both)
+
+
 def some_of(names: Iterable[object], most: int = 5) -> str:
     """The first of names or words, and how many more there are.
 

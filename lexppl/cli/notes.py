@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from lexppl.cli.report.findings import counted
 from lexppl.data import CategoricalColumn, DividedTable
 from lexppl.data.columns import levels_in
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.convergence import SamplerWarning
 from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.summary import counted
 from lexppl.tabular.estimator_outputs import said_of_all
 from lexppl.tabular.fit_plan import FitPlan
 

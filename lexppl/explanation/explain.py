@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
-from lexppl.arviz_compatibility import Posterior, posterior_when_read
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.explained_rows import explained_rows
+from lexppl.explanation.explanation import explanation_of
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.penalty_range import with_penalty
 from lexppl.inference.training.result import FitResult
@@ -176,7 +178,9 @@ def explain(
             `entry_names`.
 
     Returns:
-        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x. A notebook shows in
+        sentences what a table's explanation reads; `explanation.at(penalty=λ)` is the same of
+        another λ.
 
     Raises:
         ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
@@ -211,4 +215,4 @@ def explain(
     models = program.models if isinstance(program, FitResult) else [program]
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
         found = explained_rows(program, x, y, how, row_names=row_names)
-    return posterior_when_read(found.groups, found.attrs)
+    return explanation_of(found, partial(explain, program, x, y, row_names=row_names, **vars(how)))

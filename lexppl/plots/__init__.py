@@ -7,10 +7,8 @@ colour-blind readers can tell apart. `highlighted_text` returns HTML in place of
 
 from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.fits import (
-    plot_accuracy_by_size,
     plot_calibration,
     plot_history,
-    plot_penalty_path,
 )
 from lexppl.plots.images import plot_imputed, plot_selection_map
 from lexppl.plots.importance import plot_heatmap, plot_importance
@@ -21,7 +19,6 @@ from lexppl.plots.texts import highlighted_text
 __all__ = [
     "NotebookFigure",
     "highlighted_text",
-    "plot_accuracy_by_size",
     "plot_beeswarm",
     "plot_calibration",
     "plot_dependence",
@@ -29,7 +26,6 @@ __all__ = [
     "plot_history",
     "plot_importance",
     "plot_imputed",
-    "plot_penalty_path",
     "plot_row",
     "plot_selection_map",
 ]

@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.feature_values import feature_values, strata_of
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import evenly, legend_outside, name_ticks, new_figure, plain, short
@@ -37,7 +38,7 @@ def plot_dependence(
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, no such feature, one whose values
-            are not known, fewer than one row, values of another number of rows or without strata.
+            are not known, fewer than one row, values of another number of rows.
 
     Example:
         >>> import xarray as xr
@@ -55,30 +56,13 @@ def plot_dependence(
         >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
         'age'
     """
-    rows = int_at_least("rows", rows)
-    means = mask_means(posterior)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    if feature not in names:
-        raise ValueError(
-            f"feature must be one of the posterior's; {feature!r} is not among {names}"
-        )
-    values = feature_values(posterior)
-    for name in [feature, by] if isinstance(by, str) else [feature]:
-        if name not in values:
-            raise ValueError(
-                f"the values of {name!r} are not known; write them into the posterior with "
-                "lexppl.explanation.beside.feature_values.with_values"
-            )
-    known = values[feature]
-    each = means.values[:, :, names.index(feature)].astype(np.float64)
-    places = evenly(each.shape[1], rows)
-    split = ["mean of replicates"] * each.shape[1] if by is None else by
-    strata = strata_of(values[by].column() if isinstance(by, str) else split, each.shape[1])
-    each, numbers = each[:, places], known.numbers[places]
-    strata = strata.iloc[places].cat.remove_unused_categories()
+    known, across, each = dependence_points(posterior, feature, rows)
+    split = ["mean of replicates"] * len(known) if by is None else by
+    split = _known(posterior, by).column() if isinstance(by, str) else split
+    strata = strata_of(split, len(known)).iloc[evenly(len(known), rows)]
+    strata = strata.cat.remove_unused_categories()
     kind = kind_of(posterior)
     figure, axes = new_figure(width, 0.45 * width + 0.6)
-    across = numbers if known.levels is None else _beside(numbers)
     of = f"{short(by)}: " if isinstance(by, str) else ""
     colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(strata.cat.categories)))
     for stratum, color in zip(strata.cat.categories, colours, strict=True):
@@ -106,6 +90,35 @@ def plot_dependence(
         name_ticks(axes, levels, MOST_LEVELS, sum(map(len, levels)) > 40)
     plain(axes, grid="y")
     return figure
+
+
+def dependence_points(
+    posterior: Posterior, feature: str, rows: int
+) -> tuple[FeatureValues, NDArray[np.float64], NDArray[np.float64]]:
+    """The values of a feature, and where :func:`plot_dependence` has its points: across, and of
+    each replicate `(R, B)`."""
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = _known(posterior, feature)
+    each = means.values[:, :, names.index(feature)].astype(np.float64)
+    places = evenly(each.shape[1], rows)
+    each, numbers = each[:, places], known.numbers[places]
+    return known, numbers if known.levels is None else _beside(numbers), each
+
+
+def _known(posterior: Posterior, feature: str) -> FeatureValues:
+    found = feature_values(posterior).get(feature)
+    if found is None:
+        raise ValueError(
+            f"the values of {feature!r} are not known; write them into the posterior with "
+            "lexppl.explanation.beside.feature_values.with_values"
+        )
+    return found
 
 
 def _beside(numbers: np.ndarray) -> np.ndarray:

@@ -1,10 +1,8 @@
-"""Fits: their history, the penalty's path, accuracy by size and calibration."""
+"""Fits: their history and their calibration."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -77,7 +75,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
                 )
     for start in np.flatnonzero(np.diff(history.stage)) + 1:
         axes.axvline(start + 0.5, color=INK, linewidth=0.7, alpha=0.5)
-    low, high = _view(np.concatenate([train, valid], axis=1))
+    low, high = view(np.concatenate([train, valid], axis=1))
     axes.set_ylim(low, high)
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss in nats a row")
@@ -102,7 +100,7 @@ def _curves(
         )
 
 
-def _view(losses: np.ndarray) -> tuple[float, float]:
+def view(losses: np.ndarray) -> tuple[float, float]:
     """Limits of the axis that leave out a few very large first losses."""
     finite = losses[np.isfinite(losses)]
     if finite.size == 0:
@@ -112,59 +110,6 @@ def _view(losses: np.ndarray) -> tuple[float, float]:
         high = typical
     margin = 0.06 * (high - low) or 0.05
     return float(low - margin), float(high + margin)
-
-
-PATH_COLUMNS = ("penalty", "size", "size_error", "log_likelihood", "error", "chosen")
-
-
-def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
-    """Entries kept and held-out log-likelihood along a path of penalties, the chosen one marked.
-
-    Bars are one standard error: of the size over replicates, of the log-likelihood's distance to
-    the best one over rows in pairs.
-
-    Args:
-        table: of :class:`lexppl.evaluation.PenaltyPath`.
-        width: of the figure, in inches.
-
-    Raises:
-        TypeError: no table, such as the path itself.
-        ValueError: a table without its columns.
-
-    Example:
-        >>> table = pd.DataFrame({"penalty": [0.01, 0.02], "size": [4.0, 3.0],
-        ...     "size_error": [0.1, 0.2], "log_likelihood": [-0.5, -0.6],
-        ...     "error": [0.0, 0.01], "chosen": [True, False]})
-        >>> [axes.get_ylabel() for axes in plot_penalty_path(table).axes]
-        ['entries kept', 'held-out log-likelihood']
-    """
-    check_kind(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
-    lacking = [name for name in PATH_COLUMNS if name not in table]
-    if lacking:
-        raise ValueError(
-            f"table must be path.table of what penalty_path() returned; it lacks {lacking}"
-        )
-    penalties = table["penalty"].to_numpy(dtype=float)
-    chosen = penalties[table["chosen"].to_numpy(dtype=bool)]
-    figure = NotebookFigure(figsize=(width, 4.4), layout="constrained")
-    upper, lower = figure.subplots(2, sharex=True)
-    for axes, value, error, label, colour in (
-        (upper, "size", "size_error", "entries kept", BLUE),
-        (lower, "log_likelihood", "error", "held-out log-likelihood", ORANGE),
-    ):
-        spread = table[error].fillna(0.0)
-        axes.errorbar(penalties, table[value], spread, color=colour, marker="o", markersize=5)
-        for penalty in chosen:
-            axes.axvline(penalty, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
-        axes.set_ylabel(label)
-        plain(axes, grid="y")
-    bars = "bars: ± one standard error; of the log-likelihood, of its distance to the best"
-    upper.set_title(bars, loc="left", fontsize=8, color=GREY)
-    lower.set_xscale("log")
-    lower.set_xticks(penalties, [f"{penalty:.2g}" for penalty in penalties])
-    lower.minorticks_off()
-    lower.set_xlabel("penalty λ, nats for each entry kept")
-    return figure
 
 
 COLUMNS = 3
@@ -220,68 +165,4 @@ def plot_calibration(
     figure.suptitle(f"grey: {level * 100:g} % band of a whole line", fontsize=8, color=GREY)
     figure.supxlabel("rank of the truth / draws", fontsize=9)
     figure.supylabel("distribution function − uniform", fontsize=9)
-    return figure
-
-
-def plot_accuracy_by_size(
-    sizes: Sequence[float],
-    accuracies: Sequence[float] | Sequence[Sequence[float]] | np.ndarray,
-    reference: float | None = None,
-    width: float = 6.0,
-) -> Figure:
-    """Accuracy of predictions as a function of how many entries a mask keeps.
-
-    Args:
-        sizes: S numbers of entries kept.
-        accuracies: `(S,)`, or `(R, S)` for R replicates, which are shown faintly under their mean.
-        reference: accuracy of a predictor that sees everything, a dashed line.
-        width: of the figure, in inches.
-
-    Raises:
-        ValueError: accuracies of another number of sizes.
-
-    Example:
-        >>> plot_accuracy_by_size([1, 2, 4], [0.6, 0.8, 0.85], reference=0.86).axes[0].get_ylabel()
-        'accuracy'
-    """
-    size = np.asarray(sizes, dtype=float)
-    values = np.atleast_2d(np.asarray(accuracies, dtype=float))
-    if size.ndim != 1 or len(size) == 0 or values.ndim != 2 or values.shape[1] != len(size):
-        raise ValueError(
-            f"accuracies must be ({size.size},) or (R, {size.size}), one for each of the sizes; "
-            f"they have shape {np.shape(accuracies)}"
-        )
-    order = np.argsort(size, kind="stable")
-    size, values = size[order], values[:, order]
-    figure, axes = new_figure(width, 3.6)
-    for i, replicate in enumerate(values if len(values) > 1 else ()):
-        label = "one replicate" if i == 0 else None
-        axes.plot(size, replicate, color=BLUE, alpha=0.25, linewidth=1, label=label)
-    axes.plot(
-        size,
-        values.mean(0),
-        color=BLUE,
-        marker="o",
-        markersize=5,
-        linewidth=1.8,
-        label="mean of replicates",
-    )
-    if len(values) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
-    if reference is not None:
-        axes.axhline(reference, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
-        axes.annotate(
-            f"everything seen: {reference:.3f}",
-            (0, reference),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color=INK,
-        )
-    axes.margins(y=0.15)
-    axes.set_xlabel("entries kept")
-    axes.set_ylabel("accuracy")
-    axes.xaxis.set_major_locator(whole_numbers())
-    plain(axes, grid="y")
     return figure

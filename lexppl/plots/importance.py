@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
@@ -142,20 +143,8 @@ def plot_heatmap(
         >>> plot_heatmap(posterior, rows=3).axes[0].images[0].get_array().shape
         (3, 3)
     """
-    rows = int_at_least("rows", rows)
-    ranked = chain_probabilities(posterior)
-    columns = _columns(ranked, order)
-    means = mask_means(posterior)
-    total = means.sizes["row"]
-    chosen = evenly(total, rows)
-    part = means.isel(row=chosen)
-    probability = part.values.mean(0, dtype=np.float64)
-    chosen_order = _clustered(probability)
-    probability = probability[chosen_order][:, columns]
-    draws = masks_of(posterior)
-    names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
-    row_names = [short(name) for name in draws["row"].values[chosen][chosen_order]]
-
+    probability, row_names, names = means_by_row(posterior, rows, order)
+    total = mask_means(posterior).sizes["row"]
     high, wide = probability.shape
     if width is None:
         width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
@@ -190,6 +179,21 @@ def plot_heatmap(
     bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def means_by_row(
+    posterior: Posterior, rows: int, order: Sequence[str] | None
+) -> tuple[NDArray[np.float64], list[str], list[str]]:
+    """The values of :func:`plot_heatmap` `(B, G)`, and names of rows and of features."""
+    ranked, means = chain_probabilities(posterior), mask_means(posterior)
+    columns = _columns(ranked, order)
+    chosen = evenly(means.sizes["row"], int_at_least("rows", rows))
+    values = means.isel(row=chosen).values.mean(0, dtype=np.float64)
+    places = _clustered(values)
+    draws = masks_of(posterior)
+    names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
+    row_names = [short(name) for name in draws["row"].values[chosen][places]]
+    return values[places][:, columns], row_names, names
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Rows: one as a sum of steps, all as a swarm."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.stats import rankdata
@@ -182,6 +183,49 @@ def plot_beeswarm(
         >>> plot_beeswarm(posterior, ["weight", "age"]).axes[0].get_xlabel()
         'selection probability'
     """
+    swarm = swarm_of(posterior, features, rows)
+    low, high = swarm.span
+    figure, axes = new_figure(width, 1.15 + 0.34 * len(swarm.names))
+    for line, across in enumerate(swarm.points.T):
+        shade = LOW_TO_HIGH(np.nan_to_num(swarm.ranks[:, line], nan=0.5))
+        shade[np.isnan(swarm.ranks[:, line])] = to_rgba(GREY)
+        up = line + swarm.offsets[:, line]
+        axes.scatter(across, up, c=shade, s=9, linewidths=0, alpha=0.85)
+    place = np.arange(len(swarm.names))
+    axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
+    axes.hlines(place, low, high, color=FAINT, linewidth=0.6, zorder=0)
+    longest = LONGEST_LABEL if width >= 5.0 else NARROW_LABEL
+    axes.set_yticks(place, [short(name, longest) for name in swarm.names])
+    axes.set_ylim(len(place) - 0.4, -0.6)
+    axes.set_xlabel(swarm.label)
+    plain(axes, keep_left=False)
+    _explain_colours(figure, axes, not np.isnan(swarm.ranks).all())
+    return figure
+
+
+@dataclass(frozen=True, eq=False)
+class Swarm:
+    """The points of :func:`plot_beeswarm`, of B rows and J features.
+
+    Args:
+        names: of the features.
+        points: gains, or what masks say, `(B, J)`.
+        ranks: of the features' values among the rows, from 0 to 1, `(B, J)`; NaN for none.
+        offsets: up and down, so that points of one place stand side by side, `(B, J)`.
+        label: what the points are.
+        span: the least and the largest point, and 0.
+    """
+
+    names: list[str]
+    points: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+    label: str
+    span: tuple[float, float]
+
+
+def swarm_of(posterior: Posterior, features: int | Sequence[str], rows: int) -> Swarm:
+    """The points of :func:`plot_beeswarm`, whose arguments these are."""
     rows = int_at_least("rows", rows)
     stats = group_of(posterior, "sample_stats")
     means = mask_means(posterior)
@@ -194,28 +238,16 @@ def plot_beeswarm(
     places = known[evenly(len(known), rows)]
     chosen = _chosen(features, names, each[known].mean(0))
     values = feature_values(posterior)
-    figure, axes = new_figure(width, 1.15 + 0.34 * len(chosen))
     points = each[places][:, [names.index(name) for name in chosen]]
     low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
-    for line, name in enumerate(chosen):
-        across = points[:, line]
-        axes.scatter(
-            across,
-            line + _offsets(across, low, high),
-            c=_colours(values.get(name), places),
-            s=9,
-            linewidths=0,
-            alpha=0.85,
-        )
-    axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
-    axes.hlines(np.arange(len(chosen)), low, high, color=FAINT, linewidth=0.6, zorder=0)
-    longest = LONGEST_LABEL if width >= 5.0 else NARROW_LABEL
-    axes.set_yticks(np.arange(len(chosen)), [short(name, longest) for name in chosen])
-    axes.set_ylim(len(chosen) - 0.4, -0.6)
-    axes.set_xlabel("gain in this row, nats" if GAIN in stats else kind_of(posterior).label)
-    plain(axes, keep_left=False)
-    _explain_colours(figure, axes, any(n in values and values[n].levels is None for n in chosen))
-    return figure
+    return Swarm(
+        chosen,
+        points,
+        np.stack([_ranks(values.get(name), places) for name in chosen], 1),
+        np.stack([_offsets(across, low, high) for across in points.T], 1),
+        "gain in this row, nats" if GAIN in stats else kind_of(posterior).label,
+        (low, high),
+    )
 
 
 def _chosen(
@@ -246,17 +278,14 @@ def _offsets(across: NDArray[np.float64], low: float, high: float) -> NDArray[np
     return offsets
 
 
-def _colours(values: FeatureValues | None, places: NDArray[np.intp]) -> str | NDArray[np.float64]:
-    if values is None or values.levels is not None:
-        return GREY
-    numbers = values.numbers[places]
-    seen = ~np.isnan(numbers)
-    ranks = np.full(len(numbers), np.nan)
-    if seen.sum() > 1:
-        ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
-    shade: NDArray[np.float64] = LOW_TO_HIGH(np.nan_to_num(ranks, nan=0.5))
-    shade[np.isnan(ranks)] = (0.54, 0.54, 0.54, 1.0)
-    return shade
+def _ranks(values: FeatureValues | None, places: NDArray[np.intp]) -> NDArray[np.float64]:
+    ranks = np.full(len(places), np.nan)
+    if values is not None and values.levels is None:
+        numbers = values.numbers[places]
+        seen = ~np.isnan(numbers)
+        if seen.sum() > 1:
+            ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
+    return ranks
 
 
 def _explain_colours(figure: Figure, axes: Axes, coloured: bool) -> None:

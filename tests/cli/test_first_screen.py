@@ -9,7 +9,8 @@ import pytest
 
 from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.report.charts import Chart, Line, ticks
-from lexppl.cli.report.first_screen import FirstScreen, ReadGroup, html, plain, share_of
+from lexppl.cli.report.first_screen import FirstScreen
+from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):
@@ -25,7 +26,7 @@ def labels(own=0.9, full=0.92, base=0.6):
 def screen(groups, scores=None, **options):
     kept = {"features": 10, "rows": 200, "fits": 5, "in_folds": True, "base": "no", **options}
     kept.setdefault("rate", "of such findings at most 10 in 100 are expected to be chance")
-    return FirstScreen("y", groups, labels() if scores is None else scores, **kept)
+    return FirstScreen("y", groups, scores=labels() if scores is None else scores, **kept)
 
 
 def group(name, kept=0.9, found=True, worse=0.05, members=None, agreement=0.9, **options):
@@ -51,15 +52,15 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     rests, sure, well = said(groups, features=5)
     assert rests == (
         "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
-        "age in half of the rows. Without size 11 more of 100 rows and without age 2 would be "
-        "predicted wrong. The other feature, though it reads sex in 3 of 10 rows, adds nothing "
-        "that 200 rows could show."
+        "age in half of the rows. Of 100 rows 11 more would be predicted wrong without size and 2 "
+        "more without age. The other feature adds nothing that 200 rows could show, though sex "
+        "is read in 3 of 10 rows."
     )
     assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
     assert well == (
-        "It predicts 90 of 100 rows right from 2 of 5 features a row, less well than a predictor "
-        "that always reads all 5 (92); always saying no is right in 60."
+        "It predicts 90 of 100 rows right from 2 of 5 features of a row, less well than a "
+        "predictor that always reads all 5 (92); always saying no is right in 60."
     )
 
 
@@ -69,7 +70,7 @@ def test_nothing_found_is_no_finding():
     assert sure.startswith("200 rows may be too few to show what little there is.")
     rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
     assert rests.startswith("1 row does not show that age helps to predict y.")
-    assert "What it reads most, age in 6 of 10 rows, may be noise." in rests
+    assert "That age is read in 6 of 10 rows may be noise." in rests
 
 
 def test_a_gain_too_small_to_count_is_not_given_a_count():
@@ -81,10 +82,18 @@ def test_a_gain_too_small_to_count_is_not_given_a_count():
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "From these, y is missed by 2 on average, without age by 3.5." in rests
-    assert well.startswith("It explains 81 of 100 parts of the variance of y from 2 of 10 features")
+    assert "From these, y is missed by 2 on average, by 3.5 without age." in rests
+    assert well.startswith("It explains 81 % of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]
+
+
+def test_a_worse_likelihood_is_less_sure():
+    scores = labels(own=0.9, full=0.91)
+    scores[0] = scored(EXPLAINER, 2.0, 0.9, wrong=0.09)
+    about = "about as well as a predictor that always reads all 10 (91)"
+    assert f"{about}; always" in said([group("age")], scores)[-1]
+    assert f"{about}, but less surely; always" in said([group("age")], scores, behind=True)[-1]
 
 
 def test_fits_that_differ_and_one_fit():
@@ -92,6 +101,9 @@ def test_fits_that_differ_and_one_fit():
     sure = said(apart)[1]
     assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
     assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
+    named = group("size (+2)", members=("size", "area", "mass"))
+    assert "reads size (with area and mass) in 9 of 10 rows" in said([named])[0]
+    assert "without size." in said([named])[0]
     shared = group("size", members=("a", "b"), spokesmen=0.2)
     assert "Members of a group stand in for each other" in said([shared])[1]
     assert "no better than guessing" in said([group("age")], learned=False)[1]
@@ -135,8 +147,13 @@ def test_a_chart_is_of_its_points():
     line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", [0.1, 0.1, 0.1], True)
     chart = Chart([line], "size", "nats <b>", "likelihood against size", (3.0, 1.0, "in use"))
     page = str(chart.svg())
-    assert page.count('<circle class="first"') == 2 and page.count('class="bars"') == 2
+    assert page.count('<circle class="first"') == 2
+    assert re.search(r'class="bars" d="([^"]*)"', page).group(1).count("V") == 2
     assert "nan" not in page and "<b>" not in page and "in use" in page
     low, high = chart.at(1.0, 0.0), chart.at(3.0, 1.0)
     assert low[0] < high[0] and low[1] > high[1]
     assert ticks(0.0, 1.0)[0] == 0.0 and 4 <= len(ticks(-3.0, 17.0)) <= 8
+    dots = Chart([Line([0.0, 2.0], [0.0, 1.0], "dots", dash=0.0)], "", "", "dots", y_span=(0, 1))
+    assert re.search(r'class="dots" d="M[\d. ]+h0M[\d. ]+h0"', str(dots.svg()))
+    tiles = Chart([Line([0.0], [9.0], "tiles", dash=[2.0])], "", "", "", x_names={0.0: "<a>"})
+    assert re.search(r'd="M[\d.]+ [\d.]+h368.6"', str(tiles.svg())) and "&lt;a&gt;" in tiles.svg()

@@ -79,7 +79,7 @@ def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.complete
-def test_what_is_needed_is_no_more_than_what_is_written(pictures, tmp_path, monkeypatch):
+def test_what_is_needed_is_no_more_than_what_is_written(tmp_path, monkeypatch):
     """An estimate above it would refuse what has room."""
     asked: list[int] = []
     monkeypatch.setattr(

@@ -60,8 +60,8 @@ def test_what_matters_is_found_and_noise_is_not(learned):
     assert (table.loc[["age", "job"], "gain_lower"] > 0).all()
     assert table["gain"].is_monotonic_decreasing
     assert page.count('<tr class="lost">') == 2
-    assert "Not found at a false discovery rate of 0.05: " in page
-    assert "They stand in grey." in page
+    assert "given the fits, at a false discovery rate of 0.05." in page
+    assert "Groups that are not found stand in grey." in page
     first = page.partition("How sure is that?")[0]
     assert all(f"<strong>{name}</strong>" in first for name in table.index[:2])
     assert "would be predicted wrong" in first

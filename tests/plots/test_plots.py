@@ -7,7 +7,6 @@ import warnings
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
@@ -16,14 +15,12 @@ from lexppl.evaluation import Calibration
 from lexppl.explanation import selection_table
 from lexppl.inference import History
 from lexppl.plots import (
-    plot_accuracy_by_size,
     plot_beeswarm,
     plot_calibration,
     plot_dependence,
     plot_heatmap,
     plot_history,
     plot_importance,
-    plot_penalty_path,
     plot_row,
 )
 from lexppl.plots.style import ORANGE
@@ -155,15 +152,7 @@ def test_heat_map_of_equal_rows():
     drawn(plot_heatmap(posterior_from(np.full((2, 9, 3), 0.5))))
 
 
-# Accuracy and history
-
-
-def test_accuracy_is_sorted_by_size_and_averaged_over_replicates():
-    axes = drawn(plot_accuracy_by_size([4, 1], [[0.9, 0.5], [0.8, 0.7]], reference=0.95))
-    (mean,) = [line for line in axes.lines if line.get_label() == "mean of replicates"]
-    np.testing.assert_allclose(mean.get_xydata(), [[1, 0.6], [4, 0.85]])
-    assert any(set(line.get_ydata()) == {0.95} for line in axes.lines)
-    drawn(plot_accuracy_by_size([3], [0.5]))
+# History
 
 
 def history_of(valid, stage=None):
@@ -206,8 +195,6 @@ def test_a_huge_first_loss_does_not_hide_the_rest():
     [
         (lambda: plot_importance(random_posterior(), features=0), "features must be"),
         (lambda: plot_heatmap(random_posterior(), rows=0), "rows must be"),
-        (lambda: plot_accuracy_by_size([1, 2], [0.5]), "one for each of the sizes"),
-        (lambda: plot_accuracy_by_size([], []), "one for each of the sizes"),
         (lambda: plot_history(history_of(np.zeros((0, 1)))), "no epochs"),
     ],
 )
@@ -226,7 +213,6 @@ def test_global_state_is_left_alone():
     for figure in (
         plot_importance(random_posterior()),
         plot_heatmap(random_posterior()),
-        plot_accuracy_by_size([1, 2], [0.5, 0.6]),
         plot_history(history_of([[0.5], [0.4]])),
     ):
         drawn(figure)
@@ -236,39 +222,11 @@ def test_global_state_is_left_alone():
 @pytest.mark.complete
 def test_pyplot_is_not_imported():
     code = (
-        "import sys, numpy as np, lexppl.plots as p; p.plot_accuracy_by_size([1], [0.5]);"
+        "import sys, numpy as np, lexppl.plots as p; from lexppl.inference import History;"
+        "one = np.ones((1, 1)); p.plot_history(History(one, one, np.zeros(1), np.ones(1)));"
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("size_error", [0.2, np.nan])
-def test_penalty_path(size_error):
-    table = pd.DataFrame(
-        {
-            "penalty": [0.005, 0.01, 0.02],
-            "size": [4.0, 3.0, 1.0],
-            "size_error": size_error,
-            "log_likelihood": [-0.5, -0.45, -0.7],
-            "error": [0.01, 0.0, 0.03],
-            "chosen": [False, True, False],
-        }
-    )
-    figure = plot_penalty_path(table)
-    drawn(figure)
-    for axes, column in zip(figure.axes, ("size", "log_likelihood"), strict=True):
-        np.testing.assert_array_equal(axes.lines[0].get_xdata(), table["penalty"])
-        np.testing.assert_array_equal(axes.lines[0].get_ydata(), table[column])
-        (mark,) = [line for line in axes.lines if line.get_linestyle() == "--"]
-        assert set(mark.get_xdata()) == {0.01}
-    (bars,) = figure.axes[1].collections
-    spans = np.ptp([segment[:, 1] for segment in bars.get_segments()], axis=1)
-    np.testing.assert_allclose(spans, 2 * table["error"], atol=1e-12)
-    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == [
-        "0.005",
-        "0.01",
-        "0.02",
-    ]
 
 
 WRONG = {"a posterior": random_posterior(), "a number": 3, "nothing": None}
@@ -279,12 +237,8 @@ def test_another_thing_is_refused_with_what_to_give(given):
     named = type(given).__name__
     with pytest.raises(TypeError, match=rf"history.*result\.history of what fit.*is a {named}"):
         plot_history(given)
-    with pytest.raises(TypeError, match=rf"table.*path\.table of what penalty_path.*is a {named}"):
-        plot_penalty_path(given)
     with pytest.raises(TypeError, match=rf"steps must be a RowSteps.*is a {named}"):
         plot_row(given)
-    with pytest.raises(ValueError, match=r"path\.table.*it lacks \['penalty', 'size'"):
-        plot_penalty_path(pd.DataFrame({"error": [1.0]}))
     for plot in (plot_importance, plot_heatmap, plot_beeswarm, lambda p: plot_dependence(p, "x1")):
         if given is not WRONG["a posterior"]:
             with pytest.raises(TypeError, match=rf"posterior must be.*explain\(\).*is {named}"):

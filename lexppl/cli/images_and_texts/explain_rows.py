@@ -23,7 +23,6 @@ from lexppl.cli.judged.judging import Judgement
 from lexppl.cli.notes import early_message
 from lexppl.cli.options.data_checks import TEXTS, kind_of_data
 from lexppl.cli.outputs import REPORT
-from lexppl.cli.report.findings import counted
 from lexppl.cli.terminal.short_warnings import short_warnings
 from lexppl.cli.terminal.standard_error import tell
 from lexppl.data import TextDataset
@@ -34,6 +33,7 @@ from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.revealed import revealed_predictions
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.summary import counted
 
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of all of their draws."""

@@ -16,7 +16,6 @@ from lexppl.choices.methods import METHODS
 from lexppl.cli.images_and_texts.divided_rows import DividedRows
 from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.judged.judging import Judgement
-from lexppl.cli.report.findings import counted
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -27,6 +26,7 @@ from lexppl.explanation.layout.importance_kind import (
     mask_means,
 )
 from lexppl.inference import FitResult
+from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 
 

@@ -20,17 +20,19 @@ from lexppl.cli.images_and_texts.printed_rows import (
     word_cells,
 )
 from lexppl.cli.report.captions import sizes_caption
+from lexppl.cli.report.first_screen import FirstScreen, commonest
 from lexppl.cli.report.images_and_texts.image_parts import image_parts
 from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.page import objective, versions, with_spreads
-from lexppl.cli.report.pictures import both, size_picture
+from lexppl.cli.report.pictures import history_chart, sizes_chart
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import HEAD, rendered
 from lexppl.cli.report.words import notes_on_scores
-from lexppl.cli.tables import score_cells, size_text
+from lexppl.cli.tables import score_cells
 from lexppl.data import TextDataset
 from lexppl.explanation.layout.importance_kind import PROBABILITY
-from lexppl.plots import plot_history
+from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
+from lexppl.summary import listed
 
 SHOWN_WORDS = 30
 
@@ -54,22 +56,16 @@ def _context(found: FoundRows) -> dict[str, Any]:
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
         "subtitle": " · ".join(found.summary()[1:]),
-        "answers": (),
-        "lead": _lead(found),
-        "facts": _facts(found),
+        "answers": [(question, html(answer)) for question, answer in _answers(found)],
         "warnings": found.warnings,
         "part": _part(found),
         "reading": _reading(found),
         "scores": {"head": [head[0], entries, *head[2:]], "rows": list(map(with_spreads, rows))},
         "score_notes": notes_on_scores(len(data.class_names), judged, entries),
-        "sizes_alt": f"accuracy against the number of {entries} kept",
         "sizes_caption": "" if curve is None else sizes_caption(curve, "accuracy"),
         "pictures": {
-            "sizes": None
-            if curve is None
-            else both(lambda width: size_picture(curve, "accuracy", width)),
-            "path": None,
-            "history": both(lambda width: plot_history(found.result.history, width)),
+            "sizes": None if curve is None else sizes_chart(curve, "accuracy"),
+            "history": history_chart(found.result.history),
         },
         "command": shlex.join(found.command),
         "settings": _settings(found),
@@ -105,31 +101,30 @@ def _part(found: FoundRows) -> Markup:
     return rendered("text_part.html", parts=texts)
 
 
-def _lead(found: FoundRows) -> str:
-    data = found.source.data
+def _answers(found: FoundRows) -> list[tuple[str, str]]:
+    """What the prediction rests on, how sure that is, and how well it predicts."""
+    data, source = found.source.data, found.source
+    first = f"What matters to predict {data.target_name}, by the {found.kind.label}."
     if found.kind is PROBABILITY:
-        return f"To predict {data.target_name}: {size_line(found)[0].lower()}{size_line(found)[1:]}"
-    return f"What matters to predict {data.target_name}, by the {found.kind.label}."
-
-
-def _facts(found: FoundRows) -> list[dict[str, str]]:
-    """Figures for the head of the page."""
-    data = found.source.data
-    entries = data.entries.partition(" of ")[0]
-    facts = []
-    if found.kind is PROBABILITY:
-        size = f"{size_text(round(found.size.mean, 3))} of {data.n_entries}"
-        facts.append({"value": size, "what": f"{entries} that a row keeps, on average"})
-    for who, what in (
-        ("the explainer", f"accuracy, explainer, from the {entries} it keeps"),
-        ("a predictor", "accuracy, predictor that sees everything"),
-        ("EVAL-X", "accuracy, EVAL-X, from what the explainer keeps"),
-    ):
-        row = next((one for one in found.judgement.scores if one.who.startswith(who)), None)
-        if row is not None and "accuracy" in row.figures:
-            facts.append({"value": f"{100 * row.figures['accuracy']:.1f} %", "what": what})
-    facts.append({"value": f"{len(found.source.test):,}", "what": f"held-out {data.rows}s"})
-    return facts
+        first = (
+            f"To predict {data.target_name}, {size_line(found)[0].lower()}{size_line(found)[1:]}"
+        )
+    if source.are_texts:
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in found.ranking.index[:NAMED])
+        first += f" Over all {data.rows}s most is kept of the words {words}."
+    screen = FirstScreen(
+        str(data.target_name),
+        (),
+        data.n_entries,
+        len(source.test.y),
+        found.result.replicates,
+        base=commonest(source.train.y, data.class_names),
+        selects=found.kind is PROBABILITY,
+        scores=found.judgement.scores,
+        entries=data.entries.partition(" of ")[0],
+        row=data.rows,
+    )
+    return [(RESTS_ON, first), *screen.answers()[1:]]
 
 
 def _reading(found: FoundRows) -> list[str]:

@@ -232,7 +232,7 @@ def _rows(
             base,
             number=number,
             why=chosen[number] + _part_of(source, number),
-            observed=_observed(source, number),
+            observed=observed_text(source, number),
             values=_texts(values, groups, place),
         )
         if names is None:
@@ -303,7 +303,8 @@ def _part_of(source: DividedTable, number: int) -> str:
     return ""
 
 
-def _observed(source: DividedTable, number: int) -> str:
+def observed_text(source: DividedTable, number: int) -> str:
+    """The label or the response of a row, by its place in the table."""
     y, names = source.data.y[number].item(), source.data.class_names
     if names is not None:
         return str(names[int(y)])

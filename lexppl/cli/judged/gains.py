@@ -60,11 +60,6 @@ class JudgedGains:
         """Held-out rows that they were judged on."""
         return len(self.row_names)
 
-    @property
-    def lost(self) -> list[str]:
-        """Groups that are not found, the largest gain first."""
-        return [str(name) for name in self.groups.index[~self.groups["found"]]]
-
     def joined(self, ranking: pd.DataFrame) -> pd.DataFrame:
         """A table of selections with the gains beside them: of each group, in their order, the
         member that is kept most, and then the others.

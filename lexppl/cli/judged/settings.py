@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.cli.judged.closer_look import values_of
+from lexppl.cli.judged.closer_look import observed_text, values_of
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import PREDICTED_MASKS, ScoreRow, judge_explainer
 from lexppl.data import DividedTable
@@ -130,13 +130,8 @@ def at_each_penalty(
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
     known = values_of(source, x)
     values = [{name: v.text(n) for name, v in known.items()} for n in range(len(numbers))]
-    names = source.data.class_names
-    y = source.data.y[torch.from_numpy(numbers).to(source.data.y.device)].tolist()
-    observed = [
-        str(names[int(one)]) if names else f"{one * source.target_scale + source.target_mean:.4g}"
-        for one in y
-    ]
-    picked = tuple(map(int, numbers)), tuple(observed), tuple(values)
+    observed = tuple(observed_text(source, n) for n in numbers)
+    picked = tuple(map(int, numbers)), observed, tuple(values)
     return Settings(tuple(each), path.index, groups, *picked)
 
 

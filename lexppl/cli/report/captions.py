@@ -3,32 +3,19 @@
 from lexppl.cli.judged.judging import SizeCurve
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.which_way import CLEAR, about
-from lexppl.cli.report.words import what_is_found
 from lexppl.evaluation.effects import LEAST_KEPT
 
 
 def ranking_notes(findings: ReportData) -> list[str]:
     """What the bars and the columns of the ranking are."""
     gains, kind = findings.gains, findings.kind
-    over = (
-        ", with 95 % intervals of their posterior"
-        if findings.plan.posterior is not None
-        else f", with their range over the {findings.plan.replicates} fits"
-        if findings.source.fold is not None
-        else f", with 95 % intervals over the {findings.plan.replicates} replicates"
-        if findings.plan.replicates > 1
-        else ""
-    )
     if gains is None:
-        return [f"Ranked by {kind.meaning}, mean over held-out rows and replicates{over}."]
+        return [f"Ranked by {kind.meaning}, mean over held-out rows and replicates."]
     notes = [
-        f"Ranked by gain, in nats a row. {what_is_found(gains)}"
-        + " They stand in grey." * bool(gains.lost)
-        + " Below a group that is found stand members that are found, and those kept most, by what "
-        "they say beyond the rest of it."
-        * bool((gains.groups["members"] > 1).any())
-        + " A bar is the gain, the line on it its interval, which may go on beyond the track. "
-        f"Kept: {kind.meaning}, mean over rows and replicates."
+        "Ranked by gain, in nats a row. Groups that are not found stand in grey. Below a group of "
+        "several stand members that are found, and those kept most, by what they say beyond the "
+        "rest of it. A bar is the gain, the line on it its interval, which may go on beyond the "
+        f"track. Kept: {kind.meaning}, mean over rows and replicates."
     ]
     towards = about(findings)
     if findings.closer.directions is not None and towards is not None:
@@ -50,18 +37,13 @@ def ranking_notes(findings: ReportData) -> list[str]:
 
 def swarm_caption(findings: ReportData) -> str:
     """What the swarm shows."""
-    what = (
-        findings.kind.meaning
-        if findings.gains is None
-        else "what the feature is worth for its prediction, in nats"
-    )
+    what, gains = findings.kind.meaning, ""
+    if findings.gains is not None:
+        what = "what the feature is worth for its prediction, in nats"
+        gains = " Points left of 0 are rows that are predicted worse with the feature than without."
     return (
         f"Each point is a held-out row: {what}, mean over replicates. Its colour is the feature's "
-        "value, from low (blue) to high (orange); features of words are grey. Points left of 0 are "
-        "rows that are predicted worse with the feature than without."
-        if findings.gains is not None
-        else f"Each point is a held-out row: {what}, mean over replicates. Its colour is the "
-        "feature's value, from low (blue) to high (orange); features of words are grey."
+        f"value, from low (blue) to high (orange); features of words are grey.{gains}"
     )
 
 

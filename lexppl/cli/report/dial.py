@@ -9,8 +9,9 @@ from lexppl.cli.judged.judging import ScoreRow
 from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.first_screen import FirstScreen, ReadGroup, first_screen_of, plain
+from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
 from lexppl.evaluation import PenaltyPath
+from lexppl.explanation.reading.sentences import ReadGroup, plain
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12
 """Most groups that are listed at a setting, and of a row."""

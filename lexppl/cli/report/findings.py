@@ -27,6 +27,7 @@ from lexppl.explanation.layout.importance_kind import (
     mask_means,
 )
 from lexppl.inference import FitResult
+from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import WORDS
 
@@ -175,8 +176,3 @@ def explained_text(findings: ReportData) -> str:
         Regime.SELF_POST_HOC: "explains what a predictor fitted on all features before says",
         Regime.SURROGATE_POST_HOC: "explains the black box",
     }[findings.plan.regime]
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

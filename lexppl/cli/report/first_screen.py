@@ -1,42 +1,20 @@
-"""The first screen: what a prediction rests on, how sure that is, and how well it predicts, in
-sentences made of the numbers."""
+"""The first screen: what a prediction rests on, how sure that is, and how well it predicts."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-import numpy as np
-import pandas as pd
 import torch
-from markupsafe import Markup, escape
 from torch import Tensor
 
 from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.words import listed
 from lexppl.explanation.layout.importance_kind import PROBABILITY
-from lexppl.summary import counted
+from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
 
-QUESTIONS = (
-    "What does the prediction rest on?",
-    "How sure is that?",
-    "How well does it predict?",
-)
-BOLD, PLAIN = "\x02", "\x03"
-"""Where a name begins and ends in a sentence."""
-NAMED = 6
-"""Most groups that are named in a sentence."""
-SHOWN_MEMBERS = 4
-OFTEN = 0.25
-"""Share of the rows from which on a group counts as read though it is not found."""
-READ = 0.05
-"""Share of the rows from which on a group counts as read."""
-AGREE = 0.8
-"""Agreement from which on fits count as reading a group in the same rows."""
+QUALITY = "How well does it predict?"
 CLOSE = 0.02
 """Difference of two shares up to which predictors count as about as good."""
 RARE = 0.8
@@ -44,213 +22,24 @@ RARE = 0.8
 
 
 @dataclass(frozen=True)
-class ReadGroup:
-    """A group of features, or a feature, as the explainer reads it; NaN for what is not known.
-
-    Args:
-        name: of the group.
-        members: names of its features.
-        kept: share of the rows that read it, mean over rows.
-        lower, upper: its range over the fits, or its posterior interval.
-        agreement: of the fits, from 0 to 1.
-        found: whether it is found to add to the others; None where that was not tested.
-        worse: how many more rows are predicted wrong without it, as a share, or by how much more a
-            response is missed.
-        spokesmen: the agreement of the fits on the member that is kept most.
-    """
-
-    name: str
-    members: tuple[str, ...]
-    kept: float
-    lower: float = math.nan
-    upper: float = math.nan
-    agreement: float = math.nan
-    found: bool | None = None
-    worse: float = math.nan
-    spokesmen: float = math.nan
-
-    @property
-    def bold(self) -> str:
-        """The name, with its members in brackets where they are shorter than it."""
-        if len(self.members) == 1:
-            return f"{BOLD}{self.name}{PLAIN}"
-        rest = [
-            " ".join(w for w in re.split(r"[\s_.-]+", m) if w not in self.name.split())
-            for m in self.members
-        ]
-        if len(rest) <= SHOWN_MEMBERS and all(rest) and len(set(rest)) == len(rest):
-            items = ", ".join(self.members if rest == list(self.members) else rest)
-        else:
-            items = counted(len(self.members), "feature")
-        return f"{BOLD}{self.name}{PLAIN} ({items})"
-
-
-@dataclass(frozen=True)
-class FirstScreen:
+class FirstScreen(Reading):
     """The numbers of a first screen.
 
     Args:
-        target: what is predicted, in words.
-        groups: what is read.
         scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
-        features: how many there are.
-        rows: how many were judged.
-        fits: how many fits there are.
-        in_folds: whether each fit leaves out a part of the rows.
-        rate: the error rate of what is found, such as "at most 1 in 10 …"; None where nothing was
-            tested.
-        learned: whether predictions are better than the base rate; None where that is not known.
-        error: how far a response is missed on average; NaN of labels.
-        base: the commonest label; None of a response.
-        selects: whether a row keeps some features and not others.
-        posterior: whether intervals are of a posterior.
+        behind: whether it predicts worse than what reads everything, by the log-likelihood.
+        entries, row: what features and rows are called.
     """
 
-    target: str
-    groups: Sequence[ReadGroup]
-    scores: Sequence[ScoreRow]
-    features: int
-    rows: int
-    fits: int = 1
-    in_folds: bool = False
-    rate: str | None = None
-    learned: bool | None = None
-    error: float = math.nan
-    base: str | None = None
-    selects: bool = True
-    posterior: bool = False
+    scores: Sequence[ScoreRow] = ()
+    behind: bool = False
+    entries: str = "features"
+    row: str = "row"
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        each = (self.rests_on(), self.sureness(), self.quality())
-        return [(q, answer) for q, answer in zip(QUESTIONS, each, strict=True) if answer]
-
-    # What it rests on
-
-    def rests_on(self) -> str:
-        """What is read, what each is worth, and that the rest is not missed."""
-        found = [group for group in self.groups if group.found]
-        if all(group.found is None for group in self.groups):
-            return self.reading([g for g in self.groups if g.kept >= READ])
-        if found:
-            return " ".join([self.reading(found), *self._worth(found), *self._others()])
-        which = f"any of the {self.features} features"
-        if self.features == 1:
-            which = f"{BOLD}{self.groups[0].name}{PLAIN}"
-        sentence = (
-            f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
-        )
-        sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
-        often = self._often()
-        return (
-            f"{sentence} What it reads most, {listed(often)}, may be noise." if often else sentence
-        )
-
-    def reading(self, groups: Sequence[ReadGroup]) -> str:
-        """Which groups are read, and in how many rows."""
-        order = sorted(groups, key=lambda group: -group.kept)
-        if not order:
-            return f"The prediction of {self.target} reads hardly any feature."
-        if not self.selects:
-            first = listed(group.bold for group in order[:3])
-            return f"Most weight in the prediction of {self.target} has {first}."
-        parts = []
-        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
-            parts.append(f"{listed(group.bold for group in some)} {phrase}")
-        more = len(order) - NAMED
-        tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
-        return f"The prediction of {self.target} reads {listed(parts)}{tail}."
-
-    def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
-        """What is lost without each group."""
-        known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        lines: list[str] = []
-        unseen: list[str] = []
-        items: list[str] = []
-        for group in known[:NAMED]:
-            count, missed = round(100 * group.worse), _figure(self.error + group.worse)
-            if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
-                unseen.append(f"{BOLD}{group.name}{PLAIN}")
-            elif self.base:
-                more = "" if items else " more of 100 rows"
-                items.append(f"without {BOLD}{group.name}{PLAIN} {count}{more}")
-            else:
-                items.append(f"without {BOLD}{group.name}{PLAIN} by {missed}")
-        if items and self.base:
-            lines.append(f"{_capital(listed(items))} would be predicted wrong.")
-        elif items:
-            missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these, {self.target} is missed {missed}, {listed(items)}.")
-        if unseen:
-            few = "about as many would be right" if self.base else "it is missed by about as much"
-            lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
-        return lines
-
-    def _often(self) -> list[str]:
-        """Groups that are read often, and not found."""
-        often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
-        order = sorted(often, key=lambda g: -g.kept)[:NAMED]
-        return [f"{BOLD}{g.name}{PLAIN} {share_of(g.kept)}" for g in order]
-
-    def _others(self) -> list[str]:
-        """That nothing is shown of the other groups."""
-        count = sum(len(group.members) for group in self.groups if not group.found)
-        if not count:
-            return []
-        often = self._often()
-        read = f", though it reads {listed(often)}," if often else ""
-        adds = "adds" if count == 1 else "add"
-        what = "other feature" if count == 1 else f"other {count} features"
-        return [f"The {what}{read} {adds} nothing that {self._rows} could show."]
-
-    # How sure that is
-
-    def sureness(self) -> str:
-        """By what it is known, and whether the fits agree."""
-        found = [group for group in self.groups if group.found]
-        lines = []
-        if found and self.rate:
-            each = "It adds" if len(found) == 1 else "Each of these adds something of its own"
-            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
-        elif self.rate:
-            lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
-        if self.learned is False:
-            lines.append(
-                "On rows that it has not seen its predictions are no better than guessing, "
-                "so that what it reads says little."
-            )
-        return " ".join([*lines, *self._of_fits(found or self.groups)])
-
-    def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
-        read = [g for g in sorted(read, key=lambda g: -g.kept) if g.kept >= READ][:NAMED]
-        if self.posterior:
-            known = [g for g in read if not math.isnan(g.lower)][:3]
-            items = [f"{BOLD}{g.name}{PLAIN} in {_span(g)} of 100 rows" for g in known]
-            return [f"By the posterior of its weights it reads {listed(items)}."] if items else []
-        if self.fits == 1:
-            return ["There is one fit, so nothing says how far this depends on its seed."]
-        known = [g for g in read if not math.isnan(g.agreement)]
-        if not known:
-            return []
-        fits = f"{self.fits} fits"
-        fits += f", each without one of {self.fits} parts of the rows," if self.in_folds else ""
-        same = [g for g in known if g.agreement >= AGREE]
-        apart = [g for g in known if g.agreement < AGREE]
-        what = "it" if len(known) == 1 else "these"
-        lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
-        if apart:
-            items = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 rows)" for g in apart]
-            alike = listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
-            agree = f"agree on {alike}, but " if same else ""
-            lines = [f"The {fits} {agree}differ on {listed(items)}."]
-        if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
-            lines.append(
-                "Members of a group stand in for each other: which of them is read differs from "
-                "fit to fit."
-            )
-        return lines
-
-    # How well it predicts
+        answer = self.quality()
+        return super().answers() + ([(QUALITY, answer)] if answer else [])
 
     def quality(self) -> str:
         """What share of rows is right, or of the variance explained, beside everything and
@@ -262,7 +51,7 @@ class FirstScreen:
 
     def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
         right = _hundredths(own.figures["accuracy"])
-        sentence = f"It predicts {right} of 100 rows right{self._size(own)}"
+        sentence = f"It predicts {right} of 100 {self.row}s right{self._size(own)}"
         if full is not None:
             sentence += self._beside(own, full, "accuracy")
         if base is not None:
@@ -277,8 +66,8 @@ class FirstScreen:
         area = own.figures.get("auroc", math.nan)
         if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
             sentence += (
-                f" As most rows are {self.base}, mind the order too: of 100 pairs of "
-                f"rows with different labels it ranks {round(100 * area)} rightly (by chance 50)."
+                f" As most {self.row}s are {self.base}, mind the order too: of 100 pairs with "
+                f"different labels it ranks {round(100 * area)} rightly (by chance 50)."
             )
         return sentence
 
@@ -290,10 +79,7 @@ class FirstScreen:
         if share <= 0:
             sentence = f"It predicts {self.target} no better than always saying its mean{size}"
         else:
-            sentence = (
-                f"It explains {_hundredths(share)} of 100 parts of the variance of {self.target}"
-                f"{size}"
-            )
+            sentence = f"It explains {_hundredths(share)} % of the variance of {self.target}{size}"
         if full is not None and not math.isnan(full.figures.get("r2", math.nan)):
             sentence += self._beside(own, full, "r2")
         return f"{sentence}; always saying the mean explains none."
@@ -302,51 +88,24 @@ class FirstScreen:
         """Own beside a predictor that reads everything, by the losses of rows in pairs."""
         mine, other = own.figures[figure], full.figures[figure]
         less, error = _less(own, full)
-        reads = "it" if self.features == 1 else f"all {self.features}"
-        what = f"a predictor that always reads {reads} ({_hundredths(other)})"
+        reads = {1: "it", 2: "both"}.get(self.features, f"all {self.features}")
+        unit = "" if self.base else " %"
+        what = f"a predictor that always reads {reads} ({_hundredths(other)}{unit})"
         if math.isnan(error) or abs(less) <= 2.0 * error:
+            surely = ", but less surely" if self.behind else ""
             if abs(mine - other) <= CLOSE:
-                return f", about as well as {what}"
-            return f", which {self._rows} cannot tell from {what}"
+                return f", about as well as {what}{surely}"
+            return f", which is not shown to be better or worse than {what}{surely}"
         return f", {'better' if less < 0 else 'less well'} than {what}"
 
     def _size(self, own: ScoreRow) -> str:
         if not self.selects or self.features == 1:
             return ""
         size = f"{own.size:.1f}".removesuffix(".0")
-        return f" from {size} of {self.features} features a row"
+        return f" from {size} of {self.features} {self.entries} of a {self.row}"
 
     def _score(self, who: str) -> ScoreRow | None:
         return next((row for row in self.scores if row.who == who), None)
-
-    @property
-    def _rows(self) -> str:
-        return counted(self.rows, "row")
-
-
-def html(text: str) -> Markup:
-    """A sentence with its names in bold, escaped."""
-    return Markup(str(escape(text)).replace(BOLD, "<strong>").replace(PLAIN, "</strong>"))
-
-
-def plain(text: str) -> str:
-    """A sentence without marks."""
-    return text.replace(BOLD, "").replace(PLAIN, "")
-
-
-def share_of(kept: float) -> str:
-    """In how many rows, in words.
-
-    Example:
-        >>> share_of(0.98), share_of(0.52), share_of(0.88)
-        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
-    """
-    if kept >= 0.95:
-        return "in nearly every row"
-    if kept < READ:
-        return "in fewer than 1 of 20 rows"
-    tenths = min(9, max(1, round(10 * kept)))
-    return "in half of the rows" if tenths == 5 else f"in {tenths} of 10 rows"
 
 
 def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
@@ -369,19 +128,6 @@ def _hundredths(share: float) -> str:
     return "0" if text == "−0" else text
 
 
-def _span(group: ReadGroup) -> str:
-    low, high = round(100 * group.lower), round(100 * group.upper)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _figure(value: float) -> str:
-    return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def first_screen_of(findings: ReportData) -> FirstScreen:
     """The numbers of a table's first screen."""
     data, gains, plan = findings.source.data, findings.gains, findings.plan
@@ -390,7 +136,6 @@ def first_screen_of(findings: ReportData) -> FirstScreen:
     return FirstScreen(
         "the black box's output" if plan.regime.post_hoc else str(data.target_name),
         groups_read(findings.ranking, None if gains is None else gains.groups),
-        findings.judgement.scores,
         data.n_entries,
         len(findings.source.test_rows) if gains is None else gains.rows,
         findings.result.replicates,
@@ -398,47 +143,12 @@ def first_screen_of(findings: ReportData) -> FirstScreen:
         None if gains is None else _rate(gains.rate),
         None if learning is None else learning.shown,
         math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else _commonest(findings.source.train.y, names),
+        None if names is None else commonest(findings.source.train.y, names),
         selects=findings.kind is PROBABILITY,
         posterior=posterior,
+        scores=findings.judgement.scores,
+        behind=learning is not None and not findings.judgement.as_good_as_all(learning.error),
     )
-
-
-def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[ReadGroup]:
-    """The groups of a ranking, or its features where there are none.
-
-    Args:
-        ranking, groups: as in :func:`lexppl.cli.report.ranked.ranked_lines`.
-    """
-    table = ranking if groups is None else groups
-    if "agreement" not in table:
-        table = table.assign(agreement=math.nan)
-    kept = str(ranking.columns[0])
-    found = []
-    for line in table.reset_index(names="name").to_dict("records"):
-        own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
-        members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
-        first = own.sort_values(kept, ascending=False) if groups is not None else table
-        share, low, high, agreement = (
-            float(line[name]) for name in (kept, "lower", "upper", "agreement")
-        )
-        error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
-        tested = None if groups is None else bool(line["found"])
-        spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
-        found.append(
-            ReadGroup(
-                str(line["name"]),
-                members,
-                share,
-                low,
-                high,
-                agreement,
-                found=tested,
-                worse=without - error,
-                spokesmen=spokesmen,
-            )
-        )
-    return found
 
 
 def _rate(rate: str) -> str:
@@ -449,5 +159,6 @@ def _rate(rate: str) -> str:
     return f"of such findings at most {100 * share:g} in 100 are expected to be chance"
 
 
-def _commonest(y: Tensor, names: Sequence[object]) -> str:
+def commonest(y: Tensor, names: Sequence[object]) -> str:
+    """The name of the commonest label."""
     return str(names[int(torch.bincount(y.long(), minlength=len(names)).argmax())])

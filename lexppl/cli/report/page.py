@@ -19,8 +19,8 @@ from lexppl.cli.report.captions import (
     swarm_caption,
 )
 from lexppl.cli.report.dial import dial_chart, dial_data
-from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
-from lexppl.cli.report.first_screen import first_screen_of, html
+from lexppl.cli.report.findings import ReportData, explained_text, rows_text, target_text
+from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.pictures import dependences, pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.ranked import INTERVAL, RANGE
@@ -36,6 +36,8 @@ from lexppl.cli.report.words import (
 from lexppl.cli.tables import score_cells
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.explanation.reading.sentences import html
+from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15
@@ -85,7 +87,6 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "rows_caption": rows_caption(findings),
         "scores": {"head": head, "rows": [with_spreads(line) for line in rows]},
         "score_notes": score_notes(findings),
-        "sizes_alt": f"{figure} against the number of features kept",
         "sizes_caption": "" if curve is None else sizes_caption(curve, figure),
         "pictures": pictures(findings),
         "path_caption": "" if findings.path is None else _path_caption(findings.path),
@@ -106,9 +107,9 @@ def _path_caption(path: PenaltyPath) -> str:
     return (
         f"Log-likelihood of held-out rows at {len(path.table)} penalties, in nats a row, with the "
         f"standard error of its distance to the best. In use is λ = {path.penalty:.3g}: of those "
-        f"within {WITHIN:g} standard errors of the best that select, the usual one if it is among "
-        "them, or keeps nothing where none predicts better by more than one standard error, and "
-        "else the one where the number kept changes least with the penalty."
+        f"within {WITHIN:g} standard errors of the best the usual one, or else the one where the "
+        "number kept changes least; one that keeps nothing only where none is better by more than "
+        "a standard error."
     )
 
 

@@ -1,91 +1,187 @@
-"""The pictures of the report, each for a wide page and for a narrow one."""
+"""The pictures of the report."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
 
-from matplotlib.figure import Figure
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
 
 from lexppl.cli.judged.judging import SizeCurve
-from lexppl.cli.report.figures import data_uri
+from lexppl.cli.report.charts import BOTTOM, MOST_TURNED, TOP, Chart, Line, ticks
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
-from lexppl.explanation.beside.feature_values import feature_values
-from lexppl.plots import (
-    plot_accuracy_by_size,
-    plot_beeswarm,
-    plot_dependence,
-    plot_heatmap,
-    plot_history,
-)
-from lexppl.plots.style import GREY, INK
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
+from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.inference.training.result import History
+from lexppl.plots.dependence import dependence_points
+from lexppl.plots.fits import view
+from lexppl.plots.importance import means_by_row
+from lexppl.plots.rows import swarm_of
+from lexppl.plots.style import NARROW_LABEL, short
 
-WIDE, NARROW, SMALL = 6.6, 3.75, 3.6
-"""Inches of a picture on a page of 800 pixels, of 400, and of those that stand side by side."""
-SWARM_FEATURES = 12
-DEPENDENCES = 4
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture as data URIs, for a wide page and for a narrow one."""
-
-    wide: str
-    narrow: str
+SWARM_FEATURES, SWARM_ROWS = 12, 300
+DEPENDENCES, DEPENDENCE_ROWS = 4, 300
+MOST_COLUMNS, MOST_EPOCHS, MOST_LEVELS = 80, 200, 6
+"""Features of the heat map, points of a loss and levels on an axis that are drawn."""
+SHADES = 8
+NAMES = 140
+"""Units of a margin of names."""
 
 
-def pictures(findings: ReportData) -> dict[str, Picture | None]:
+def pictures(findings: ReportData) -> dict[str, Markup | None]:
     """The pictures that there are, by name; None for those that there are not."""
-    curve, posterior = findings.judgement.curve, findings.posterior
-    ranked = [str(name) for name in findings.ranking.index]
-    drawn: dict[str, Callable[[float], Figure] | None] = {
-        "swarm": lambda width: plot_beeswarm(posterior, ranked[:SWARM_FEATURES], width=width),
-        "rows": lambda width: plot_heatmap(posterior, SHOWN_ROWS, ranked, width),
-        "sizes": None
-        if curve is None
-        else lambda width: size_picture(curve, measure(findings), width),
-        "history": None
-        if len(findings.result.history) == 0
-        else lambda width: plot_history(findings.result.history, width),
+    curve, history = findings.judgement.curve, findings.result.history
+    return {
+        "swarm": _swarm(findings),
+        "rows": _heat_map(findings),
+        "sizes": None if curve is None else sizes_chart(curve, measure(findings)),
+        "history": history_chart(history) if len(history) else None,
     }
-    return {name: None if draw is None else both(draw) for name, draw in drawn.items()}
 
 
-def dependences(findings: ReportData) -> list[tuple[str, str]]:
-    """Names and pictures of the first features whose values are known."""
-    known = feature_values(findings.posterior)
-    first = [name for name in map(str, findings.ranking.index) if name in known][:DEPENDENCES]
-    return [
-        (name, data_uri(plot_dependence(findings.posterior, name, width=SMALL))) for name in first
-    ]
+def dependences(findings: ReportData) -> list[Markup]:
+    """Pictures of the first features whose values are known."""
+    values = feature_values(findings.posterior)
+    first = [name for name in map(str, findings.ranking.index) if name in values][:DEPENDENCES]
+    return [_dependence(findings, name) for name in first]
 
 
-def both(draw: Callable[[float], Figure]) -> Picture:
-    """A picture for either page."""
-    return Picture(data_uri(draw(WIDE)), data_uri(draw(NARROW)))
-
-
-def size_picture(curve: SizeCurve, name: str, width: float) -> Figure:
+def sizes_chart(curve: SizeCurve, name: str) -> Markup:
     """Accuracy against k with its controls: as many features chosen at random, and all of them."""
-    figure = plot_accuracy_by_size(curve.sizes, curve.ranked, width=width)
-    axes = figure.axes[0]
-    axes.lines[0].set_label("most important features first")
-    axes.plot(
-        curve.sizes,
-        curve.at_random,
-        color=GREY,
-        marker="s",
-        markersize=4,
-        linewidth=1.4,
-        label="as many at random",
+    ends = [curve.sizes[0], curve.sizes[-1]]
+    return Chart(
+        [
+            Line(ends, [curve.everything] * 2, "dashed", label="all"),
+            Line(curve.sizes, curve.at_random, "soft", points=True, label="as many at random"),
+            Line(curve.sizes, curve.ranked, "first", points=True, label="most important first"),
+        ],
+        "features kept in each row, k",
+        f"{name} of EVAL-X",
+        f"{name} against the number of features kept",
+    ).svg()
+
+
+def history_chart(history: History) -> Markup:
+    """Losses by epoch, a line a replicate."""
+    train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
+    epochs = np.arange(1, len(train) + 1)
+    some = np.unique(np.linspace(0, len(train) - 1, min(len(train), MOST_EPOCHS)).astype(int))
+    lines = [Line(epochs[some], loss[some], "soft thin", points=len(some) == 1) for loss in train.T]
+    lines[0] = Line(lines[0].x, lines[0].y, "soft thin", points=len(some) == 1, label="training")
+    judged = [loss for loss in valid.T if np.isfinite(loss).any()]
+    for place, loss in enumerate(judged):
+        label = "" if place else "validation"
+        best = np.nanargmin(np.where(history.stage == history.stage[-1], loss, np.nan))
+        lines.append(Line(epochs[some], loss[some], "first thin", label=label))
+        lines.append(
+            Line([epochs[best]], [loss[best]], "other", points=True, label=label and "best epoch")
+        )
+    span = view(np.concatenate([train, valid], 1))
+    name = "Training and validation loss by epoch"
+    return Chart(lines, "epoch", "loss in nats a row", name, y_span=span).svg()
+
+
+def _swarm(findings: ReportData) -> Markup:
+    names = [str(name) for name in findings.ranking.index]
+    swarm = swarm_of(findings.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
+    count = len(swarm.names)
+    down = -np.arange(count) - swarm.offsets
+    lines = [Line([0.0, 0.0], [0.5, 0.5 - count], "zero")]
+    shades = np.where(np.isnan(swarm.ranks), -1, (swarm.ranks * (SHADES - 1)).round())
+    for shade in np.unique(shades):
+        own, part = shades == shade, 100 * shade / (SHADES - 1)
+        colour = (
+            f"stroke:color-mix(in oklab,var(--down) {part:.0f}%,var(--up))" if part >= 0 else ""
+        )
+        lines.append(Line(swarm.points[own], down[own], "dots", dash=0.0, css=colour))
+    return Chart(
+        lines,
+        swarm.label,
+        "",
+        "A line of points for each of the first features, a point a held-out row, coloured by the "
+        "feature's value",
+        y_names={
+            -float(place): short(name, NARROW_LABEL) for place, name in enumerate(swarm.names)
+        },
+        y_span=(0.5 - count, 0.5),
+        left=NAMES,
+        height=TOP + BOTTOM + 24 * count,
+    ).svg()
+
+
+def _heat_map(findings: ReportData) -> Markup:
+    """Rows by features: runs of one shade are one dash."""
+    ranked = [str(name) for name in findings.ranking.index]
+    values, rows, names = means_by_row(findings.posterior, SHOWN_ROWS, ranked)
+    values, names = values[:, :MOST_COLUMNS], names[:MOST_COLUMNS]
+    most = 1.0 if findings.kind is PROBABILITY else max(float(abs(values).max()), 1e-9)
+    shades = (values / most * SHADES).round()
+    turned = max(map(len, names)) > 3
+    foot = BOTTOM + MOST_TURNED * turned
+    tall = min(12, max(6, 480 // len(rows)))
+    apart_rows, apart = max(1, math.ceil(10 / tall)), math.ceil(len(names) / 32)
+    lines = []
+    for shade in np.unique(shades[shades != 0]):
+        row, start, length = _runs(shades == shade)
+        colour = "var(--down)" if shade < 0 else "var(--up)"
+        css = f"stroke:{colour};stroke-width:{tall};stroke-opacity:{abs(shade) / SHADES:.3g}"
+        lines.append(Line(start - 0.5, -row, "tiles", dash=length, css=css))
+    lines.append(Line([-0.5, len(names) - 0.5], [0.0, 0.0], "unseen"))
+    return Chart(
+        lines,
+        "" if turned else "feature",
+        f"{len(rows)} rows, similar ones together",
+        f"Heat map of rows by features: {findings.kind.meaning}",
+        x_names={float(g): short(name, 16) for g, name in enumerate(names) if g % apart == 0},
+        y_names={-float(n): name for n, name in enumerate(rows) if n % apart_rows == 0},
+        y_span=(0.5 - len(rows), 0.5),
+        bottom=foot,
+        height=TOP + foot + tall * len(rows),
+    ).svg()
+
+
+def _runs(seen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
+    """Row, first place and length of each run.
+
+    Example:
+        >>> [part.tolist() for part in _runs(np.array([[True, True, False, True]]))]
+        [[0.0, 0.0], [0.0, 3.0], [2.0, 1.0]]
+    """
+    steps = np.diff(np.pad(seen, ((0, 0), (1, 1))).astype(int), axis=1)
+    row, start = np.nonzero(steps == 1)
+    return (
+        row.astype(float),
+        start.astype(float),
+        (np.nonzero(steps == -1)[1] - start).astype(float),
     )
-    axes.axhline(
-        curve.everything,
-        color=INK,
-        linestyle=(0, (5, 3)),
-        linewidth=1.0,
-        label=f"all features: {curve.everything:.3f}",
-    )
-    axes.set_xlabel("features kept in each row, k")
-    axes.set_ylabel(f"{name} of EVAL-X")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    return figure
+
+
+def _dependence(findings: ReportData, name: str) -> Markup:
+    known, across, each = dependence_points(findings.posterior, name, DEPENDENCE_ROWS)
+    kind, low, high = findings.kind, each.min(0), each.max(0)
+    selects = kind is PROBABILITY
+    lines = [Line(across, each.mean(0), "dots one", dash=0.0, errors=None)]
+    if len(each) > 1:
+        lines.insert(0, Line(across, (low + high) / 2, "unseen", errors=(high - low) / 2, dash=0.0))
+    return Chart(
+        lines,
+        short(name),
+        kind.label if selects else kind.name,
+        f"{kind.label} of {name} against its value",
+        x_names=_names(known),
+        y_span=(-0.04, 1.04) if selects else None,
+    ).svg()
+
+
+def _names(known: FeatureValues) -> dict[float, str] | None:
+    """What stands on the axis of a feature; None for numbers."""
+    if known.levels is not None:
+        longest = 56 // min(len(known.levels), MOST_LEVELS)
+        apart = math.ceil(len(known.levels) / MOST_LEVELS)
+        every = enumerate(known.levels)
+        return {float(g): short(level, longest) for g, level in every if g % apart == 0}
+    if not known.dates:
+        return None
+    seen = known.numbers[np.isfinite(known.numbers)]
+    days = ticks(seen.min(), max(seen.max(), seen.min() + 1), 3) if len(seen) else []
+    return {day: str(np.datetime64(int(day), "D")) for day in days}

@@ -1,7 +1,8 @@
 """What the report says where the explainer's weights have a posterior."""
 
 from lexppl.choices.posteriors import POINTS
-from lexppl.cli.report.findings import ReportData, counted
+from lexppl.cli.report.findings import ReportData
+from lexppl.summary import counted
 
 
 def consistency(findings: ReportData) -> str:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from lexppl.cli.judged.encoded_choice import QUESTION
 from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_lines, ranking_head
 from lexppl.cli.report.single_rows import row_text
-from lexppl.cli.report.words import gain_meaning, what_is_found
 from lexppl.cli.tables import score_cells, text_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.sentences import plain
 
 SHOWN_FEATURES = 20
 
@@ -25,6 +25,8 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     """
     for line in findings.summary():
         print(line)
+    for question, answer in first_screen_of(findings).answers():
+        print(f"\n{question}\n{_indented(plain(answer))}")
     print()
     kind, gains = findings.kind, findings.gains
     ranking = ranked_lines(findings.ranking, None if gains is None else gains.groups)
@@ -39,30 +41,18 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / 'importance.csv'}")
-    if gains is not None:
-        for sentence in (gain_meaning(findings, gains), what_is_found(gains)):
-            print(_indented(sentence))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
-    elif findings.result.replicates > 1:
-        near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
-        spread = f"{findings.result.replicates} replicates (seeds of the fit)"
-        what = f"interval over {spread}"
-        if in_folds:
-            what = f"range of {findings.result.replicates} fits, each without a fold of the rows"
-        print(f"  {what}; agreement of replicates near 1: {near}")
-    else:
-        print("  one replicate: no interval and no agreement; give --replicates 5 for both")
     for row in findings.closer.rows if prints_rows else ():
         print()
         print(row_text(row))
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
-    answer = findings.choice.answer()
-    if answer is not None:
+    leak = findings.choice.answer()
+    if leak is not None:
         print(QUESTION)
-        print(_indented(answer))
+        print(_indented(leak))
     print()
     print(f"Written to {folder}: {', '.join(findings.written())}")
 

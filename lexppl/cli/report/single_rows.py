@@ -23,7 +23,7 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
         level = bool(line["is_level"])
         bars.append(
             {
-                "name": _said(str(name), row),
+                "name": _bar_name(str(name), row),
                 "value": row.values.get(str(name)),
                 "level": level,
                 "rises": right >= left,
@@ -37,12 +37,10 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
     return {
         "number": row.number,
         "why": row.why[0].upper() + row.why[1:],
-        "label": label,
         "predicted": _prediction(row),
         "observed": row.observed,
-        "agrees": label is None or label == row.observed,
         "classes": [
-            {"name": name, "share": _percent(p), "base": _percent(base), "width": f"{100 * p:.1f}"}
+            {"name": name, "share": _percent(p), "base": _percent(base)}
             for name, p, base in row.classes[:SHOWN_CLASSES]
         ],
         "more_classes": max(0, len(row.classes) - SHOWN_CLASSES),
@@ -61,7 +59,7 @@ def row_text(row: ExplainedRow) -> str:
     return f"{title}\n{text_table(head, lines)}"
 
 
-def _said(name: str, row: ExplainedRow) -> str:
+def _bar_name(name: str, row: ExplainedRow) -> str:
     words = {
         "base rate": "base rate",
         "mean": "mean of the rows fitted on",

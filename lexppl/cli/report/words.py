@@ -1,7 +1,5 @@
 """What the report says, in sentences."""
 
-from collections.abc import Iterable
-
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import JudgedGains
@@ -16,83 +14,40 @@ from lexppl.explanation.layout.importance_kind import (
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""
-NAMED = 5
-"""Features that are named in a sentence."""
-
-
-def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
-    """What a gain is, in a few sentences."""
-    folds = "" if findings.source.fold is None else " and folds"
-    several = (gains.groups["members"] > 1).any()
-    members = (
-        " Features that depend on each other are one group; a member's gain is what it says beyond "
-        "the rest of its group, so that members that repeat each other gain little."
-    )
-    return (
-        f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
-        "from what the explainer keeps, by EVAL-X, a predictor of any choice of features. "
-        f"Mean over {gains.rows} held-out rows, with intervals over rows{folds} of 90 % or more, "
-        f"wide enough for all that is found.{members * bool(several)}"
-    )
-
-
-def what_is_found(gains: JudgedGains) -> str:
-    """Which groups are not found, in a sentence or two."""
-    lost = gains.lost
-    if not lost:
-        return f"At {gains.rate} every group is found to say something of its own."
-    if len(lost) == len(gains.groups):
-        return f"At {gains.rate} no group is found to say anything on held-out rows."
-    more = len(lost) - NAMED
-    names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else listed(lost)
-    return f"Not found at {gains.rate}: {names}. Nothing shows that they are missed."
-
-
-def listed(names: Iterable[str], last: str = "and") -> str:
-    """Names with commas, and a word before the last.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"]), listed([])
-        ('a, b and c', 'a or b', 'a', '')
-    """
-    each = list(names)
-    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
-    return f" {last} ".join(both)
 
 
 def reading(findings: ReportData) -> list[str]:
     """How to read the ranking, a paragraph each."""
-    plan, kind = findings.plan, findings.kind
+    plan, kind, gains = findings.plan, findings.kind, findings.gains
+    first = (
+        f"{METHODS[plan.method].summary}. For each row the explainer {findings.distribution}. "
+        f"What is ranked is {kind.meaning}, averaged over rows."
+    )
     if kind is PROBABILITY:
-        hidden = hidden_by(str(plan.imputer))
         first = (
             "For each row the explainer draws which features to keep, replaces the others with "
-            f"{hidden}, and predicts from the result. It was fitted so that these predictions are "
-            f"as good as they can be while each row keeps {law_of(plan)}. A feature's probability "
-            "is how often it is kept: near 1 the prediction needs it in almost every row, near 0 "
-            "in almost none, and in between it matters in some rows (see the heat map), or it and "
-            "another can stand in for each other."
-        )
-    else:
-        first = (
-            f"{METHODS[plan.method].summary}. For each row the explainer {findings.distribution}. "
-            f"What is ranked is {kind.meaning}, averaged over rows."
+            f"{hidden_by(str(plan.imputer))}, and predicts from the result. It was fitted to "
+            f"predict as well as it can while each row keeps {law_of(plan)}. A feature's "
+            "probability is how often it is kept: in between 0 and 1 it matters in some rows (see "
+            "the heat map), or it and another can stand in for each other."
         )
     second = (
         "This is about prediction, not about cause. Of two features that say the same, an "
         "explainer may take either; a low value does not mean that a feature is unrelated to the "
         "target."
     )
-    gains = [] if findings.gains is None else [_reading_of_gains(findings, findings.gains)]
-    return [first, *gains, second, _reading_of_replicates(findings)]
+    of_gains = [] if gains is None else [_reading_of_gains(gains)]
+    return [first, *of_gains, second, _reading_of_replicates(findings)]
 
 
-def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
+def _reading_of_gains(gains: JudgedGains) -> str:
     return (
-        f"{gain_meaning(findings, gains)} No fit has seen these rows, so that a feature which only "
-        "helps to remember the rows of the fit gains nothing here, however often it is kept. Found "
-        "is what has an interval above 0: one-sided tests of the mean gain, given the fits, at "
-        f"{gains.rate}."
+        f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
+        "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "
+        f"over {gains.rows} rows that no fit has seen, so that what only helps to remember the "
+        "rows of the fit gains nothing. Features that depend on each other are one group; a "
+        "member's gain is what it says beyond the rest of its group. Found is what has an interval "
+        f"above 0: one-sided tests of the mean gain, given the fits, at {gains.rate}."
     )
 
 
@@ -106,30 +61,20 @@ def _reading_of_replicates(findings: ReportData) -> str:
             "the seed of the fit: run it again with --replicates 5."
         )
     interval = (
-        f"{plan.replicates} replicates of the explainer were fitted from different seeds, on the "
-        f"same rows. The interval shows how much the {kind.label} differs between them: it speaks "
-        "of the fit, not of the sample of rows. "
+        f"The interval shows how much the {kind.label} differs between {plan.replicates} "
+        "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
     )
     if findings.source.fold is not None:
         interval = (
-            f"The rows are in {plan.replicates} folds, and each of {plan.replicates} replicates of "
-            "the explainer was fitted to all but one of them: a row is explained by the "
-            f"replicate that has not seen it. The range is that of the {kind.label} of these fits: "
-            "it is no interval for fits to other tables. "
-        )
-    if kind is PROBABILITY:
-        return interval + (
-            "The agreement compares the spread of the draws within a replicate with the "
-            "differences between replicates, row by row: near 1 (say above .8) the replicates keep "
-            "the feature in the same rows; well below they do not, and the explanation by that "
-            "feature depends on the initialisation. 0 means that each replicate is sure and they "
-            "contradict each other in some rows. Replicates that have learned nothing agree as "
-            "well: see the held-out scores."
+            f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
+            "the rows, and explains the rows that it has not seen. The range is that "
+            f"of the {kind.label} of these fits: it is no interval for fits to other tables. "
         )
     return interval + (
         "The agreement compares the spread of the draws within a replicate with the differences "
-        "between replicates, row by row; where nothing is drawn, as the value is a function of the "
-        "row, there is none."
+        "between replicates, row by row: near 1 (say above .8) they keep the feature in the same "
+        "rows, near 0 each is sure, and they contradict each other. Replicates that have learned "
+        "nothing agree as well: see the held-out scores."
     )
 
 

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("dial-data").textContent);
   const find = (name) => document.getElementById("dial-" + name);
   const slider = find("at"), search = find("search"), select = find("row");
-  const figure = (value) => value.toFixed(2);
+  const figure = (value) => value.toFixed(3);
 
   function fill(parent, lines) {
     parent.replaceChildren(...lines.map((cells) => {

@@ -1,0 +1,331 @@
+"""What an explanation reads, and how sure that is, in sentences made of the numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+
+from lexppl.summary import counted, listed
+
+RESTS_ON, SURENESS = "What does the prediction rest on?", "How sure is that?"
+BOLD, PLAIN = "\x02", "\x03"
+"""Where a name begins and ends in a sentence."""
+NAMED = 6
+"""Most groups that are named in a sentence."""
+SHOWN_MEMBERS = 4
+OTHERS = r" \(\+\d+\)$"
+"""The end of the name of a group that is named after a member."""
+OFTEN = 0.25
+"""Share of the rows from which on a group counts as read though it is not found."""
+READ = 0.05
+"""Share of the rows from which on a group counts as read."""
+AGREE = 0.8
+"""Agreement from which on fits count as reading a group in the same rows."""
+
+
+@dataclass(frozen=True)
+class ReadGroup:
+    """A group of features, or a feature, as the explainer reads it; NaN for what is not known.
+
+    Args:
+        name: of the group.
+        members: names of its features.
+        kept: share of the rows that read it, mean over rows.
+        lower, upper: its range over the fits, or its posterior interval.
+        agreement: of the fits, from 0 to 1.
+        found: whether it is found to add to the others; None where that was not tested.
+        worse: how many more rows are predicted wrong without it, as a share, or by how much more a
+            response is missed.
+        spokesmen: the agreement of the fits on the member that is kept most.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    kept: float
+    lower: float = math.nan
+    upper: float = math.nan
+    agreement: float = math.nan
+    found: bool | None = None
+    worse: float = math.nan
+    spokesmen: float = math.nan
+
+    @property
+    def bold(self) -> str:
+        """The name in bold, of a group that is named after a member without how many others."""
+        return f"{BOLD}{re.sub(OTHERS, '', self.name)}{PLAIN}"
+
+    @property
+    def with_members(self) -> str:
+        """The name, with its members in brackets where they are shorter than it."""
+        if len(self.members) == 1:
+            return self.bold
+        words = re.sub(OTHERS, "", self.name)
+        if self.name.count(" / ") == len(self.members) - 1:
+            return self.bold
+        if words in self.members:
+            others = [member for member in self.members if member != words]
+            shown = listed(others) if len(others) < SHOWN_MEMBERS else f"{len(others)} others"
+            return f"{self.bold} (with {shown})"
+        rest = [
+            " ".join(w for w in re.split(r"[\s_.-]+", m) if w not in self.name.split())
+            for m in self.members
+        ]
+        if len(rest) <= SHOWN_MEMBERS and all(rest) and len(set(rest)) == len(rest):
+            items = ", ".join(self.members if rest == list(self.members) else rest)
+        else:
+            items = counted(len(self.members), "feature")
+        return f"{self.bold} ({items})"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The numbers of what is read.
+
+    Args:
+        target: what is predicted, in words; empty where that has no name.
+        groups: what is read.
+        features: how many there are.
+        rows: how many were judged.
+        fits: how many fits there are.
+        in_folds: whether each fit leaves out a part of the rows.
+        rate: the error rate of what is found, such as "at most 1 in 10 …"; None where nothing was
+            tested.
+        learned: whether predictions are better than the base rate; None where that is not known.
+        error: how far a response is missed on average; NaN of labels.
+        base: the commonest label; None of a response.
+        selects: whether a row keeps some features and not others.
+        posterior: whether intervals are of a posterior.
+    """
+
+    target: str
+    groups: Sequence[ReadGroup]
+    features: int
+    rows: int
+    fits: int = 1
+    in_folds: bool = False
+    rate: str | None = None
+    learned: bool | None = None
+    error: float = math.nan
+    base: str | None = None
+    selects: bool = True
+    posterior: bool = False
+
+    def answers(self) -> list[tuple[str, str]]:
+        """Each question with its answer."""
+        both = [(RESTS_ON, self.rests_on()), (SURENESS, self.sureness())]
+        return [(question, answer) for question, answer in both if answer]
+
+    # What it rests on
+
+    def rests_on(self) -> str:
+        """What is read, what each is worth, and that the rest is not missed."""
+        found = [group for group in self.groups if group.found]
+        if all(group.found is None for group in self.groups):
+            return self.reading([g for g in self.groups if g.kept >= READ or not self.selects])
+        if found:
+            return " ".join([self.reading(found), *self._worth(found), *self._others()])
+        which = f"any of the {self.features} features"
+        if self.features == 1:
+            which = self.groups[0].bold
+        sentence = (
+            f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
+        )
+        sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
+        often = self._often()
+        return f"{sentence} That {listed(often)} may be noise." if often else sentence
+
+    def reading(self, groups: Sequence[ReadGroup]) -> str:
+        """Which groups are read, and in how many rows."""
+        order = sorted(groups, key=lambda group: -group.kept)
+        if not order:
+            return f"{self._prediction} reads hardly any feature."
+        if not self.selects:
+            first = listed(group.with_members for group in order[:3])
+            return f"Most weight in {self._prediction.replace('The', 'the', 1)} has {first}."
+        parts = []
+        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
+            parts.append(f"{listed(group.with_members for group in some)} {phrase}")
+        more = len(order) - NAMED
+        tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
+        return f"{self._prediction} reads {listed(parts)}{tail}."
+
+    def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
+        """What is lost without each group."""
+        known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
+        lines: list[str] = []
+        unseen: list[str] = []
+        items: list[str] = []
+        for group in known[:NAMED]:
+            count, missed = round(100 * group.worse), _figure(self.error + group.worse)
+            if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
+                unseen.append(group.bold)
+            elif self.base:
+                would = "" if items else " would be predicted wrong"
+                items.append(f"{count} more{would} without {group.bold}")
+            else:
+                items.append(f"by {missed} without {group.bold}")
+        if items and self.base:
+            lines.append(f"Of 100 rows {listed(items)}.")
+        elif items:
+            missed = f"by {_figure(self.error)} on average"
+            lines.append(f"From these, {self.target} is missed {missed}, {listed(items)}.")
+        if unseen:
+            few = "about as many would be right" if self.base else "it is missed by about as much"
+            lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
+        return lines
+
+    def _often(self) -> list[str]:
+        """Groups that are read often, and not found."""
+        often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
+        order = sorted(often, key=lambda g: -g.kept)[:NAMED]
+        return [f"{g.bold} is read {share_of(g.kept)}" for g in order]
+
+    def _others(self) -> list[str]:
+        """That nothing is shown of the other groups."""
+        count = sum(len(group.members) for group in self.groups if not group.found)
+        if not count:
+            return []
+        often = self._often()
+        read = f", though {listed(often)}" if often else ""
+        what = "other feature adds" if count == 1 else f"other {count} features add"
+        return [f"The {what} nothing that {self._rows} could show{read}."]
+
+    # How sure that is
+
+    def sureness(self) -> str:
+        """By what it is known, and whether the fits agree."""
+        found = [group for group in self.groups if group.found]
+        lines = []
+        if found and self.rate:
+            each = "It helps" if len(found) == 1 else "Each of these adds something of its own"
+            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+        elif self.rate:
+            lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
+        if self.learned is False:
+            lines.append(
+                "On rows that it has not seen its predictions are no better than guessing, "
+                "so that what it reads says little."
+            )
+        return " ".join([*lines, *self._of_fits(found or self.groups)])
+
+    def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
+        read = sorted(read, key=lambda g: -g.kept)
+        read = [g for g in read if g.kept >= READ or not self.selects][:NAMED]
+        if self.posterior:
+            known = [g for g in read if not math.isnan(g.lower)][:3]
+            items = [f"{g.bold} in {_span(g)} of 100 rows" for g in known]
+            told = f"By the posterior of its weights it reads {listed(items)}."
+            return [told] * (bool(items) and self.selects)
+        if self.fits == 1:
+            return ["There is one fit, so nothing says how far this depends on its seed."]
+        known = [g for g in read if not math.isnan(g.agreement)]
+        if not known:
+            return []
+        fits = f"{self.fits} fits"
+        fits += f", each without one of {self.fits} parts of the rows," if self.in_folds else ""
+        same = [g for g in known if g.agreement >= AGREE]
+        apart = [g for g in known if g.agreement < AGREE]
+        what = "it" if len(known) == 1 else "these"
+        lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
+        if apart:
+            span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""
+            items = [f"{g.bold}{span(_span(g))}" for g in apart]
+            alike = listed(g.bold for g in same)
+            agree = f"agree on {alike}, but " if same else ""
+            lines = [f"The {fits} {agree}differ on {listed(items)}."]
+        if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
+            lines.append(
+                "Members of a group stand in for each other: which of them is read differs from "
+                "fit to fit."
+            )
+        return lines
+
+    @property
+    def _prediction(self) -> str:
+        return f"The prediction of {self.target}" if self.target else "The prediction"
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.rows, "row")
+
+
+def html(text: str) -> Markup:
+    """A sentence with its names in bold, escaped."""
+    return Markup(str(escape(text)).replace(BOLD, "<strong>").replace(PLAIN, "</strong>"))
+
+
+def plain(text: str) -> str:
+    """A sentence without marks."""
+    return text.replace(BOLD, "").replace(PLAIN, "")
+
+
+def share_of(kept: float) -> str:
+    """In how many rows, in words.
+
+    Example:
+        >>> share_of(0.98), share_of(0.52), share_of(0.88)
+        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
+    """
+    if kept >= 0.95:
+        return "in nearly every row"
+    if kept < READ:
+        return "in fewer than 1 of 20 rows"
+    tenths = min(9, max(1, round(10 * kept)))
+    return "in half of the rows" if tenths == 5 else f"in {tenths} of 10 rows"
+
+
+def _span(group: ReadGroup) -> str:
+    low, high = round(100 * group.lower), round(100 * group.upper)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _figure(value: float) -> str:
+    return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[ReadGroup]:
+    """The groups of a ranking, or its features where there are none.
+
+    Args:
+        ranking, groups: as in :func:`lexppl.cli.report.ranked.ranked_lines`.
+    """
+    table = ranking if groups is None else groups
+    if "agreement" not in table:
+        table = table.assign(agreement=math.nan)
+    kept = str(ranking.columns[0])
+    found = []
+    for line in table.reset_index(names="name").to_dict("records"):
+        own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
+        members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
+        first = own.sort_values(kept, ascending=False) if groups is not None else table
+        share, low, high, agreement = (
+            float(line[name]) for name in (kept, "lower", "upper", "agreement")
+        )
+        error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
+        tested = None if groups is None else bool(line["found"])
+        spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
+        found.append(
+            ReadGroup(
+                str(line["name"]),
+                members,
+                share,
+                low,
+                high,
+                agreement,
+                found=tested,
+                worse=without - error,
+                spokesmen=spokesmen,
+            )
+        )
+    return found
