@@ -5,7 +5,6 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
@@ -52,9 +51,25 @@ def plot_dependence(
         >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
         'age'
     """
-    known, across, each = dependence_points(posterior, feature, rows)
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = feature_values(posterior).get(feature)
+    if known is None:
+        raise ValueError(
+            f"the values of {feature!r} are not known; write them into the posterior with "
+            "lexppl.explanation.beside.feature_values.with_values"
+        )
+    each = means.values[:, :, names.index(feature)].astype(np.float64)
+    places = evenly(each.shape[1], rows)
+    each, numbers = each[:, places], known.numbers[places]
     kind = kind_of(posterior)
     figure, axes = new_figure(width, 0.45 * width + 0.6)
+    across = numbers if known.levels is None else _beside(numbers)
     if len(each) > 1:
         axes.vlines(
             across, each.min(0), each.max(0), color=BLUE, linewidth=0.8, alpha=0.35, zorder=1
@@ -74,30 +89,6 @@ def plot_dependence(
         _name_levels(axes, known)
     plain(axes, grid="y")
     return figure
-
-
-def dependence_points(
-    posterior: Posterior, feature: str, rows: int
-) -> tuple[FeatureValues, NDArray[np.float64], NDArray[np.float64]]:
-    """The values of a feature, and where :func:`plot_dependence` has its points: across, and of
-    each replicate `(R, B)`."""
-    rows = int_at_least("rows", rows)
-    means = mask_means(posterior)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    if feature not in names:
-        raise ValueError(
-            f"feature must be one of the posterior's; {feature!r} is not among {names}"
-        )
-    known = feature_values(posterior).get(feature)
-    if known is None:
-        raise ValueError(
-            f"the values of {feature!r} are not known; write them into the posterior with "
-            "lexppl.explanation.beside.feature_values.with_values"
-        )
-    each = means.values[:, :, names.index(feature)].astype(np.float64)
-    places = evenly(each.shape[1], rows)
-    each, numbers = each[:, places], known.numbers[places]
-    return known, numbers if known.levels is None else _beside(numbers), each
 
 
 def _beside(numbers: np.ndarray) -> np.ndarray:

@@ -25,13 +25,13 @@ from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
     FeatureGroups,
     Folds,
-    RowSteps,
     feature_gains,
     gain_table,
     group_table,
     revealed_predictions,
 )
 from lexppl.evaluation.gain_tables import FDR
+from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.groups import drawn_masks

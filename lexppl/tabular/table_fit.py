@@ -17,11 +17,10 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import (
     FittedPredictor,
-    PenaltyPath,
     penalty_path,
     plateau,
 )
-from lexppl.evaluation.penalty_path import HASTY_ROWS
+from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.inference import (
     Checkpoints,
     CollapseWarning,

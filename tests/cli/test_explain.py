@@ -115,8 +115,7 @@ def test_each_row_is_explained_by_the_saved_replicate_that_has_not_seen_it(resul
 def test_report_stands_alone(results):
     page = (results / "report.html").read_text(encoding="utf-8")
     addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')>\s]{4})", page)
-    assert set(addresses) == {"data"} and len(addresses) == 4 + 4
-    assert set(re.findall(r'srcset="([^"]{5})', page)) == {"data:"}
+    assert addresses == [] and page.count("<svg") == 5
     assert "<script src" not in page and "@import" not in page and "http:" not in page
     assert "fetch(" not in page and "import(" not in page and len(page) < 2_000_000
     assert "<b>shoe</b>" not in page and html.escape("<b>shoe</b>") in page
@@ -131,8 +130,8 @@ def test_report_tells_what_was_run(results, table):
         "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
         "Ranked by gain, in nats a row.",
-        "No fit has seen these rows",
-        "against as many features chosen at random",
+        "rows that no fit has seen",
+        "against as many at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",
         "90 rows to fit on, each explained by a fit that has not seen it (2 fits, each to the rows",

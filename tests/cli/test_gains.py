@@ -160,7 +160,7 @@ def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lexppl.cli.judged.gains.GAIN_ROWS", 7)
     monkeypatch.setattr("lexppl.cli.judged.gains.EVALUATIONS", 10)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
-    assert "Mean over 7 held-out rows" in flat(capsys)
+    assert "the mean over 7 rows that no fit has seen" in flat(capsys)
     assert table["gain"].notna().all()
 
 
