@@ -386,3 +386,20 @@ def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> boo
         (True, False)
     """
     return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
+
+
+def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
+    """Refuse tensors of other values than 0 and 1, or of another shape; with `draws` dimensions of
+    draws may stand before it.
+
+    Raises:
+        ValueError: another shape, no values, values other than 0 and 1.
+    """
+    own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
+    if tuple(own) != shape or values.numel() == 0:
+        wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
+    if not ((values == 0) | (values == 1)).all():
+        raise ValueError(
+            f"{name} must hold 0 and 1 only; it holds other values (threshold probabilities before)"
+        )

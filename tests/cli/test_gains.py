@@ -327,8 +327,8 @@ BAD = {
     "nothing": ('{"a": []}', "group 'a' must be a list of columns"),
     "unknown": ('{"a": ["agee"]}', "group 'a' has the column 'agee', which the data does not have"),
     "the target": ('{"a": ["income"]}', "group 'a' has the column 'income', which the data does"),
-    "twice": ('{"a": ["age"], "b": ["age"]}', "the column 'age' is in the groups 'a' and 'b'"),
-    "a column's name": ('{"job": ["age"]}', "the group 'job' has the name of a column outside it"),
+    "twice": ('{"a": ["age"], "b": ["age"]}', "which is in the group 'a' too: leave it in one"),
+    "a column's name": ('{"job": ["age"]}', "different names, which no column outside them has"),
     "missing": (None, "No such file"),
 }
 
