@@ -89,7 +89,7 @@ def masks_of(method, result, x, place, k):
 
 
 def accuracy_of(model, data, masks, grouping):
-    """The share of images whose label a predictor tells from what masks keep of them."""
+    """The share of images whose label a predictor finds from what masks keep of them."""
     scores = fidelity_scores(model.predictor, data.x, masks, y=data.y, grouping=grouping)
     return scores.labels.fs_m
 
@@ -97,13 +97,13 @@ def accuracy_of(model, data, masks, grouping):
 def judged(method, result, task, judge, seed):
     """Every candidate on the test images, with what it is chosen by."""
     grouping = task.architecture.grouping.to(task.test.x.device)
-    told = []
+    accuracies = []
     for place, setting in enumerate(task.grids[method]):
         model = result.models[place]
         apart = masks_of(method, result, task.check.x, place, setting)
         masks = masks_of(method, result, task.test.x, place, setting)
         heard = judge.scores(task.test.x, task.test.y, masks, seed=seed)
-        told.append(
+        accuracies.append(
             {
                 "setting": setting,
                 "check_size": float(apart.sum(-1).mean()),
@@ -115,7 +115,7 @@ def judged(method, result, task, judge, seed):
                 "collapse": result.collapse[place],
             }
         )
-    return told
+    return accuracies
 
 
 def place_of(candidates, full_accuracy):
@@ -184,7 +184,7 @@ def run(name, options, task_of, patches, networks):
         judge = random_masks(seed)
         network = task.architecture.predictor(outputs, seed=seed).to(options.device)
         full = fit_predictor(task.train, network=network, seed=seed, **task.judge)
-        told = {
+        reference = {
             "full_accuracy": full.scores(task.test.x, task.test.y).accuracy,
             "full_auroc": auroc(full.predict(task.test.x), task.test.y),
             "full_check_accuracy": full.scores(task.check.x, task.check.y).accuracy,
@@ -209,9 +209,9 @@ def run(name, options, task_of, patches, networks):
                     **training,
                 )
                 tried = judged(method, result, task, judge, seed)
-                place = place_of(tried, told["full_check_accuracy"])
+                place = place_of(tried, reference["full_check_accuracy"])
                 record |= {
-                    **told,
+                    **reference,
                     "fit_epochs": training["epochs"],
                     "batch_size": training["batch_size"],
                     **tried[place],

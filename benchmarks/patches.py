@@ -68,12 +68,12 @@ def fitted(method, tried, data, training):
 
 def accuracies(found, data, judge, grouping):
     """The judge's accuracy with the k highest patches by the k-th of five fits, k = 1 … 5."""
-    told = []
+    found = []
     for (result, place), k in zip(found, SIZES, strict=True):
         ranking = importances(result, data.x, place)
         scores = fidelity_scores(judge, data.x, top(ranking, k), y=data.y, grouping=grouping)
-        told.append(scores.labels.fs_m)
-    return told
+        found.append(scores.labels.fs_m)
+    return found
 
 
 def parts(seed, options):

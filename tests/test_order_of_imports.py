@@ -53,11 +53,7 @@ ROOMS = {
         "posterior": {"objective", "estimators"},
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
-    "inference/training": {
-        "rows": set(),
-        "compiled": {"rows"},
-        "distributed": {"rows"},
-    },
+    "inference/training": {"rows": set(), "compiled": {"rows"}, "distributed": {"rows"}},
     "models": {
         "imputers": set(),
         "priors": set(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -21,6 +22,8 @@ CUT = 0.7
 BINS = (4, 20)
 """Fewest and most parts of a number's range, about the cube root of the rows."""
 DEPENDENCE_ROWS = 5000
+MOST_STEMS, LONGEST_TITLE = 3, 40
+"""Most different words in the name of a group, and most letters of it."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ class FeatureGroups:
     ) -> Self:
         """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
 
-        A group is called after the member that the others depend on most, and how many more there
-        are: `mean radius (+4)`.
+        The name of a group is the words that its members share and other columns hardly have, or
+        those of each member (`mean radius` and `worst area`: `radius / area`), and where these are
+        many the member that the others depend on most, and how many more there are.
 
         Args:
             x: rows, `(N, D)`.
@@ -122,9 +126,12 @@ class FeatureGroups:
         members.sort()
         titles: list[str] = []
         for group in members:
-            title = names[group[int(depends[np.ix_(group, group)].sum(1).argmax())]]
-            title = title if len(group) == 1 else f"{title} (+{len(group) - 1})"
-            titles.append(f"{title} more" if title in names and len(group) > 1 else title)
+            middle = group[int(depends[np.ix_(group, group)].sum(1).argmax())]
+            outside = [name for entry, name in enumerate(names) if entry not in group]
+            title = _title([names[entry] for entry in group], outside, names[middle])
+            if title in outside or title in titles:
+                title = f"{names[middle]} (+{len(group) - 1})"
+            titles.append(f"{title} more" if title in outside else title)
         return cls(tuple(titles), tuple(members))
 
     def kept(self, probability: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -144,6 +151,41 @@ class FeatureGroups:
         for number, group in enumerate(self.members):
             found[list(group)] = number
         return found
+
+
+def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
+    """The name of a group, of words that stand in more of its members than of other columns.
+
+    Example:
+        >>> _title(["mean radius", "mean area"], ["mean age", "mean height"], "mean area")
+        'radius / area'
+        >>> _title(["capital_gain", "capital_loss"], ["age"], "capital_gain")
+        'capital'
+        >>> _title(["a", "b", "c", "d"], [], "b")
+        'b (+3)'
+    """
+    if len(members) == 1:
+        return members[0]
+    inner, outer = ([_words(name) for name in names] for names in (members, outside))
+    own = [[w for w in words if _count(w, inner) > _count(w, outer)] for words in inner]
+    common = [word for word in own[0] if all(word in words for words in own)]
+    stems = [
+        " ".join(words) if any(map(str.isalpha, "".join(words))) else name
+        for words, name in zip(own, members, strict=True)
+    ]
+    title = " ".join(common) or " / ".join(dict.fromkeys(stems))
+    few = len(set(stems)) <= MOST_STEMS or common
+    if few and len(title) <= LONGEST_TITLE and any(map(str.isalpha, title)):
+        return title
+    return f"{middle} (+{len(members) - 1})"
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\s_./-]+", name) if word]
+
+
+def _count(word: str, names: Sequence[Sequence[str]]) -> int:
+    return sum(word in words for words in names)
 
 
 def dependence(

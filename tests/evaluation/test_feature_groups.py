@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from lexppl.data import TableEncoding, TargetColumn
 from lexppl.evaluation import FeatureGroups
-from lexppl.evaluation.feature_groups import DEPENDENCE_ROWS, dependence
+from lexppl.evaluation.feature_groups import DEPENDENCE_ROWS, _title, dependence
 
 NAMES = ["age", "width", "height", "job"]
 
@@ -155,16 +155,40 @@ def test_groups_are_a_partition_of_the_columns_that_there_are(groups, words):
         FeatureGroups(*groups) if isinstance(groups, tuple) else FeatureGroups.named(groups, NAMES)
 
 
-def test_what_depends_is_one_group_called_after_the_member_in_its_middle(random):
+def test_what_depends_is_one_group_called_by_the_words_of_its_members(random):
     a, b, noise = random.normal(size=(3, 500))
     x = columns(a + 0.4 * b, noise, a, a - 0.4 * b)
     found = FeatureGroups.dependent(x, range(4), ["p", "q", "middle", "r"])
-    assert found.members == ((0, 2, 3), (1,)) and found.names == ("middle (+2)", "q")
+    assert found.members == ((0, 2, 3), (1,)) and found.names == ("p / middle / r", "q")
     assert FeatureGroups.dependent(x, range(4), NAMES, 0.999) == FeatureGroups.alone(NAMES)
     assert len(FeatureGroups.dependent(x, range(4), NAMES, 0.001).members) < 3
     assert FeatureGroups.dependent(x[:, :1], [0], ["a"]) == FeatureGroups.alone(["a"])
     with pytest.raises(ValueError, match="cut must be a share"):
         FeatureGroups.dependent(x, range(4), NAMES, 1.0)
     # Names of groups are unique, whatever columns are called.
-    found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["a", "b", "a (+1)"])
-    assert found.members == ((0, 1), (2,)) and found.names == ("a (+1) more", "a (+1)")
+    found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["a", "b", "a / b"])
+    assert found.members == ((0, 1), (2,)) and found.names == ("a (+1)", "a / b")
+    found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["of a 1", "of a 2", "of"])
+    assert found.names == ("of a", "of")
+
+
+OUTSIDE = [f"{how} {what}" for how in ("mean", "worst") for what in ("age", "height", "texture")]
+
+
+@pytest.mark.parametrize(
+    ("members", "outside", "title"),
+    [
+        (["mean radius", "worst area", "worst radius"], OUTSIDE, "radius / area"),
+        (["mean texture", "worst texture"], [*OUTSIDE[:2], "texture error"], "texture"),
+        (["capital-gain", "capital-loss"], ["age"], "capital"),
+        (["education", "education-num"], ["age"], "education"),
+        (["x1", "x2", "x3", "x4"], ["x5"], "x2 (+3)"),
+        (["pixel 1", "pixel 2"], ["pixel 3", "pixel 4", "pixel 5"], "pixel 1 / pixel 2"),
+        (["1", "2"], ["3"], "2 (+1)"),
+        ([f"{letter * 30} a" for letter in "pq"], [], "a"),
+        (["p" * 30, "q" * 30], [], "q" * 30 + " (+1)"),
+        (["a"], ["b"], "a"),
+    ],
+)
+def test_a_group_is_named_by_words_of_its_own(members, outside, title):
+    assert _title(members, outside, members[len(members) > 1]) == title

@@ -89,14 +89,14 @@ def _part(found: FoundRows) -> Markup:
     source = found.source
     if not isinstance(source.test, TextDataset):
         shown = [row.number for row in found.rows]
-        parts = image_parts(found.posterior, asked=() if asked else shown)
+        parts = image_parts(found.posterior, selected=() if asked else shown)
         if found.asked is not None:
-            parts = replace(parts, rows=image_parts(found.asked, asked=asked).rows)
+            parts = replace(parts, rows=image_parts(found.asked, selected=asked).rows)
         return rendered("image_part.html", parts=parts)
     texts = text_parts(found.posterior, source.test.words[: len(first)])
     if found.asked is not None:
         words = words_of(source.by_number(asked))
-        own = text_parts(found.asked, words, asked=asked)
+        own = text_parts(found.asked, words, selected=asked)
         texts = replace(texts, groups=(own.groups[0], *texts.groups))
     return rendered("text_part.html", parts=texts)
 
@@ -140,14 +140,11 @@ def _reading(found: FoundRows) -> list[str]:
     replicates = (
         f"{found.plan.replicates} replicates were fitted from different seeds, on the same rows: "
         "intervals show how far they differ, and speak of the fit, not of the sample of rows."
-        if found.plan.replicates > 1
-        else "There is one replicate, so nothing shows how far this depends on the seed of the "
-        "fit: run it again with --replicates 4."
     )
     return [
         first + "This is about prediction, not about cause: of two "
         f"{data.entries.partition(' of ')[0]} that say the same, an explainer may take either.",
-        replicates,
+        *([replicates] if found.plan.replicates > 1 else []),
     ]
 
 

@@ -21,7 +21,7 @@ from lexppl.cli.report.captions import (
 from lexppl.cli.report.dial import dial_chart, dial_data
 from lexppl.cli.report.findings import ReportData, explained_text, rows_text, target_text
 from lexppl.cli.report.first_screen import first_screen_of
-from lexppl.cli.report.pictures import dependences, pictures
+from lexppl.cli.report.pictures import pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.ranked import INTERVAL, RANGE
 from lexppl.cli.report.single_rows import row_block
@@ -61,7 +61,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
         "subtitle": findings.summary()[0],
-        "answers": [(q, html(told)) for q, told in first_screen_of(findings).answers()],
+        "answers": [(q, html(answer)) for q, answer in first_screen_of(findings).answers()],
         "dial": dial_data(findings),
         "dial_chart": None if findings.path is None else dial_chart(findings.path),
         "labels": data.class_names is not None,
@@ -77,7 +77,6 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "ranking_notes": ranking_notes(findings),
         "classes": class_table(findings),
         "swarm_caption": swarm_caption(findings),
-        "dependences": dependences(findings),
         "single_rows": [row_block(row) for row in findings.closer.rows],
         "single_note": single_note(findings),
         "reading": reading(findings),

@@ -9,19 +9,20 @@ from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_lines, ranking_head
 from lexppl.cli.report.single_rows import row_text
+from lexppl.cli.report.words import gain_meaning
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.explanation.reading.sentences import plain
 
 SHOWN_FEATURES = 20
 
 
-def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
+def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> None:
     """Print what was found.
 
     Args:
         findings: all of it.
         folder: where it was written.
-        asked: whether single rows were asked for, which are then printed too.
+        prints_rows: whether single rows are printed too.
     """
     for line in findings.summary():
         print(line)
@@ -41,18 +42,20 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / 'importance.csv'}")
+    if gains is not None:
+        print(_indented(gain_meaning(gains)))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
-    for row in findings.closer.rows if asked else ():
+    for row in findings.closer.rows if prints_rows else ():
         print()
         print(row_text(row))
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
-    told = findings.choice.answer()
-    if told is not None:
+    leak = findings.choice.answer()
+    if leak is not None:
         print(QUESTION)
-        print(_indented(told))
+        print(_indented(leak))
     print()
     print(f"Written to {folder}: {', '.join(findings.written())}")
 
