@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ import pandas as pd
 
 TABLES = {"300 rows": 300, "1,800 rows": 1_800, "20,000 rows": 20_000}
 SHIPPED = "breast_cancer"
-OURS = "lexppl explain"
+OURS, BORUTA = "lexppl explain", "Boruta, 500 trees"
 RIVAL = """
 import sys, numpy as np, pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -31,14 +32,18 @@ else:
     frame, y = load_breast_cancer(return_X_y=True, as_frame=True)
 x = frame.apply(lambda c: c if c.dtype.kind in "fi" else pd.factorize(c)[0]).to_numpy(float)
 x, held_out, y, labels = train_test_split(x, np.asarray(y), test_size=0.2, random_state=0)
-model = HistGradientBoostingClassifier(random_state=0).fit(x, y)
 """
+BOOSTING = RIVAL + "model = HistGradientBoostingClassifier(random_state=0).fit(x, y)\n"
 RIVALS = {
-    "boosting and TreeSHAP": RIVAL
+    "boosting and TreeSHAP": BOOSTING
     + "import shap; print(abs(shap.TreeExplainer(model)(held_out).values).mean(0))",
-    "boosting and permutation importance": RIVAL
+    "boosting and permutation importance": BOOSTING
     + "from sklearn.inspection import permutation_importance as p\n"
     + "print(p(model, held_out, labels, n_repeats=30, scoring='neg_log_loss').importances_mean)",
+    BORUTA: RIVAL
+    + "from boruta import BorutaPy; from sklearn.ensemble import RandomForestClassifier as F\n"
+    + "b = BorutaPy(F(n_estimators=500, max_depth=5), n_estimators=500, random_state=0)\n"
+    + "print(b.fit(x, y).support_)",
 }
 
 
@@ -84,6 +89,8 @@ def timed_answers(run: dict[str, Any], beside: Path | None, words: tuple[str, ..
             if tree is not None:
                 found[name] = _explained(data, tree, Path(folder) / name, words)
         for name, code in RIVALS.items():
+            if name == BORUTA and find_spec("boruta") is None:
+                continue
             found[name] = seconds([sys.executable, "-W", "ignore", "-c", code, data], None)
     return {"seconds": found, "beside": None if beside is None else str(beside)}
 

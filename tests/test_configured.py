@@ -400,7 +400,6 @@ OF_IMPUTERS = [
             decoder=DECODER,
             grouping=None,
             features="normal",
-            least_scale=0.01,
         ),
     ),
     (
@@ -409,7 +408,7 @@ OF_IMPUTERS = [
     ),
     (
         lambda: models.VAEACImputer(
-            network(4, 2), parts.TableDecoder(1, 2, (3,)), network(4, 2), (2,), "pixels", 0.1
+            network(4, 2), parts.TableDecoder(1, 2, (3,)), network(4, 2), (2,), "pixels"
         ),
         told(
             "VAEACImputer",
@@ -418,7 +417,6 @@ OF_IMPUTERS = [
             proposal=network_told(4, 2),
             event_shape=[2],
             features="pixels",
-            least_scale=0.1,
         ),
     ),
     (

@@ -10,7 +10,7 @@ from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
-from lexppl.evaluation import PenaltyPath
+from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12

@@ -34,8 +34,7 @@ from lexppl.cli.report.words import (
     score_notes,
 )
 from lexppl.cli.tables import score_cells
-from lexppl.evaluation import PenaltyPath
-from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.evaluation.penalty_path import WITHIN, PenaltyPath
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
