@@ -314,7 +314,9 @@ def _same_gradients(
     # A gradient that is not finite is that of rows that the fit's own checks refuse.
     return found.keys() == expected.keys() and all(
         bool(gradient.isfinite().all())
-        and torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max()))
+        and torch.allclose(
+            found[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max())
+        )
         for name, gradient in expected.items()
     )
 
