@@ -3,7 +3,7 @@
 import torch
 
 from lexppl import explain
-from lexppl.evaluation.refits.accuracy_by_size import places
+from lexppl.evaluation.refits.evalx import places
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference.contexts import seeded
 

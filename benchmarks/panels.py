@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from record import Records, options_of, timed
+from torch.nn.functional import avg_pool2d
 
 from lexppl.data import switching_panels
 from lexppl.evaluation import predictive
@@ -97,7 +98,9 @@ def system(k: int, imputer: Any, networks: Architecture, name: str, options: Any
 
 
 def judged(result: Any, test: Any, patches: int) -> dict[str, float]:
-    truth = test.entry_truth(patches).to(test.y.device)
+    # A patch is relevant where more than half of its pixels are.
+    inside = avg_pool2d(test.truth.float().unsqueeze(1), patches, ceil_mode=True)
+    truth = (inside > 0.5).flatten(1)
     with seeded(0), torch.no_grad():
         parts = [result.model.selector(x).sample((DRAWS,)) for x in test.x.split(1000)]
     masks, outside = torch.cat(parts, 1).double(), 1.0 - truth.double()

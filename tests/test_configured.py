@@ -121,7 +121,7 @@ BUILT = [
     lambda: models.VAEAC(network(4, 2), parts.TableDecoder(1, 2, (3,))),
     lambda: models.VAEACProposal(network(4, 2)),
     lambda: models.VAEACImputer(
-        network(4, 2), parts.TableDecoder(1, 2, (3,)), network(4, 2), (2,), "pixels", 0.1
+        network(4, 2), parts.TableDecoder(1, 2, (3,)), network(4, 2), (2,), "pixels"
     ),
     lambda: models.MixtureDataImputer.fit(ROWS, 2),
     lambda: models.KMeansDataImputer.fit(ROWS, 2),

@@ -641,7 +641,7 @@ X, Y = rows(6)
         ({"y": torch.full((6,), math.nan)}, "y must be finite"),
         ({"y": torch.tensor(1)}, "one value for each row"),
         ({"y": torch.ones(6, 3) / 3}, "probabilities of 2 classes"),
-        ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6 rows do not"),
+        ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
         ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
         ({"draws": 2.0}, "draws must be"),
         ({"imputations": 0}, "imputations must be"),

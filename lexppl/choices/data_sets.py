@@ -1,24 +1,26 @@
 """The data sets by name: those that need no file, and sets of images and texts under a root."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
-SYNTHETIC: Mapping[str, str] = MappingProxyType(
-    {"Syn1": "A", "Syn2": "B", "Syn3": "C", "Syn4": "AB", "Syn5": "AC", "Syn6": "BC"}
-)
+SYNTHETIC: Mapping[str, str] = {
+    "Syn1": "A",
+    "Syn2": "B",
+    "Syn3": "C",
+    "Syn4": "AB",
+    "Syn5": "AC",
+    "Syn6": "BC",
+}
 """Synthetic sets, and the functions that make their labels: one, or two and a switch."""
 
-ALIASES: Mapping[str, str] = MappingProxyType({"S1": "Syn4", "S2": "Syn5", "S3": "Syn6"})
+ALIASES: Mapping[str, str] = {"S1": "Syn4", "S2": "Syn5", "S3": "Syn6"}
 
-TARGETS: Mapping[str, str] = MappingProxyType(
-    {
-        "breast_cancer": "diagnosis",
-        "wine": "cultivar",
-        "digits": "digit",
-        "diabetes": "progression",
-    }
-)
+TARGETS: Mapping[str, str] = {
+    "breast_cancer": "diagnosis",
+    "wine": "cultivar",
+    "digits": "digit",
+    "diabetes": "progression",
+}
 """Real sets, and what is predicted in each."""
 
 
@@ -31,16 +33,14 @@ class ImageSet(NamedTuple):
 
 
 _DIGITS, _GARMENTS = "MNIST/raw", "FashionMNIST/raw"
-IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
-    {
-        "mnist": ImageSet((1, 28, 28), (_DIGITS,)),
-        "fashion_mnist": ImageSet((1, 28, 28), (_GARMENTS,)),
-        "mnist_3_8": ImageSet((1, 28, 28), (_DIGITS,)),
-        "fashion_pullover_shirt": ImageSet((1, 28, 28), (_GARMENTS,)),
-        "panels_mnist": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
-        "panels_fashion": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
-    }
-)
+IMAGE_SETS: Mapping[str, ImageSet] = {
+    "mnist": ImageSet((1, 28, 28), (_DIGITS,)),
+    "fashion_mnist": ImageSet((1, 28, 28), (_GARMENTS,)),
+    "mnist_3_8": ImageSet((1, 28, 28), (_DIGITS,)),
+    "fashion_pullover_shirt": ImageSet((1, 28, 28), (_GARMENTS,)),
+    "panels_mnist": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
+    "panels_fashion": ImageSet((1, 28, 56), (_DIGITS, _GARMENTS)),
+}
 """Sets of images that :func:`lexppl.data.image_set` reads from files under a root."""
 
 

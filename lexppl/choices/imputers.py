@@ -3,36 +3,30 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-IMPUTERS: Mapping[str, str] = MappingProxyType(
-    {
-        "marginal": "those of a random training row",
-        "gaussian": "standard normal noise",
-        "conditional-gaussian": "draws from a Gaussian given the kept ones",
-        "copula": "draws given the kept ones, by a Gaussian copula of few factors",
-        "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
-        "mixture-means": "the means of a mixture's component, drawn by the kept ones",
-        "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
-        "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
-        "constant": "their mean",
-    }
-)
+IMPUTERS: Mapping[str, str] = {
+    "marginal": "those of a random training row",
+    "gaussian": "standard normal noise",
+    "conditional-gaussian": "draws from a Gaussian given the kept ones",
+    "copula": "draws given the kept ones, by a Gaussian copula of few factors",
+    "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
+    "mixture-means": "the means of a mixture's component, drawn by the kept ones",
+    "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
+    "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
+    "constant": "their mean",
+}
 """Names, and what hidden features are replaced with."""
 
-OF_PIXELS: Mapping[str, str] = MappingProxyType(
-    {
-        "logistic-mixture": "draws from a mixture of discretised logistics given the kept ones",
-        "logistic-means": "the means of such a mixture's component, drawn by the kept ones",
-    }
-)
+OF_PIXELS: Mapping[str, str] = {
+    "logistic-mixture": "draws from a mixture of discretised logistics given the kept ones",
+    "logistic-means": "the means of such a mixture's component, drawn by the kept ones",
+}
 """Those that are for images alone."""
 
-OF_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "padding": "padding, as if they were not there",
-        "unigram": "words drawn by how frequent they are in the training texts",
-        "bigram": "words drawn given the kept ones, by a hidden Markov chain of word classes",
-    }
-)
+OF_WORDS: Mapping[str, str] = {
+    "padding": "padding, as if they were not there",
+    "unigram": "words drawn by how frequent they are in the training texts",
+    "bigram": "words drawn given the kept ones, by a hidden Markov chain of word classes",
+}
 """Those that are for texts."""
 
 NOT_OF_IMAGES = frozenset({"conditional-gaussian", "copula"})

@@ -37,7 +37,7 @@ class Method:
     name: str
     source: Callable[..., Any] | str
     summary: str
-    fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    fixed: Mapping[str, Any] = field(default_factory=lambda: {})
     settings: frozenset[str] | None = None
     epochs: int = 1
     own_rate: str | None = None

@@ -2,29 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-INFERENCES: Mapping[str, str] = MappingProxyType(
-    {
-        "nuts": "the No-U-Turn sampler, all masks summed out",
-        "hmc": "Hamiltonian Monte Carlo, all masks summed out",
-        "sghmc": "stochastic-gradient Hamiltonian Monte Carlo",
-        "sgld": "stochastic-gradient Langevin dynamics",
-        "laplace": "a normal distribution at the mode, by the Hessian",
-        "diagonal-laplace": "the same without correlations",
-        "vi": "a normal distribution for each weight, fitted",
-        "ensemble": "maxima a posteriori from several starts",
-    }
-)
+INFERENCES: Mapping[str, str] = {
+    "nuts": "the No-U-Turn sampler, all masks summed out",
+    "hmc": "Hamiltonian Monte Carlo, all masks summed out",
+    "sghmc": "stochastic-gradient Hamiltonian Monte Carlo",
+    "sgld": "stochastic-gradient Langevin dynamics",
+    "laplace": "a normal distribution at the mode, by the Hessian",
+    "diagonal-laplace": "the same without correlations",
+    "vi": "a normal distribution for each weight, fitted",
+    "ensemble": "maxima a posteriori from several starts",
+}
 """Names of inferences, and what they are."""
 
-GUIDES: Mapping[str, str] = MappingProxyType(
-    {
-        "normal": "a normal distribution for each weight",
-        "low-rank": "a normal distribution with correlations of low rank",
-        "multivariate-normal": "a normal distribution with all correlations",
-    }
-)
+GUIDES: Mapping[str, str] = {
+    "normal": "a normal distribution for each weight",
+    "low-rank": "a normal distribution with correlations of low rank",
+    "multivariate-normal": "a normal distribution with all correlations",
+}
 """Names of guides, and what they are."""
 
 HAMILTONIAN = frozenset({"nuts", "hmc"})

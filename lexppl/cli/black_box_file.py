@@ -1,7 +1,6 @@
 """A black box in a joblib or pickle file, and what it says of the rows of a table."""
 
 import argparse
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +22,21 @@ def load_black_box(options: argparse.Namespace) -> Any:
     """
     path = Path(options.black_box).expanduser()
     try:
-        if path.suffix in (".pt", ".pth"):
-            return _module(torch.load(path, map_location="cpu", weights_only=False))
-        return joblib.load(path)
-    except (
-        pickle.UnpicklingError,
-        AttributeError,
-        EOFError,
-        ImportError,
-        IndexError,
-        KeyError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+        if path.suffix not in (".pt", ".pth"):
+            return joblib.load(path)
+        held = torch.load(path, map_location="cpu", weights_only=False)
+        if isinstance(held, dict):
+            raise ValueError(
+                "it holds weights (a state_dict), not the module: save that, by "
+                "torch.jit.script(module).save(path), which needs no code of yours"
+            )
+        return held
+    # The code in a file may fail in any way.
+    except Exception as error:
         raise ValueError(
             f"the black box {str(path)!r} cannot be loaded as joblib or pickle: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from error
-
-
-def _module(held: Any) -> Any:
-    """What a torch file holds, unless that is weights without what they are the weights of."""
-    if isinstance(held, dict):
-        raise ValueError(
-            "it holds weights (a state_dict), not the module: save that, by "
-            "torch.jit.script(module).save(path), which needs no code of yours, or "
-            "torch.save(module, path)"
-        )
-    return held
 
 
 def black_box_targets(model: Any, source: DividedTable, options: argparse.Namespace) -> Tensor:

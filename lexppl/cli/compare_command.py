@@ -1,19 +1,16 @@
 """`lexppl compare`: methods side by side on one data set, under one judge."""
 
 import argparse
-import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lexppl.atomic_output import output_file
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
+from lexppl.cli.outputs import json_output
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.terminal.short_warnings import short_warnings
@@ -25,7 +22,8 @@ from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
-from lexppl.tabular.table_fit import fit_full_predictor, fit_table
+from lexppl.tabular.reference_fits import fit_full_predictor
+from lexppl.tabular.table_fit import fit_table
 
 
 @short_warnings()
@@ -44,15 +42,13 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         ImportError: a method whose library is not installed.
     """
     device = device_of(options.device)
-    with _output(options) as file:
+    with json_output(options, command) as write:
         source = read_source(options, device)
         if options.leaks:
             check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(options, source)
-        if file is not None:
-            described = {"command": list(command), "methods": _records(table)}
-            file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+        write({"methods": _records(table)})
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     print(text_table(*_seconds_cells(table)))
     for size in dict.fromkeys(name.split("@")[1] for name in _figures(table)):
@@ -60,15 +56,9 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         print(text_table(*_cells(table, size)))
     print("  @k: each row's k most important features are kept; random is the order to beat")
     if options.leaks:
-        print(
-            "  encoded: nats that the choice of k features tells beyond their values; honest ones 0"
-        )
+        print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
     print("  (95 % over the held-out rows, and over the replicates where there are several)")
     return 0
-
-
-def _output(options: argparse.Namespace) -> AbstractContextManager[Path | None]:
-    return nullcontext() if options.out is None else output_file(options.out, options.overwrite)
 
 
 def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:

@@ -1,22 +1,19 @@
 """`lexppl evaluate`: fit an explainer on a synthetic set and judge it against the truth."""
 
 import argparse
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.atomic_output import output_file
 from lexppl.cli.judged.judging import PREDICTED_MASKS
 from lexppl.cli.notes import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
+from lexppl.cli.outputs import json_output
 from lexppl.cli.tables import text_table
 from lexppl.cli.terminal.exit_codes import INTERRUPTED
 from lexppl.cli.terminal.short_warnings import short_warnings
@@ -67,7 +64,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         KeyboardInterrupt: interrupted before there was anything to judge.
     """
     device = device_of(options.device)
-    with _output(options) as aside:
+    with json_output(options, command) as write:
         data = synthetic(options.data, options.rows, options.seed).to(device)
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
@@ -89,9 +86,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
             warn(message)
         tell("judging", options.quiet)
         figures = judge(result, test, options.data, options.draws, options.seed)
-        if aside is not None:
-            text = json.dumps(_description(options, plan, result, figures, command), indent=1)
-            aside.write_text(text + "\n", encoding="utf-8")
+        write(_description(options, plan, result, figures))
     _print(options, plan, result, figures)
     return INTERRUPTED if result.interrupted else 0
 
@@ -148,15 +143,6 @@ def _selection(masks: Tensor, truth: Tensor, control: int | None) -> dict[str, f
     return {name: scores[name] for name, _ in SELECTION if scores[name] is not None}
 
 
-@contextmanager
-def _output(options: argparse.Namespace) -> Iterator[Path | None]:
-    if options.out is None:
-        yield None
-        return
-    with output_file(options.out, options.overwrite) as aside:
-        yield aside
-
-
 def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
     """A share of the rows chooses the best epoch."""
     labels = data.y.cpu().numpy()
@@ -169,21 +155,13 @@ def _description(
     plan: FitPlan,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
-    command: Sequence[str],
 ) -> dict[str, Any]:
+    settings = ("k", "penalty", "imputer", "replicates", "masks", "batch_size", "learning_rate")
     return {
         "set": options.data,
         "rows": options.rows,
-        "command": list(command),
-        "k": plan.k,
-        "penalty": plan.penalty,
-        "imputer": plan.imputer,
-        "replicates": plan.replicates,
+        **{name: getattr(plan, name) for name in (*settings, "seed")},
         "epochs": len(result.history),
-        "masks": plan.masks,
-        "batch_size": plan.batch_size,
-        "learning_rate": plan.learning_rate,
-        "seed": plan.seed,
         "seconds": round(float(result.history.seconds.sum()), 3),
         "collapse": result.collapse,
         "interrupted": result.interrupted,

@@ -55,7 +55,7 @@ class Sections:
     one ends the run.
 
     Args:
-        quiet: whether nothing is said of what begins.
+        quiet: whether what begins is not announced.
         complete: False where Ctrl-C has ended the fit already.
     """
 

@@ -76,9 +76,10 @@ from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
+from lexppl.tabular.reference_fits import fit_full_predictor, fit_judge
 from lexppl.tabular.response_units import in_response_units
 from lexppl.tabular.table_columns import markers_in
-from lexppl.tabular.table_fit import TableFit, fit_full_predictor, fit_judge, fit_table
+from lexppl.tabular.table_fit import TableFit, fit_table
 
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""

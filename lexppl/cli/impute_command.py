@@ -1,7 +1,6 @@
 """`lexppl impute`: imputers scored by what they make of hidden values."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.atomic_output import output_file
 from lexppl.choices.imputers import LEARNED
 from lexppl.cli.images_and_texts.image_rows import read_images
 from lexppl.cli.options.data_checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.outputs import json_output
 from lexppl.cli.source import capped, read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.terminal.short_warnings import short_warnings
@@ -50,13 +49,10 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
     images = kind_of_data(options) == IMAGES
     device = device_of(options.device)
     read = _images if images else _table
-    if options.out is None:
-        scores, source = _scores(options, read(options, device))
-    else:
-        with output_file(options.out, options.overwrite) as file:
-            scores, source = _scores(options, read(options, device))
-            described = {"command": list(command), "scores": _records(scores)}
-            file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    with json_output(options, command) as write:
+        source = read(options, device)
+        scores = _scores(options, source)
+        write({"scores": _records(scores)})
     _print(scores, source)
     if options.out is not None:
         print(f"\nWritten to {options.out}")
@@ -112,9 +108,7 @@ def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
     )
 
 
-def _scores(
-    options: argparse.Namespace, source: ImputedRows
-) -> tuple[ImputationScores, ImputedRows]:
+def _scores(options: argparse.Namespace, source: ImputedRows) -> ImputationScores:
     x, grouping = source.train, source.grouping
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
@@ -131,7 +125,7 @@ def _scores(
             grouping=grouping,
             seed=options.seed,
         )
-    return scores, source
+    return scores
 
 
 def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespace) -> nn.Module:

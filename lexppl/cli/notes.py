@@ -61,10 +61,11 @@ def learned_messages(
     """
     lines = []
     if not gain.shown:
+        rows = counted(gain.rows, "row")
         error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
-            f"({gain.nats:+.3f}{error} nats a row, {counted_rows(gain.rows)}): nothing shows that "
+            f"({gain.nats:+.3f}{error} nats a row, {rows}): nothing shows that "
             "it has learned, and what it says of the features says nothing; give more rows"
             + ("" if sampled else " or more --epochs")
         )
@@ -76,11 +77,6 @@ def learned_messages(
             + ", or a higher --penalty"
         )
     return lines
-
-
-def counted_rows(rows: int) -> str:
-    """A number of rows."""
-    return f"{rows} row{'' if rows == 1 else 's'}"
 
 
 def collapse_messages(
@@ -107,8 +103,8 @@ def collapse_messages(
         count = sum(1 for one in found if one == kind)
         if count:
             which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
-            told = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
-            lines.append(f"collapse{which} ({kind}): {told}")
+            line = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
+            lines.append(f"collapse{which} ({kind}): {line}")
     return lines
 
 
@@ -199,7 +195,7 @@ def what_is_fitted(plan: FitPlan) -> str:
 def warnings_of_posterior() -> Iterator[list[str]]:
     """Warnings of chains and of guides inside the block, which are for the report as well: they are
     kept, and others are shown as they come."""
-    told: list[str] = []
+    kept: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
         for category in (SamplerWarning, NotSettledWarning):
@@ -207,12 +203,12 @@ def warnings_of_posterior() -> Iterator[list[str]]:
 
         def keep(message: Any, category: Any, *where: Any) -> None:
             if issubclass(category, SamplerWarning | NotSettledWarning):
-                told.append(" ".join(str(message).split()))
+                kept.append(" ".join(str(message).split()))
             else:
                 shown(message, category, *where)
 
         setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
-        yield told
+        yield kept
 
 
 def table_notes(source: DividedTable, outputs: Tensor | None) -> list[str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of
+from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
 from lexppl.data.files import table_name
@@ -33,14 +34,14 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     in_folds = (
         {"group": options.group, "time": options.time} if options.command == "explain" else {}
     )
-    asked = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
-    if len(asked) > 1 or (asked and division["folds"] is None):
+    typed = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
+    if len(typed) > 1 or (typed and division["folds"] is None):
         raise UsageError(
-            f"{' and '.join(asked)}: of rows in folds, one of the two; leave out the other, shares "
+            f"{' and '.join(typed)}: of rows in folds, one of the two; leave out the other, shares "
             "of held-out rows, and what fits one λ alone"
         )
-    if asked and name in shipped_names():
-        raise UsageError(f"{asked[0]}: is for tables in files, and {name!r} comes along")
+    if typed and name in shipped_names():
+        raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")
     if division["folds"] is None:
         division |= {
             "valid_share": getattr(options, "valid_share", None),
@@ -50,19 +51,11 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
     file_format = file_format_of(options)
+    reading = (*KINDS[COLUMNS].split(), "--drop-missing")
     return divided_frame(
         read_frame(path, file_format, column_names=options.column_names),
         options.target,
-        task=options.task,
-        drop=options.drop,
-        keep=options.keep,
-        categorical=options.categorical,
-        drop_missing=options.drop_missing,
-        hide_missing=options.hide_missing,
-        missing_indicator=options.missing_indicator,
-        drop_constant=options.drop_constant,
-        rare=options.rare,
-        dates=options.dates,
+        **{name_of(flag): value_of(options, flag) for flag in reading},
         file_format=file_format,
         name=table_name(path),
         **in_folds,
@@ -83,7 +76,7 @@ def file_format_of(options: argparse.Namespace) -> FileFormat:
 def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
     """The table with at most so many rows to choose the best epoch on, and held out, at random.
 
-    What is told of a fit by 10,000 rows is told to within a hundredth of the rows' spread, and to
+    A figure of 10,000 rows is known to within a hundredth of the rows' spread, and to
     judge more of them takes longer than the fit.
 
     Args:

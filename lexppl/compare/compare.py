@@ -183,17 +183,9 @@ def compare(
         ['permutation', 'worst', 'random']
     """
     named = _named(methods)
-    options = {} if options is None else options
-    fit_options = {} if fit_options is None else fit_options
-    draws = int_at_least("draws", draws)
-    seed = int_at_least("seed", seed, 0)
-    x, y, grouping, _ = _table(train, "train")
-    test_x, test_y, test_grouping, truth = _table(test, "test")
-    check_tables(grouping, train=x, test=test_x)
-    if grouping and test_grouping and not torch.equal(grouping.index, test_grouping.index):
-        raise ValueError("train and test must have the same groups")
-    if y.is_floating_point() != test_y.is_floating_point():
-        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
+    options, fit_options = options or {}, fit_options or {}
+    draws, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
+    (x, y, grouping, _), (test_x, test_y, _, truth) = _tables(train, test)
     entries = x.shape[1] if grouping is None else grouping.entries
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True reads,")
@@ -209,12 +201,8 @@ def compare(
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
-    of_epochs = model.result.history.seconds if isinstance(model, FittedPredictor) else math.nan
-    model_seconds = float(np.sum(of_epochs))
-    if model is None and any(_explains_model(what) for what in named.values()):
-        started = time.perf_counter()
-        model = fit_predictor(train, **shared)
-        model_seconds = time.perf_counter() - started
+    explained = any(_explains_model(what) for what in named.values())
+    model, model_seconds = _model_of(model, train, explained, shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
     ground = _Context(x, y, model, model_seconds, grouping, seed)
@@ -243,6 +231,18 @@ def compare(
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
+def _model_of(
+    model: Any, train: Table, explained: bool, options: Mapping[str, Any]
+) -> tuple[Any, float]:
+    """The model that is explained, and the seconds of its fit; NaN where they are not known."""
+    if model is None and explained:
+        started = time.perf_counter()
+        model = fit_predictor(train, **options)
+        return model, time.perf_counter() - started
+    known = isinstance(model, FittedPredictor)
+    return model, float(np.sum(model.result.history.seconds)) if known else math.nan
+
+
 def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compared]:
     if isinstance(methods, str):
         raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
@@ -264,7 +264,22 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
     return stated
 
 
-def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Tensor | None]:
+_Rows = tuple[Tensor, Tensor, Grouping | None, Tensor | None]
+
+
+def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
+    """Both tables, of the same features, groups and task."""
+    x, y, grouping, _ = found = _table(train, "train")
+    test_x, test_y, test_grouping, _ = of_test = _table(test, "test")
+    check_tables(grouping, train=x, test=test_x)
+    if grouping and test_grouping and not torch.equal(grouping.index, test_grouping.index):
+        raise ValueError("train and test must have the same groups")
+    if y.is_floating_point() != test_y.is_floating_point():
+        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
+    return found, of_test
+
+
+def _table(data: Table, name: str) -> _Rows:
     """Rows, labels or responses, the grouping and the truth."""
     if isinstance(data, Dataset):
         grouping = Grouping(data.groups, data.entry_names).to(data.x.device)

@@ -14,7 +14,7 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
 from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
-from lexppl.evaluation.refits.fitted_predictor import TrainingOptions
+from lexppl.evaluation.refits.fitted_predictor import TRAINING
 from lexppl.explanation.reading.ranking import mean_error
 from lexppl.models import Grouping
 
@@ -275,7 +275,7 @@ def encoded(
         >>> list(found)
         ['encoded@1', 'encoded@1_lower', 'encoded@1_upper']
     """
-    known = {"hidden", *TrainingOptions.__optional_keys__} - {"sample_weight"}
+    known = {"hidden", "progress", *TRAINING}
     options = {name: value for name, value in fit_options.items() if name in known}
     found: dict[str, float] = {}
     for k in sizes:

@@ -8,27 +8,26 @@ from lexppl.evaluation.bayes.loo import LooWarning, compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
-from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
+from lexppl.evaluation.effects import direction_table, feature_effects
 from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.gain_tables import gain_table, group_table, interaction_table, row_gains
-from lexppl.evaluation.gains import FeatureGains, feature_gains
+from lexppl.evaluation.gains import feature_gains
 from lexppl.evaluation.imputation import imputation, imputed_samples
-from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
+from lexppl.evaluation.leaks.encode_meter import encode_meter, stripe_x
 from lexppl.evaluation.learned import gain_over_base_rate
-from lexppl.evaluation.penalty_path import PenaltyPath, best_validation, penalty_path, plateau
+from lexppl.evaluation.penalty_path import best_validation, penalty_path, plateau
 from lexppl.evaluation.prediction import (
     auroc,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.evaluation.refits.evalx import EvalX, accuracy_by_size, fit_evalx
 from lexppl.evaluation.refits.fidelity import fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
-from lexppl.evaluation.revealed import RowSteps, revealed_predictions
+from lexppl.evaluation.revealed import revealed_predictions
 from lexppl.evaluation.survival import (
     concordance_index,
     log_hazard_ratio,
@@ -36,15 +35,11 @@ from lexppl.evaluation.survival import (
     with_baseline,
 )
 from lexppl.evaluation.truth.oracle import Oracle
-from lexppl.evaluation.truth.oracle_gap import oracle_gap, oracle_gaps
 from lexppl.evaluation.truth.selection import selection_scores
 
 __all__ = [
     "Calibration",
-    "EncodeMeter",
     "EvalX",
-    "FeatureEffects",
-    "FeatureGains",
     "FeatureGroups",
     "FittedPredictor",
     "Folds",
@@ -52,8 +47,6 @@ __all__ = [
     "GuideWarning",
     "LooWarning",
     "Oracle",
-    "PenaltyPath",
-    "RowSteps",
     "accuracy_by_size",
     "auroc",
     "best_validation",
@@ -82,8 +75,6 @@ __all__ = [
     "loo",
     "mask_calibration",
     "mask_table",
-    "oracle_gap",
-    "oracle_gaps",
     "penalty_path",
     "plateau",
     "predict_survival",

@@ -1,7 +1,7 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,7 @@ from lexppl.explanation.row_plan import (
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
-from lexppl.inference.predictive import FittedProgram, drawing
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 
@@ -56,10 +56,10 @@ STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 
 @dataclass(frozen=True)
 class TablePart:
-    """Which rows of a longer table are explained: a block of :data:`BLOCK`, or the last rows.
+    """Which rows of a longer table are explained: blocks of :data:`BLOCK`.
 
     Args:
-        block: its number, from 0.
+        block: the number of the first, from 0.
         first: x and y of the table's first rows, a block or less: what all rows share is drawn as
             it is drawn with them.
     """
@@ -126,7 +126,7 @@ class ExplainedRows:
     Args:
         groups: builds them, by ArviZ's names.
         attrs: of all groups.
-        means: the groups and names of what is a mean over rows.
+        means: the groups and names of what is a mean over rows, of a longer table their sum.
     """
 
     groups: Callable[[], dict[str, xr.Dataset]]
@@ -145,7 +145,7 @@ def explained_rows(
 ) -> ExplainedRows:
     """The groups of :func:`lexppl.explain`.
 
-    A block of a longer table is drawn by its number there, from a seed of its own, so that it is
+    Each block of a longer table is drawn by its number there, from a seed of its own, so that it is
     the same whichever rows come beside it; the first block is drawn as `explain` draws it.
 
     Args:
@@ -259,9 +259,17 @@ def _draw(
                         continue
                 else:
                     program = own
-                if part is not None and part.block:
-                    seed_generators(_chain_seed(seed, chain, stream, part.block))
-                plan.draw(program, rows, arrays, chain, source)
+                for number, block in _blocks(len(rows), part):
+                    if number:
+                        seed_generators(_chain_seed(seed, chain, stream, number))
+                    plan.draw(program, rows, arrays, chain, block, source)
+
+
+def _blocks(rows: int, part: TablePart | None) -> Iterator[tuple[int, slice]]:
+    """The blocks of the rows, with their numbers in the table; all in one where it is no part."""
+    size = rows if part is None else BLOCK
+    for place, block in enumerate(row_chunks(rows, size)):
+        yield place + (0 if part is None else part.block), block
 
 
 def _observed(

@@ -47,7 +47,8 @@ class PosteriorArrays:
         rows: B rows.
         plan: of the draws.
         features: names of the columns of x, or None.
-        part: whether these are some rows of a longer table: E[z | x, θ] by row is then left out.
+        part: whether these are some rows of a longer table: what is a mean over rows is then kept
+            as a sum, and E[z | x, θ] by row is left out.
 
     Raises:
         ValueError: names of another number.
@@ -63,18 +64,13 @@ class PosteriorArrays:
     ) -> None:
         dims = self._dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
         self._rows, self._plan, self._sites = rows, plan, plan.sites
-        self._part = part
+        self._part, self._divisor = part, 1 if part else len(rows)
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
         dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
         of_prior = sites.has_outer_latents and sites.has_prior
-        known = {
-            named.GIVEN_X: True,
-            named.GIVEN_XY: given_y,
-            named.PRIOR: of_prior,
-            named.GUIDE: bool(sites.guided),
-        }
-        self.sources = tuple(source for source, here in known.items() if here)
+        drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
+        self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
         """What is drawn, of each chain."""
         self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
         self.over_rows: list[tuple[str, str]] = []
@@ -130,7 +126,7 @@ class PosteriorArrays:
             group = self._group_of(site, source)
             mask = drawn.masks[site.name]
             where = _entries(site, rows)
-            over = len(self._rows) if site.plate == ROWS else site.size
+            over = self._divisor if site.plate == ROWS else site.size
             shares = layout[average, self._named(site, "importance", average)]
             shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / over
             if group is None:
@@ -148,7 +144,7 @@ class PosteriorArrays:
                 if (named.GIVEN_X, name) in layout:
                     layout[named.GIVEN_X, name].put((chain, every, rows), each)
                 over_rows = layout[named.GIVEN_XY, f"{name}_over_rows"]
-                over_rows.values[chain] += each.double().sum(1).cpu().numpy() / len(self._rows)
+                over_rows.values[chain] += each.double().sum(1).cpu().numpy() / self._divisor
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, every, rows), drawn.y)
         if drawn.label_probability is not None:

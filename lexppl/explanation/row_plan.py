@@ -18,7 +18,7 @@ from lexppl.explanation.masks.shared_dims import FEATURE
 from lexppl.explanation.named_rows import NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.inference.mask_plates import MaskList, MaskTree
-from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
+from lexppl.inference.predictive import FittedProgram, rows_at_once
 
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
 """Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
@@ -128,19 +128,23 @@ class RowPlan:
         rows: NamedRows,
         arrays: PosteriorArrays,
         chain: int,
+        block: slice,
         source: str,
     ) -> None:
-        """Draw a chain's masks of the rows, chunk by chunk.
+        """Draw a chain's masks of a block of rows, chunk by chunk.
 
         Args:
             program: fitted; with θ from its prior where that is the source.
-            rows: all of them.
+            rows: of all blocks.
             arrays: to write into.
             chain: its number.
+            block: the rows.
             source: of the draws, one of `arrays.sources`.
         """
         given_y = source == GIVEN_XY
-        for chunk in row_chunks(len(rows), self.rows_at_once(rows, given_y)):
+        size = self.rows_at_once(rows, given_y)
+        for start in range(block.start, block.stop, size):
+            chunk = slice(start, min(start + size, block.stop))
             x, y = rows.arguments(chunk)
             if given_y:
                 drawn = self._given_y(program, (x, y))

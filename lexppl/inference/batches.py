@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,6 +29,8 @@ class HasBatches(Protocol):
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Any, ...]]: ...
 
 
+WeightedBatch = tuple[tuple[Tensor, ...], Tensor | None]
+
 Data = Any
 """A data set with `x` and `y`, a tuple of tensors or arrays `(x, y)`, a `DataLoader`, or rows that
 are read batch by batch."""
@@ -40,10 +43,13 @@ class TensorRows:
     Args:
         columns: `(N, …)`, or `(R, N, …)` where each replicate has rows of its own.
         by_replicate: whether it is the latter.
+        is_weighted: whether the last column is how often each row counts in each replicate,
+            `(N, R)`, or `(R, N)` likewise; a program is not given it.
     """
 
     columns: tuple[Tensor, ...]
     by_replicate: bool = False
+    is_weighted: bool = False
 
     def __len__(self) -> int:
         return self.columns[0].shape[1 if self.by_replicate else 0]
@@ -51,6 +57,19 @@ class TensorRows:
     @property
     def device(self) -> torch.device:
         return self.columns[0].device
+
+    @cached_property
+    def total(self) -> float | Tensor:
+        """N, or `Σ_n w_{rn}` of each replicate, `(R,)`."""
+        return self._weights(self.columns[-1]).sum(1) if self.is_weighted else len(self)
+
+    def weighted_batches(self, size: int, shuffle: bool) -> Iterator[WeightedBatch]:
+        """Batches as a program is given them, and the weights of their rows `(R, B)`, or None."""
+        for batch in self.batches(size, shuffle):
+            yield (batch[:-1], self._weights(batch[-1])) if self.is_weighted else (batch, None)
+
+    def _weights(self, column: Tensor) -> Tensor:
+        return column if self.by_replicate else column.mT
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
         """Batches of at most `size` rows; the last may be smaller, and none is dropped. Shuffled,
@@ -95,6 +114,7 @@ class LoadedRows:
     loader: Any
     dtype: torch.dtype | None = None
     by_replicate: ClassVar[bool] = False
+    is_weighted: ClassVar[bool] = False
 
     def __len__(self) -> int:
         loader = self.loader
@@ -103,6 +123,15 @@ class LoadedRows:
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
+
+    @property
+    def total(self) -> float:
+        return len(self)
+
+    def weighted_batches(self, size: int, shuffle: bool) -> Iterator[WeightedBatch]:
+        """Batches, and None, as they have no weights."""
+        for batch in self.batches(size, shuffle):
+            yield batch, None
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
         """The loader's batches; their size and order are the loader's, if it is a `DataLoader`."""

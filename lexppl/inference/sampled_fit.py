@@ -28,9 +28,8 @@ from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import System
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.rows import (
-    are_unit_pixels,
     check_alike,
-    holds_labels,
+    data_fields,
     refuse_responses,
 )
 from lexppl.summary import counted
@@ -91,7 +90,6 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     warn_of(record)
     chains = drawn.chains
     none = np.zeros((0, chains))
-    event_shape = tuple(rows.columns[0].shape[1:])
     return FitResult(
         models=[drawn.model] * chains,
         guides=drawn.guides(),
@@ -101,15 +99,10 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         best_valid=np.full(chains, np.nan),
         collapse=[None] * chains,
         interrupted=False,
-        event_shape=event_shape,
-        unit_pixels=are_unit_pixels(rows.columns[0], event_shape),
-        labels=tuple(y.unique().tolist()) if y is not None and holds_labels(program, y) else None,
         seed=seed,
-        entry_names=getattr(train, "entry_names", None),
-        feature_names=getattr(train, "feature_names", None),
-        class_names=getattr(train, "class_names", None),
         rows=(len(rows), 0),
         sampler=record,
+        **data_fields(train, rows, program, rows.columns[0]),
     )
 
 

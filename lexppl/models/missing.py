@@ -241,7 +241,6 @@ class ObservedSelector(_WithMarkers):
                 [0.5000, 0.5000]])
     """
 
-    sizes: Tensor
     entry: Tensor
 
     def __init__(self, selector: nn.Module, groups: Sequence[int], markers: Sequence[int]) -> None:

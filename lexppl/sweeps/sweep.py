@@ -187,16 +187,16 @@ def sweep(
     listed = _listed(settings)
     _check(build, listed, common)
     folders: list[Path] | None = None
-    rows_of: dict[int, dict[str, Any]] = {}
-    fits: dict[int, FitResult | None] = {}
     if folder is not None:
         rows = fingerprint((train, version("lexppl")))
         keys = [fingerprint((build, one.values, common, judge, rows)) for one in listed]
         folders = [Path(folder).expanduser() / key for key in keys]
-        for place, own in enumerate(folders):
-            if (own / ROW).is_file():
-                rows_of[place] = json.loads((own / ROW).read_text(encoding="utf-8"))
-                fits[place] = None
+    rows_of: dict[int, dict[str, Any]] = {
+        place: json.loads((own / ROW).read_text(encoding="utf-8"))
+        for place, own in enumerate(folders or ())
+        if (own / ROW).is_file()
+    }
+    fits: dict[int, FitResult | None] = dict.fromkeys(rows_of)
     due = [place for place in range(len(listed)) if place not in rows_of]
     ended = outcomes(
         _fitted,
@@ -208,9 +208,9 @@ def sweep(
     )
     with tqdm(total=len(due), disable=None if progress else True, unit="fit") as bar:
         for outcome in ended:
-            place = due[outcome.number]
-            if outcome.error is not None:
-                rows_of[place] = {"error": f"{type(outcome.error).__name__}: {outcome.error}"}
+            place, error = due[outcome.number], outcome.error
+            if error is not None:
+                rows_of[place] = {"error": f"{type(error).__name__}: {error}"}
             else:
                 rows_of[place], result = outcome.value
                 if rows_of[place]["error"] is None:
@@ -224,14 +224,10 @@ def sweep(
     table = _table(listed, [rows_of.get(place, unrun) for place in range(len(listed))])
     found = Sweep(table, listed, fits, folders)
     if len(found.failed):
-        place = int(found.failed.index[0])
-        warnings.warn(
-            f"{len(found.failed)} of {counted(len(found), 'setting')} failed; the first is "
-            f"{listed[place]}: {table['error'].iloc[place]}. Each one's error is in the table's "
-            "column 'error'",
-            SweepWarning,
-            stacklevel=2,
-        )
+        first, error = listed[found.failed.index[0]], found.failed["error"].iloc[0]
+        message = f"{len(found.failed)} of {counted(len(found), 'setting')} failed; the first is "
+        message += f"{first}: {error}. Each one's error is in the table's column 'error'"
+        warnings.warn(message, SweepWarning, stacklevel=2)
     return found
 
 

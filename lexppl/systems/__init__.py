@@ -9,11 +9,10 @@ from lexppl.systems.lex import lex
 from lexppl.systems.meed import FadingPrior, meed
 from lexppl.systems.q_fit import importance_divergence, q_fit
 from lexppl.systems.rationale import rationale
-from lexppl.systems.real_x import base_x, real_x
+from lexppl.systems.real_x import base_x, random_mask_predictor, real_x
 from lexppl.systems.registry import Settings, system_for
 from lexppl.systems.senn import SENN, senn
 from lexppl.systems.suwr import suwr
-from lexppl.systems.terms import random_mask_predictor
 from lexppl.systems.vaeac import fit_vaeac
 from lexppl.systems.vibi import vibi
 from lexppl.systems.xtab import xtab

@@ -15,9 +15,9 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
+from lexppl.models.imputers.simple import constant_imputer
 from lexppl.models.lex import observe
 from lexppl.models.possible_entries import possible_logits
-from lexppl.systems.terms import constant_imputer
 
 
 class CXPlain(Configured, PyroModule):

@@ -18,12 +18,12 @@ from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, pena
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
+from lexppl.models.imputers.simple import constant_imputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.possible_entries import possible_entries
 from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import frozen
-from lexppl.systems.terms import constant_imputer
 
 
 class UniformSizeSelector(Configured, nn.Module):

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System, Unscored
-from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import (
+    Architecture,
+    architecture_of,
+    joint_explainer,
+    predictor_of,
+)
 from lexppl.models.grouping import Grouping
 from lexppl.models.predictor import UnmaskedPredictor
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import penalised
-from lexppl.systems.terms import joint_explainer
 
 
 class PredictorBaseline(nn.Module):

@@ -6,11 +6,10 @@ from torch import nn
 
 from lexppl.argument_checks import int_between
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.models.architectures.base import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of, joint_explainer
 from lexppl.models.grouping import Grouping
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.systems.terms import joint_explainer
 
 
 def l2x(

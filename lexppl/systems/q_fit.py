@@ -27,22 +27,20 @@ from lexppl.models.regimes import adapted_normalisation, frozen
 from lexppl.models.selectors import DirichletSelector
 
 
-def importance_divergence(alpha: Tensor, other: Tensor, kind: str = "forward") -> Tensor:
-    """How far apart two models' explanations are, by row, in nats: `(…, G)` to `(…,)`.
+def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
+    """How far one model's explanations are from another's, by row, in nats: `(…, G)` to `(…,)`.
 
-        forward:  KL(Dir(α) ‖ Dir(α'))        backward:  KL(Dir(α') ‖ Dir(α))
-        bregman:  F(α) − F(α') − ⟨∇F(α'), α − α'⟩,  F(α) = Σ_g log Γ(α_g) − log Γ(Σ_g α_g),
+        KL(Dir(α) ‖ Dir(α'))
 
-    the last the Bregman divergence of the log-partition, which for this family is
-    `KL(Dir(α') ‖ Dir(α))` again: it is computed on its own, as a check of both.
+    It is of the paper's three the forward one. The backward one is that of (α', α), and the
+    Bregman divergence of the log-partition is for this family the backward one again.
 
     Args:
         alpha: concentrations of the first model's explanations.
         other: of the second's.
-        kind: "forward", "backward" or "bregman".
 
     Raises:
-        ValueError: another kind, concentrations that are not positive, other sizes.
+        ValueError: concentrations that are not positive, other sizes.
 
     Source: Adamczewski et al., § 4.3 (fairness and privacy).
 
@@ -59,19 +57,7 @@ def importance_divergence(alpha: Tensor, other: Tensor, kind: str = "forward") -
             f"the explanations have {alpha.shape[-1]} and {other.shape[-1]} entries; they must "
             "have as many"
         )
-    if kind == "forward":
-        return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
-    if kind == "backward":
-        return kl_divergence(dist.Dirichlet(other), dist.Dirichlet(alpha))
-    if kind == "bregman":
-        slope = other.digamma() - other.sum(-1, keepdim=True).digamma()
-        gap = ((alpha - other) * slope).sum(-1)
-        return _log_partition(alpha) - _log_partition(other) - gap
-    raise ValueError(f"kind must be 'forward', 'backward' or 'bregman'; it is {kind!r}")
-
-
-def _log_partition(alpha: Tensor) -> Tensor:
-    return alpha.lgamma().sum(-1) - alpha.sum(-1).lgamma()
+    return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
 
 
 START_RATE, END_RATE = 0.5, 1e-3

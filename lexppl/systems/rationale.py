@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
-from lexppl.models.architectures.base import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of, joint_explainer
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
-from lexppl.systems.terms import joint_explainer
 
 
 def rationale(

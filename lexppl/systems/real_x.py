@@ -6,13 +6,17 @@ from types import MappingProxyType
 from torch import nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, annealed
-from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
+from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, Unscored, annealed
+from lexppl.models.architectures.base import (
+    Architecture,
+    architecture_of,
+    joint_explainer,
+    predictor_of,
+)
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
-from lexppl.models.selectors import penalised
-from lexppl.systems.terms import joint_explainer, random_mask_predictor
+from lexppl.models.selectors import RandomSelector, penalised
 
 WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})
 """The paper's: a selector of three hidden layers, a predictor of two (Jethani et al., § 5)."""
@@ -154,3 +158,39 @@ def base_x(
         return [Stage([LossTerm(model, objective)])]
 
     return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})
+
+
+def random_mask_predictor(
+    predictor: nn.Module,
+    imputer: nn.Module,
+    entries: int,
+    *,
+    grouping: Grouping | None = None,
+    samples: int = 1,
+) -> LossTerm:
+    """The term in which a predictor learns from masks that know nothing of x:
+
+        max_θ E_{r ~ Bernoulli(½)} E_{x̃ ~ p_ι(·|x, r)} log q_θ(y | x̃).
+
+    With a constant imputer the predictor learns what its constant stands for, `q_θ(y | x̃)` near
+    `p(y | x_r)`, and cannot read the label off which entries are kept: REAL-X's first stage, and
+    the surrogate constant of LEX (Senetaire et al. 2023, App. B), where the explainer's stage
+    follows with this predictor frozen.
+
+    Args:
+        predictor: the distribution of y given x̃; it is what learns.
+        imputer: what hidden features are replaced with.
+        entries: G.
+        grouping: which features an entry keeps.
+        samples: masks averaged a row and step.
+
+    Example:
+        >>> from lexppl.models import ConstantImputer
+        >>> from lexppl.models.predictor import table_predictor
+        >>> term = random_mask_predictor(table_predictor(3, 2, (8,)), ConstantImputer(-5.0), 3)
+        >>> type(term.model.selector).__name__
+        'RandomSelector'
+    """
+    program = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
+    objective = NestedIWAE(1, samples=samples, estimator=Unscored())
+    return LossTerm(program, objective, learns=[predictor])

@@ -18,7 +18,7 @@ from lexppl.models.penalties import SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.sequential import EXPLORE_UNTIL, SequentialLEX, SequentialSelector, StepPolicy
-from lexppl.systems.terms import random_mask_predictor
+from lexppl.systems.real_x import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]
 

@@ -120,11 +120,11 @@ class EncodedRows:
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
 
-        def said(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        def outputs(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
 
-        valid = None if self.valid is None else said(self.valid)
-        return replace(self, train=said(self.train), valid=valid)
+        valid = None if self.valid is None else outputs(self.valid)
+        return replace(self, train=outputs(self.train), valid=valid)
 
 
 def _some(

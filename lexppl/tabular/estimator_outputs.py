@@ -1,4 +1,4 @@
-"""A given model that is asked about the rows of a table in their own units."""
+"""A given model of the rows of a table in their own units."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from lexppl.models.black_box import BlackBox, Output, black_box
 
 
 class EstimatorByRow:
-    """An estimator that is asked by the numbers of a table's rows.
+    """An estimator by the numbers of a table's rows.
 
     It was fitted on the table's own columns, words among them, which no tensor holds.
 
@@ -31,7 +32,7 @@ class EstimatorByRow:
     def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
         known = isinstance(estimator, BaseEstimator)
         if known:
-            check_is_fitted(estimator)
+            _refuse_unfitted(estimator)
         if known and not hasattr(estimator, "predict_proba") and is_classifier(estimator):
             raise ValueError(
                 f"the black box {type(estimator).__name__} has no predict_proba, and an explainer "
@@ -55,6 +56,17 @@ class EstimatorByRow:
         places = rows[:, 0].astype(np.int64)
         cells = self._cells
         return cells.iloc[places] if isinstance(cells, pd.DataFrame) else cells[places]
+
+
+def _refuse_unfitted(estimator: Any) -> None:
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError as error:
+        raise NotFittedError(
+            f"the model {type(estimator).__name__} is not fitted. A clone of an explainer clones "
+            "its model, which is then not fitted any more: give "
+            "model=sklearn.frozen.FrozenEstimator(fitted) to a search or a cross-validation"
+        ) from error
 
 
 def asked_by_table(

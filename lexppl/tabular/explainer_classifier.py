@@ -94,7 +94,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             rows are filled by values of other rows), "gaussian" and "constant", and with trees.
             A column without missing values in `fit` has none later.
         missing_indicator: with `hide_missing`, a mask entry for each column with missing values,
-            that says where it is missing, for where that tells something of y.
+            that says where it is missing, for where that predicts y.
         rare: levels of a column that fewer rows have, of those to learn from, are pooled into one,
             which stands for levels that `fit` did not see too (`handle_unknown` of scikit-learn's
             encoders: "infrequent_if_exist"); if None, and in columns without such levels, a level

@@ -1,4 +1,4 @@
-"""How an explainer of a table is fitted: what was asked for, checked, and defaults by the rows."""
+"""How an explainer of a table is fitted: checked settings, and defaults by the rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
 """Weight decay of a fit of a range of penalties, over the rows it is fitted on, and at most: with
-1e-3 predictors of 180 rows on labels that nothing tells of lose .1 nats a row to the base rate."""
+1e-3 predictors of 180 rows whose labels no column predicts lose .1 nats a row to the base rate."""
 PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
@@ -69,7 +69,7 @@ class FitPlan:
         hidden, predictor_hidden: widths of hidden layers.
         epochs, batch_size: of the fit.
         learning_rate: of Adam, the highest of :attr:`schedule`.
-        rate_given: whether that rate was asked for; a method's own optimizer, if it has one, then
+        rate_given: whether that rate was given; a method's own optimizer, if it has one, then
             gives way to Adam.
         regime: what is explained, for methods that take a given predictor.
         replicates: R.
@@ -83,7 +83,7 @@ class FitPlan:
             None for one of `penalty`.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
-        posterior: of the weights, where one is asked for: the selector is then linear, and the
+        posterior: of the weights, where there is one: the selector is then linear, and the
             predictor of an inference too; replicates are chains, where it has some.
     """
 

@@ -5,8 +5,6 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
@@ -16,12 +14,9 @@ from lexppl.models import Likelihood
 from lexppl.models.black_box import Output
 from lexppl.tabular.estimator_outputs import asked_by_table
 
-OUTPUTS = ("logits", "probabilities")
-"""What a torch module of labels may return."""
-
 
 class OnStandardisedRows(Configured, nn.Module):
-    """A predictor of rows in their own units, asked about standardised ones.
+    """A predictor of rows in their own units, for standardised ones.
 
         y' | x' ~ distribution of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
 
@@ -80,66 +75,13 @@ class OnStandardisedRows(Configured, nn.Module):
         return dist.Normal(center, distribution.stddev / self.target_scale)
 
 
-def check_given_model(model: Any, classes: int | None, output: Any = None) -> None:
-    """Refuse what cannot be asked, before any work.
-
-    Args:
-        model: a fitted scikit-learn estimator, or a torch module.
-        classes: C, or None for responses.
-        output: what a module without a likelihood returns of labels, "logits" or "probabilities".
-
-    Raises:
-        TypeError: neither; a network of labels of which it is not said what it returns; a kind of
-            model for the other task.
-        ValueError: another output, or one of a model that tells its own.
-        NotFittedError: an estimator that is not fitted.
-    """
-    name = type(model).__name__
-    wanted = "predict" if classes is None else "predict_proba"
-    likelihood = getattr(model, "likelihood", None)
-    told = not isinstance(model, nn.Module) or isinstance(likelihood, Likelihood)
-    if output is not None and (told or classes is None or output not in OUTPUTS):
-        raise ValueError(
-            f"model_output says which of {list(OUTPUTS)} a torch module of labels returns; it is "
-            f"{output!r}, and model is a {name}" + (", which says it itself" if told else "")
-        )
-    if isinstance(model, nn.Module):
-        if not isinstance(likelihood, Likelihood):
-            if classes is not None and output is None:
-                raise TypeError(
-                    f"model is a {name}, which does not say what its outputs mean: give "
-                    "model_output='logits' or 'probabilities', or "
-                    "lexppl.models.Predictor(network, CategoricalLikelihood())"
-                )
-            return
-        if likelihood.discrete != (classes is not None):
-            kind = "labels" if likelihood.discrete else "a real response"
-            raise TypeError(f"model is a predictor of {kind}, by its {type(likelihood).__name__}")
-        return
-    if not hasattr(model, wanted):
-        raise TypeError(
-            f"model must be a fitted scikit-learn estimator with {wanted}, or a torch predictor; "
-            f"it is {name}"
-        )
-    try:
-        check_is_fitted(model)
-    except TypeError:
-        return  # It has no `fit`, so it needs none.
-    except NotFittedError as error:
-        raise NotFittedError(
-            f"model, a {name}, is not fitted. A clone of an explainer clones its model, which is "
-            "then not fitted any more: give model=sklearn.frozen.FrozenEstimator(fitted) to a "
-            "search or a cross-validation"
-        ) from error
-
-
 def said_by(
     model: Any, table: Any, classes: NDArray[Any] | None, output: Output | None = None
 ) -> Tensor:
     """What a model says of rows in their own units.
 
     Args:
-        model: that :func:`check_given_model` let pass.
+        model: a fitted estimator, a torch module or a torch predictor.
         table: rows as they were given to `fit`.
         classes: the C labels, or None for responses.
         output: what a module without a likelihood returns of labels.
@@ -148,18 +90,28 @@ def said_by(
         probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
 
     Raises:
-        ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.asked_by_table`; labels
-            other than `classes`; a module that fails on the rows.
+        ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.asked_by_table`; a module
+            of labels of which it is not known what it returns; a model for the other task, with
+            labels other than `classes`, or that fails on the rows.
     """
-    if isinstance(model, nn.Module) and not has_likelihood(model) and classes is None:
-        output = "response"
     names, labels = None, None
+    own_output = isinstance(model, nn.Module) and not has_likelihood(model)
+    if own_output and classes is None:
+        output = "response"
+    elif own_output and output is None:
+        raise TypeError(
+            f"model is a {type(model).__name__}, which does not say what its outputs mean: give "
+            "model_output='logits' or 'probabilities', or "
+            "lexppl.models.Predictor(network, CategoricalLikelihood())"
+        )
     if classes is not None:
         names = [level_of(label) for label in classes]
         own = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
         labels = None if own is None else [level_of(label) for label in own]
     box, x = asked_by_table(model, table, classes=names, labels=labels, output=output)
+    if classes is None and box.task == "classification":
+        raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")
     try:
         return box.targets(x).cpu().double()
     except RuntimeError as error:
@@ -167,7 +119,7 @@ def said_by(
             raise
         raise ValueError(
             f"model, a {type(model).__name__}, fails on the rows of X as they are, "
-            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It is asked about the "
+            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It reads the "
             "columns of X in their order and units"
         ) from error
 
@@ -184,21 +136,21 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    told: list[tuple[float, float, int]] = []
+    units: list[tuple[float, float, int]] = []
     for column in encoding.columns:
         first = encoding.feature_names.index(column.feature_names[0])
         if isinstance(column, NumericColumn):
-            told.append((column.mean, column.scale, first))
+            units.append((column.mean, column.scale, first))
         elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
             # A boolean is 0 or 1 to the module, which is its indicator of True.
-            told.append((0.0, 1.0, first + column.levels.index("True")))
+            units.append((0.0, 1.0, first + column.levels.index("True")))
         else:
             raise TypeError(
                 "model is a torch predictor, which takes numbers, and column "
                 f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
             )
-    mean, scale = [mean for mean, _, _ in told], [scale for _, scale, _ in told]
-    places = [place for _, _, place in told]
+    mean, scale = [mean for mean, _, _ in units], [scale for _, scale, _ in units]
+    places = [place for _, _, place in units]
     target = encoding.target
     read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is not None:

@@ -44,11 +44,11 @@ MOST_LISTED = 256
 hours."""
 
 
-def refuse_unlistable(asked: AskedPosterior, entries: int, k: int | None) -> None:
+def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) -> None:
     """Refuse an inference that sums over all masks where these are too many, before any fit.
 
     Args:
-        asked: the posterior.
+        posterior: the posterior.
         entries: G.
         k: entries that a mask keeps, or None for any number.
 
@@ -63,25 +63,25 @@ def refuse_unlistable(asked: AskedPosterior, entries: int, k: int | None) -> Non
         of which at most 256 can be: use sghmc, or the guide normal, ...
     """
     masks = 2**entries if k is None else math.comb(entries, k)
-    if asked.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
+    if posterior.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
         kept = "" if k is None else f" that keep {k}"
         raise ValueError(
-            f"{asked.inference} sums over every mask of a row, and of {entries} features there are "
-            f"{masks:,}{kept}, of which at most {MOST_LISTED:,} can be: use sghmc, or "
+            f"{posterior.inference} sums over every mask of a row, and of {entries} features there "
+            f"are {masks:,}{kept}, of which at most {MOST_LISTED:,} can be: use sghmc, or "
             "the guide normal, which draw masks; or give fewer features, or a smaller k"
         )
 
 
-def with_prior_scale(system: System, asked: AskedPosterior) -> System:
+def with_prior_scale(system: System, posterior: AskedPosterior) -> System:
     """The system, whose weights have normal priors: of an inference all of them, of a guide the
     selector's, beside a predictor that is fitted along.
 
     Args:
         system: of one stage and one program.
-        asked: the posterior.
+        posterior: the posterior.
     """
-    normal = dist.Normal(0.0, asked.prior)
-    prior: Any = normal if asked.guide is None else {"selector": normal}
+    normal = dist.Normal(0.0, posterior.prior)
+    prior: Any = normal if posterior.guide is None else {"selector": normal}
 
     def build() -> list[Stage]:
         stages = list(system.build())
@@ -96,7 +96,7 @@ def with_prior_scale(system: System, asked: AskedPosterior) -> System:
 
 
 def fit_posterior(
-    asked: AskedPosterior,
+    posterior: AskedPosterior,
     system: System,
     train: tuple[Tensor, Tensor],
     valid: tuple[Tensor, Tensor] | None,
@@ -109,7 +109,7 @@ def fit_posterior(
     An inference is conditioned on all rows, those for validation among them: it chooses no epoch.
 
     Args:
-        asked: how.
+        posterior: how.
         system: of :func:`with_prior_scale`.
         train, valid: x and y.
         chains: C, of a sampler of chains; fits from different seeds, of a guide.
@@ -123,16 +123,16 @@ def fit_posterior(
         SamplerWarning: chains that disagree, few draws, divergences.
         NotSettledWarning: a guide that still moves.
     """
-    if asked.inference is not None:
+    if posterior.inference is not None:
         rows = train if valid is None else _joined(train, valid)
-        method = _inference(asked.inference, chains, len(rows[0]))
+        method = _inference(posterior.inference, chains, len(rows[0]))
         seed, progress = training["seed"], training["progress"]
         return fit(system, rows, inference=method, seed=seed, progress=progress)
     # Adam's usual decay: the guide's own parameters have none.
     training = {name: value for name, value in training.items() if name != "weight_decay"}
     training["learning_rate"] = training["learning_rate"] or GUIDE_RATE
     result = fit(
-        system, train, valid=valid, guide=_guide(asked.guide), replicates=chains, **training
+        system, train, valid=valid, guide=_guide(posterior.guide), replicates=chains, **training
     )
     if not result.interrupted:
         settled(result)

@@ -41,18 +41,7 @@ class CommonRandomNumbers(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        return _samplers().get(func, func)(*args, **(kwargs or {}))
-
-
-def _samplers() -> Mapping[Any, Callable[..., Tensor]]:
-    return MappingProxyType(
-        {
-            torch.bernoulli: _bernoulli,
-            torch.multinomial: _multinomial,
-            torch.normal: _normal,
-            torch._standard_gamma: standard_gamma,
-        }
-    )
+        return SAMPLERS.get(func, func)(*args, **(kwargs or {}))
 
 
 def _uniform(like: Tensor, *shape: int) -> Tensor:
@@ -102,6 +91,15 @@ def standard_gamma(alpha: Tensor, tries: int = GAMMA_TRIES) -> Tensor:
     less = _uniform(alpha, *alpha.shape) ** (1.0 / alpha)
     return torch.where(alpha < 1.0, drawn * less, drawn)
 
+
+SAMPLERS: Mapping[Any, Callable[..., Tensor]] = MappingProxyType(
+    {
+        torch.bernoulli: _bernoulli,
+        torch.multinomial: _multinomial,
+        torch.normal: _normal,
+        torch._standard_gamma: standard_gamma,
+    }
+)
 
 Read = Callable[[ParticleTrace], Tensor]
 """What is wanted of a run of one row."""

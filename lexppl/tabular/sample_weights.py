@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 BALANCED = "balanced"
@@ -39,19 +40,9 @@ def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
     """
     if sample_weight is None:
         return None
-    try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"sample_weight must be numbers, one for each row; it is {type(sample_weight).__name__}"
-        ) from error
-    if weights.shape != (rows,):
-        raise ValueError(
-            f"sample_weight must have shape ({rows},), a weight for each row of X; it has "
-            f"{weights.shape}"
-        )
-    if not bool((np.isfinite(weights) & (weights >= 0)).all()):
-        raise ValueError("sample_weight must be finite and at least 0")
+    weights: Counts = _check_sample_weight(
+        sample_weight, np.empty(rows), dtype=np.float64, ensure_non_negative=True
+    )
     if int((weights > 0).sum()) < 2:
         raise ValueError(
             "sample_weight must not be zero for all rows, and at least two must be above; "

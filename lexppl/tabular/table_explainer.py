@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, is_classifier, is_regressor
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
@@ -20,12 +20,11 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, SETTINGS, check_settings, chooses_penalty
-from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
+from lexppl.data import TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
     FeatureGroups,
     Folds,
-    RowSteps,
     feature_gains,
     gain_table,
     group_table,
@@ -33,6 +32,7 @@ from lexppl.evaluation import (
     revealed_predictions,
 )
 from lexppl.evaluation.gain_tables import FDR
+from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.groups import drawn_masks
@@ -40,23 +40,21 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
-    check_given_model,
     has_likelihood,
     predictor_on_standardised_rows,
     said_by,
 )
+from lexppl.tabular.reference_fits import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
-from lexppl.tabular.seeds import seed_of
 from lexppl.tabular.selected_columns import SelectsColumns, checked_threshold
 from lexppl.tabular.table_columns import (
     entries_of_columns,
     grouping_of,
-    has_levels,
     markers_in,
-    refuse_missing_cells,
 )
-from lexppl.tabular.table_fit import fit_judge, fit_table
+from lexppl.tabular.table_fit import fit_table
+from lexppl.tabular.table_reading import ReadsTables, seed_of
 
 JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 
@@ -80,7 +78,7 @@ class _Fitted:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TableExplainer(_Fitted, SelectsColumns, BaseEstimator, ABC):
+class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
 
     method: str = field(default=DEFAULT_METHOD, kw_only=False)
@@ -112,7 +110,7 @@ class TableExplainer(_Fitted, SelectsColumns, BaseEstimator, ABC):
 
     @abstractmethod
     def _fitted_target(self, targets: NDArray[Any], weights: Counts | None) -> TargetColumn:
-        """The target's encoding, by what training rows are told and how often each counts."""
+        """The target's encoding, by the targets of training rows and how often each counts."""
 
     def _reweighted(self, labels: NDArray[np.int64], weights: Counts | None) -> Counts | None:
         """How often rows count, once their labels are known."""
@@ -285,8 +283,6 @@ class TableExplainer(_Fitted, SelectsColumns, BaseEstimator, ABC):
         learned = None if weights is None else weights[train]
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
-        if self.model is not None:
-            check_given_model(self.model, classes, self._model_output)
         self.encoding_ = TableEncoding.fit(
             frame,
             target,
@@ -350,71 +346,10 @@ class TableExplainer(_Fitted, SelectsColumns, BaseEstimator, ABC):
         regime = Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC
         return plan_for(rows, entries, self.method, regime=regime, unit=unit, seed=seed, **settings)
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
-        """X as a given model sees it, X as a frame with names, and y."""
-        numeric_y = is_regressor(self)
-        if not has_levels(X):
-            array, y = validate_data(
-                self,
-                X,
-                y,
-                dtype=np.float64,
-                y_numeric=numeric_y,
-                ensure_min_samples=2,
-                ensure_all_finite=self._finite,
-            )
-            return X if isinstance(X, pd.DataFrame) else array, self._named(array), y
-        if y is not None:
-            y = validate_data(self, y=y, y_numeric=numeric_y)
-        validate_data(self, X, y, skip_check_array=True)
-        check_consistent_length(X, y)
-        if len(X) < 2:
-            raise ValueError(f"Found array with {len(X)} sample(s); at least 2 are required")
-        if not self.hide_missing:
-            refuse_missing_cells(X)
-        return X, self._named(X), y
-
     @property
     def _model_output(self) -> Any:
         """What a given torch module of labels returns."""
         return getattr(self, "model_output", None)
-
-    @property
-    def _finite(self) -> bool | str:
-        """What scikit-learn's check of numbers lets pass."""
-        return "allow-nan" if self.hide_missing else True
-
-    def __sklearn_tags__(self) -> Any:
-        """As scikit-learn has it, and that values may be missing where they are hidden."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.hide_missing)
-        return tags
-
-    def _named(self, rows: Any) -> pd.DataFrame:
-        """Rows as a frame whose columns have the names that the explanation uses."""
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{place}" for place in range(self.n_features_in_)]
-        if isinstance(rows, pd.DataFrame):
-            return rows.set_axis(list(names), axis=1)
-        return pd.DataFrame(rows, columns=list(names))
-
-    def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
-        """Later rows as the explainer sees them."""
-        if all(isinstance(c, NumericColumn | IndicatorColumn) for c in self.encoding_.columns):
-            array = validate_data(
-                self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite
-            )
-            return self.encoding_.encode(self._named(array), dtype)
-        if not isinstance(X, pd.DataFrame):
-            raise TypeError(
-                "X must be a data frame with the columns of fit, as some are of levels; it is a "
-                f"{type(X).__name__}"
-            )
-        validate_data(self, X, reset=False, skip_check_array=True)
-        if not self.hide_missing:
-            refuse_missing_cells(X)
-        return self.encoding_.encode(self._named(X), dtype)
 
     def _target_of(self, y: Any, dtype: torch.dtype) -> Tensor:
         """y of other rows as the explainer observes it: labels, or responses of a type."""

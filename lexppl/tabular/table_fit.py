@@ -16,20 +16,15 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import (
-    EvalX,
     FittedPredictor,
-    PenaltyPath,
-    fit_evalx,
-    fit_predictor,
     penalty_path,
     plateau,
 )
-from lexppl.evaluation.penalty_path import HASTY_ROWS
+from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.inference import (
     Checkpoints,
     CollapseWarning,
     FitResult,
-    ReplicateData,
     Stage,
     System,
     fit,
@@ -53,8 +48,8 @@ from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
+from lexppl.tabular.reference_fits import fit_full_predictor
 from lexppl.tabular.sample_weights import repeated_rows
-from lexppl.tabular.settled_scale import settle_scale
 from lexppl.tabular.trees_of_kept import trees_where_better
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
@@ -68,8 +63,6 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What to try where masks have collapsed, in the words of the estimators."""
-JUDGE_BITS = 2000
-"""Rows of one bit each from which EVAL-X has all epochs of a plan."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
 
@@ -116,11 +109,11 @@ class TableFit(Summarised):
             >>> TableFit(plan_for(90, 10), None, log_likelihood=scores).predictor
             'a network (-0.610 nats a held-out row; boosted trees: -0.640)'
         """
-        kind, said = self.plan.predictor_kind, dict(self.log_likelihood)
-        if not said:
+        kind, scores = self.plan.predictor_kind, dict(self.log_likelihood)
+        if not scores:
             return WORDS[kind]
-        own = said.pop(kind)
-        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in said.items())
+        own = scores.pop(kind)
+        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in scores.items())
         return f"{WORDS[kind]} ({own:.3f} nats a held-out row; {others})"
 
     @property
@@ -128,91 +121,6 @@ class TableFit(Summarised):
         """λ of the fit in nats, or None where there is none."""
         penalty = self.plan.penalty
         return None if isinstance(penalty, str) else penalty
-
-
-def fit_judge(
-    plan: FitPlan,
-    rows: EncodedRows,
-    progress: Progress = False,
-    checkpoint: Checkpoints | None = None,
-) -> EvalX:
-    """Fit EVAL-X, of what the rows observe, by a plan; of rows in folds one for each.
-
-    In folds no rows choose the epoch: few rows, counted by the bits of their labels, have fewer
-    steps and more weight decay.
-
-    Args:
-        plan, rows, progress, checkpoint: as in :func:`fit_full_predictor`.
-    """
-    folds = rows.folds
-    share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
-    fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
-    return fit_evalx(
-        rows.train,
-        valid=rows.valid,
-        grouping=rows.grouping,
-        hidden=plan.predictor_hidden,
-        epochs=max(1, round(fewer * plan.epochs)),
-        batch_size=plan.batch_size,
-        learning_rate=plan.learning_rate if folds is None else plan.schedule,
-        weight_decay=plan.weight_decay if folds is None else plan.weight_decay / plan.unit**2,
-        patience=50 if folds is None else None,
-        row_weights=None if folds is None else folds.weights,
-        seed=plan.seed,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-
-
-def fit_full_predictor(
-    plan: FitPlan,
-    rows: EncodedRows,
-    progress: Progress = False,
-    checkpoint: Checkpoints | None = None,
-) -> FittedPredictor:
-    """Fit the predictor that sees all of x, of what the rows observe, by a plan.
-
-    Of rows in folds each replicate leaves its fold out, and has its best epoch on it: a reference
-    that is a little too good rather than one that has been trained too long.
-
-    Where the plan explains it, the scale of a response's normal distribution is then that of its
-    validation residuals: the explainer weighs each row's response by it. Where it only stands
-    beside an explainer it keeps the scale that it has learned, as the explainer does.
-
-    Args:
-        plan: how long and how fast.
-        rows: what it is fitted on.
-        progress: as in :func:`lexppl.inference.fit`.
-        checkpoint: where its state is kept; None for nowhere.
-
-    Raises:
-        KeyboardInterrupt: interrupted; half a predictor is none to explain.
-    """
-    folds = rows.folds
-    valid: Any = rows.valid
-    if folds is not None:
-        parts = [folds.rows(r) for r in range(folds.count)]
-        fewest = min(map(len, parts))
-        valid = ReplicateData([tuple(c[part[:fewest]] for c in rows.train) for part in parts])
-    full = fit_predictor(
-        rows.train,
-        valid=valid,
-        row_weights=None if folds is None else folds.weights,
-        hidden=plan.predictor_hidden,
-        epochs=plan.epochs,
-        batch_size=plan.batch_size,
-        learning_rate=plan.schedule,
-        patience=None,
-        seed=plan.seed,
-        progress=progress,
-        sample_weight=rows.weights,
-        checkpoint=checkpoint,
-    )
-    if full.result.interrupted:
-        raise KeyboardInterrupt
-    if plan.needs_full_predictor and rows.valid is not None:
-        settle_scale(full.predictor, *rows.valid, None if rows.weights is None else rows.weights[1])
-    return full
 
 
 def fit_table(
@@ -296,9 +204,9 @@ def fit_table(
         "progress": progress,
     }
     if plan.posterior is not None:
-        asked, chains = plan.posterior, plan.replicates
+        posterior, chains = plan.posterior, plan.replicates
         result = fit_posterior(
-            asked, system, rows.train, rows.valid, chains=chains, training=training
+            posterior, system, rows.train, rows.valid, chains=chains, training=training
         )
         fitted = TableFit(replace(plan, replicates=result.replicates), result)
     else:

@@ -56,8 +56,8 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
             models[result.best], rows, result.seed + result.best, weights[result.best]
         )
         network = result.subset([result.best])
-        better, *said = says_more(replace(network, models=[first]), network, rows, result.best)
-        scores = MappingProxyType(dict(zip((TREES, NETWORK), said, strict=True)))
+        better, *means = says_more(replace(network, models=[first]), network, rows, result.best)
+        scores = MappingProxyType(dict(zip((TREES, NETWORK), means, strict=True)))
         if not better:
             return scores
         others = [
@@ -104,8 +104,8 @@ def says_more(
         .numpy()
         for fit in (other, one)
     )
-    said, before = (float(np.average(each, weights=count)) for each in (mine, first))
-    return more_by_an_error(mine - first, count), said, before
+    mean, before = (float(np.average(each, weights=count)) for each in (mine, first))
+    return more_by_an_error(mine - first, count), mean, before
 
 
 def _readable(result: FitResult, rows: EncodedRows) -> bool:

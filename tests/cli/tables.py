@@ -1,5 +1,6 @@
 """Small tables in files, for the command line."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -34,3 +35,13 @@ def written(frame: pd.DataFrame, folder: Path, name: str = "people.csv") -> Path
     path = folder / name
     frame.to_csv(path, index=False)
     return path
+
+
+def cases(lines: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Commands that are refused, each with its words and what its line names, of lines such as
+    `explain wine --k 0 => --k | at least 1`."""
+    found = {}
+    for line in lines.strip("\n").splitlines():
+        command, _, named = line.partition(" => ")
+        found[command] = (shlex.split(command), named.split(" | "))
+    return found

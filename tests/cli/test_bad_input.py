@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from lexppl.cli import main
-from tests.cli.tables import people, written
+from tests.cli.tables import cases, people, written
 
 QUICK = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet"]
 
@@ -79,85 +79,43 @@ def test_table(case, tmp_path, capsys):
         assert words in line
 
 
-USAGE = {
-    "nothing": ([], ["COMMAND"]),
-    "unknown command": (["explian"], ["explian"]),
-    "no out": (["explain", "wine"], ["--out"]),
-    "unknown option": (["explain", "wine", "--out", "r", "--penalti", "1"], ["--penalti"]),
-    "shortened option": (["explain", "wine", "--out", "r", "--pen", "1"], ["--pen"]),
-    "k of 0": (["explain", "wine", "--out", "r", "--k", "0"], ["--k", "at least 1", "it is 0"]),
-    "k of 1.5": (["explain", "wine", "--out", "r", "--k", "1.5"], ["--k", "whole number"]),
-    "k and penalty": (
-        ["explain", "wine", "--out", "r", "--k", "2", "--penalty", "1"],
-        ["--penalty", "--k"],
-    ),
-    "negative penalty": (["explain", "wine", "--out", "r", "--penalty=-1"], ["--penalty", "-1"]),
-    "infinite penalty": (["explain", "wine", "--out", "r", "--penalty", "inf"], ["--penalty"]),
-    "no epochs": (["explain", "wine", "--out", "r", "--epochs", "0"], ["--epochs", "at least 1"]),
-    "one mask": (["explain", "wine", "--out", "r", "--masks", "1"], ["--masks", "at least 2"]),
-    "learning rate": (["explain", "wine", "--out", "r", "--learning-rate", "0"], ["above 0"]),
-    "share": (["explain", "wine", "--out", "r", "--test-share", "1"], ["--test-share"]),
-    "shares": (
-        ["explain", "wine", "--out", "r", "--test-share", "0.6", "--valid-share", "0.5"],
-        ["--valid-share and --test-share", "0.5 and 0.6"],
-    ),
-    "imputer": (["explain", "wine", "--out", "r", "--imputer", "mice"], ["mice", "marginal"]),
-    "seed": (["explain", "wine", "--out", "r", "--seed", "-1"], ["--seed"]),
-    "prior alone": (
-        ["explain", "wine", "--out", "r", "--prior", "2"],
-        ["--prior", "--inference or --guide"],
-    ),
-    "prior of 0": (
-        ["explain", "wine", "--out", "r", "--guide", "normal", "--prior", "0"],
-        ["--prior", "above 0"],
-    ),
-    "unknown inference": (["explain", "wine", "--out", "r", "--inference", "nust"], ["nuts"]),
-    "inference and guide": (
-        ["explain", "wine", "--out", "r", "--inference", "nuts", "--guide", "normal"],
-        ["--guide", "--inference"],
-    ),
-    "posterior of l2x": (
-        ["explain", "wine", "--out", "r", "--inference", "nuts", "--method", "l2x"],
-        ["--inference nuts", "l2x", "--method lex"],
-    ),
-    "posterior of a black box": (
-        ["explain", "wine", "--out", "r", "--guide", "normal", "--black-box", "m.joblib"],
-        ["--guide normal", "--black-box"],
-    ),
-    "posterior at auto": (
-        ["explain", "wine", "--out", "r", "--guide", "normal", "--penalty", "auto"],
-        ["--guide normal", "nats"],
-    ),
-    "epochs of a sampler": (
-        ["explain", "wine", "--out", "r", "--inference", "sghmc", "--epochs", "3"],
-        ["--epochs", "--inference sghmc"],
-    ),
-    "imputer of a chain": (
-        ["explain", "wine", "--out", "r", "--inference", "nuts", "--imputer", "marginal"],
-        ["--imputer constant"],
-    ),
-    "unknown set": (["explain", "wein", "--out", "r"], ["'wein'", "did you mean 'wine'?"]),
-    "unknown file": (["explain", "no/such.csv", "--out", "r"], ["no file 'no/such.csv'"]),
-    "table option": (
-        ["explain", "wine", "--out", "r", "--target", "hue"],
-        ["--target", "./wine"],
-    ),
-    "device": (["explain", "wine", "--out", "r", "--device", "abacus"], ["--device abacus"]),
-    "device without numbers": (
-        ["explain", "wine", "--out", "r", "--device", "meta"],
-        ["--device meta"],
-    ),
-    "regime without black box": (
-        ["explain", "wine", "--out", "r", "--regime", "surrogate-post-hoc"],
-        ["surrogate-post-hoc", "--black-box"],
-    ),
-    "black box for another regime": (
-        ["explain", "wine", "--out", "r", "--regime", "free-in-situ", "--black-box", "m"],
-        ["free-in-situ", "--black-box"],
-    ),
-    "synthetic set": (["evaluate", "wine"], ["wine", "S3"]),
-    "rows": (["evaluate", "S3", "--rows", "1"], ["--rows", "at least 10"]),
-}
+USAGE = cases("""
+ => COMMAND
+explian => explian
+explain wine => --out
+explain wine --out r --penalti 1 => --penalti
+explain wine --out r --pen 1 => --pen
+explain wine --out r --k 0 => --k | at least 1 | it is 0
+explain wine --out r --k 1.5 => --k | whole number
+explain wine --out r --k 2 --penalty 1 => --penalty | --k
+explain wine --out r --penalty=-1 => --penalty | -1
+explain wine --out r --penalty inf => --penalty
+explain wine --out r --epochs 0 => --epochs | at least 1
+explain wine --out r --masks 1 => --masks | at least 2
+explain wine --out r --learning-rate 0 => above 0
+explain wine --out r --test-share 1 => --test-share
+explain wine --out r --test-share 0.6 --valid-share 0.5 => --valid-share and --test-share
+explain wine --out r --imputer mice => mice | marginal
+explain wine --out r --seed -1 => --seed
+explain wine --out r --prior 2 => --prior | --inference or --guide
+explain wine --out r --guide normal --prior 0 => --prior | above 0
+explain wine --out r --inference nust => nuts
+explain wine --out r --inference nuts --guide normal => --guide | --inference
+explain wine --out r --inference nuts --method l2x => --inference nuts | l2x | --method lex
+explain wine --out r --guide normal --black-box m.joblib => --guide normal | --black-box
+explain wine --out r --guide normal --penalty auto => --guide normal | nats
+explain wine --out r --inference sghmc --epochs 3 => --epochs | --inference sghmc
+explain wine --out r --inference nuts --imputer marginal => --imputer constant
+explain wein --out r => 'wein' | did you mean 'wine'?
+explain no/such.csv --out r => no file 'no/such.csv'
+explain wine --out r --target hue => --target | ./wine
+explain wine --out r --device abacus => --device abacus
+explain wine --out r --device meta => --device meta
+explain wine --out r --regime surrogate-post-hoc => surrogate-post-hoc | --black-box
+explain wine --out r --regime free-in-situ --black-box m => free-in-situ | --black-box
+evaluate wine => wine | S3
+evaluate S3 --rows 1 => --rows | at least 10
+""")
 
 
 @pytest.mark.parametrize("case", USAGE)

@@ -3,12 +3,9 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from lexppl.cli import main
-from lexppl.systems.lex import PENALTY
-from lexppl.tabular.fit_plan import NOISE_BITS, PATH
 
 QUICK = ["--rows", "300", "--epochs", "2", "--draws", "4", "--quiet"]
 FIGURES = ["tpr", "fdr", "fpr", "mcc", "control_flow", "mean_size"]
@@ -55,14 +52,3 @@ def test_same_seed_same_figures(capsys):
         for seed in ("3", "3", "4")
     )
     assert first == second != other
-
-
-def test_a_penalty_from_the_data(tmp_path):
-    out = tmp_path / "scores.json"
-    words = ["--rows", "200", "--draws", "3", "--epochs", "2", "--quiet", "--out", str(out)]
-    assert main(["evaluate", "S1", *words, "--penalty", "auto"]) == 0
-    scores = json.loads(out.read_text())
-    # Of 200 rows 180 are fitted on, whose labels say a little less than a bit each.
-    path = (NOISE_BITS / 180) ** 0.5 * PENALTY * np.array(PATH)
-    assert np.any((scores["penalty"] > 0.97 * path) & (scores["penalty"] <= path))
-    assert scores["replicates"] == len(scores["by_replicate"]["mask_draws"]) == 1

@@ -112,26 +112,10 @@ def test_each_row_is_explained_by_the_saved_replicate_that_has_not_seen_it(resul
     np.testing.assert_allclose(own, every[fold, np.arange(len(rows))], atol=1e-6)
 
 
-@pytest.mark.complete
-def test_the_saved_explainer_of_held_out_rows_explains_the_same(tmp_path, table):
-    words = ["explain", str(table), "--out", str(tmp_path / "r"), "--test-share", "0.2", *QUICK]
-    assert main(words) == 0
-    posterior = arviz.from_netcdf(tmp_path / "r" / "posterior.nc")
-    rows = masks_of(posterior)["row"].values
-    explainer = lexppl.load(tmp_path / "r" / "explainer")
-    encoding = TableEncoding.from_json(json.loads((tmp_path / "r" / "encoding.json").read_text()))
-    x = encoding.encode(pd.read_csv(table).iloc[rows])
-    again = masks_of(explain(explainer, x, draws=10, seed=0))["mask"]
-    np.testing.assert_array_equal(again.values, masks_of(posterior)["mask"].values)
-    report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    assert "not of the sample of rows" in report
-
-
 def test_report_stands_alone(results):
     page = (results / "report.html").read_text(encoding="utf-8")
     addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')>\s]{4})", page)
-    assert set(addresses) == {"data"} and len(addresses) == 4 + 4
-    assert set(re.findall(r'srcset="([^"]{5})', page)) == {"data:"}
+    assert addresses == [] and page.count("<svg") == 5
     assert "<script src" not in page and "@import" not in page and "http:" not in page
     assert "fetch(" not in page and "import(" not in page and len(page) < 2_000_000
     assert "<b>shoe</b>" not in page and html.escape("<b>shoe</b>") in page
@@ -146,8 +130,8 @@ def test_report_tells_what_was_run(results, table):
         "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
         "Ranked by gain, in nats a row.",
-        "No fit has seen these rows",
-        "against as many features chosen at random",
+        "rows that no fit has seen",
+        "against as many at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",
         "90 rows to fit on, each explained by a fit that has not seen it (2 fits, each to the rows",
@@ -241,20 +225,6 @@ def test_response_is_told_in_its_own_units(tmp_path, capsys):
     assert 150.0 < encoding["target"]["scale"] < 350.0
 
 
-@pytest.mark.complete
-def test_other_tables(tmp_path, capsys):
-    frame = people()
-    frame.loc[3, "height"] = np.nan
-    frame["constant"] = 1
-    path = tmp_path / "people.parquet"
-    frame.to_parquet(path)
-    printed = run(
-        capsys, "explain", path, "--target", "job", "--drop-missing", "--drop-constant",
-        "--out", tmp_path / "r", *FIXED, "--imputer", "conditional-gaussian",
-    )  # fmt: skip
-    assert "people: 89 rows, 4 features, target 'job' (clerk, cook, smith)" in printed
-
-
 def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     """A fit refuses validation rows of one class, so none are set apart, and that is said."""
     frame = people()
@@ -332,18 +302,6 @@ def test_black_box_that_is_a_module(tmp_path, capsys):
             "--black-box-output", "logits", "--black-box-input", seen,
         )  # fmt: skip
         assert "explains the black box" in printed
-
-
-@pytest.mark.complete
-def test_black_box_in_torch_s_own_file(tmp_path, capsys):
-    """Scripted, it needs none of the code that it was written in."""
-    torch.jit.script(torch.nn.Linear(13, 3)).save(str(tmp_path / "net.pt"))
-    words = ["--black-box", tmp_path / "net.pt", "--trust-black-box"]
-    printed = run(
-        capsys, "explain", "wine", "--out", tmp_path / "r", *FIXED, *words,
-        "--black-box-output", "logits",
-    )  # fmt: skip
-    assert "explains the black box" in printed
 
 
 @pytest.mark.complete(but=1)

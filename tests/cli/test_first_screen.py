@@ -53,8 +53,8 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     assert rests == (
         "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
         "age in half of the rows. Of 100 rows 11 more would be predicted wrong without size and 2 "
-        "more without age. The other feature adds nothing that 200 rows could show, though sex "
-        "is read in 3 of 10 rows."
+        "more without age. The other feature adds nothing that 200 rows could show, though the "
+        "prediction reads sex in 3 of 10 rows."
     )
     assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
@@ -70,7 +70,7 @@ def test_nothing_found_is_no_finding():
     assert sure.startswith("200 rows may be too few to show what little there is.")
     rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
     assert rests.startswith("1 row does not show that age helps to predict y.")
-    assert "That age is read in 6 of 10 rows may be noise." in rests
+    assert "The prediction reads age in 6 of 10 rows, which may be noise." in rests
 
 
 def test_a_gain_too_small_to_count_is_not_given_a_count():
@@ -82,10 +82,13 @@ def test_a_gain_too_small_to_count_is_not_given_a_count():
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "From these, y is missed by 2 on average, by 3.5 without age." in rests
+    assert "On average the prediction is off by 2, by 3.5 without age." in rests
     assert well.startswith("It explains 81 % of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
-    assert "no better than always saying its mean" in said([], scores, base=None)[-1]
+    well = said([], scores, base=None)[-1]
+    assert well.endswith(
+        "always saying its mean; a predictor that always reads all 10 explains 82 %."
+    )
 
 
 def test_a_worse_likelihood_is_less_sure():
@@ -94,6 +97,16 @@ def test_a_worse_likelihood_is_less_sure():
     about = "about as well as a predictor that always reads all 10 (91)"
     assert f"{about}; always" in said([group("age")], scores)[-1]
     assert f"{about}, but less surely; always" in said([group("age")], scores, behind=True)[-1]
+
+
+def test_images_are_not_rows_of_features():
+    scores = [scored(EXPLAINER, 32.4, 0.9), scored(FULL, 49, 0.92), scored(BASE, 0, 0.5)]
+    how = {"features": 49, "entries": "patches", "row": "image", "rate": None, "fits": 1}
+    _, sure, well = said([], scores, **how)
+    assert well.startswith("It predicts 90 of 100 images right from 32.4 of 49 patches of an image")
+    assert sure == "There is one fit, so nothing says how far this depends on its seed."
+    scores[0] = scored(EXPLAINER, 49.0, 0.9)
+    assert "from all 49 patches of an image" in said([], scores, **how)[-1]
 
 
 def test_fits_that_differ_and_one_fit():

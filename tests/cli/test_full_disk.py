@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 
@@ -93,30 +92,3 @@ def test_what_is_needed_is_no_more_than_what_is_written(tmp_path, monkeypatch):
     assert main(["explain", str(table), "--out", str(out), *words]) == 0
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     assert size / 4 < asked[0] < size
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 600 kB of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("a file system of its own needs root and mount")
-    words = [mount, "-t", "tmpfs", "-o", "size=600k", "none", str(place)]
-    if subprocess.run(words, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mount is not allowed here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.complete
-@pytest.mark.parametrize("left", [10_000, 250_000, 350_000])
-def test_a_small_disk(left, small_disk: Path, tmp_path):
-    """Refused before the fit, full with the model, full with what follows from it."""
-    (small_disk / "others").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - left))
-    table = written(people(), tmp_path)
-    done = ran("explain", str(table), "--out", str(small_disk / "results"), *QUICK)
-    line = told_once(done)
-    assert "at least" in line or "No space left on device" in line
-    assert [entry.name for entry in small_disk.iterdir()] == ["others"]

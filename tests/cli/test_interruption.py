@@ -238,23 +238,6 @@ def test_a_real_signal(words, number, tmp_path):
 
 @pytest.mark.complete
 @posix
-def test_two_real_signals_leave_the_model(tmp_path):
-    path = written(people(), tmp_path)
-    out = tmp_path / "results"
-    options = ["--epochs", "3", "--draws", "5", "--penalty", "0.02", "--replicates", "2"]
-    with program("explain", str(path), "--out", str(out), *options) as process:
-        wait_for("fitting EVAL-X", process)
-        process.send_signal(signal.SIGINT)
-        wait_for("drawing the posterior", process)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=300)
-    assert process.returncode == 130, error
-    assert "Traceback" not in error
-    assert not loads(out).interrupted
-
-
-@pytest.mark.complete
-@posix
 def test_a_real_signal_while_the_table_is_read(tmp_path):
     """From a pipe that gives a first line and then nothing, until the program is interrupted."""
     pipe = tmp_path / "table.csv"

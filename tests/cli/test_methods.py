@@ -94,12 +94,6 @@ def test_methods_side_by_side(tmp_path, capsys):
     assert told["command"][:3] == ["lexppl", "compare", "wine"]
 
 
-def test_methods_side_by_side_are_judged_by_the_truth_where_there_is_one(capsys):
-    words = ["compare", "Syn1", "--methods", "senn", "--sizes", "2", *QUICK, "--batch-size", "4000"]
-    assert main(words) == 0
-    assert "tpr@2" in capsys.readouterr().out
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("words", "message"),
@@ -143,10 +137,3 @@ def test_the_report_says_what_the_importances_are(method, told, never, tmp_path,
     assert told in shown
     assert never not in ranked
     assert never not in shown
-
-
-@pytest.mark.complete
-def test_a_method_of_a_given_number_keeps_a_quarter_if_none_is_given(tmp_path, capsys):
-    words = ["explain", "wine", "--method", "l2x", "--out", str(tmp_path / "r"), *EXPLAIN]
-    assert main(words) == 0
-    assert "keeps exactly 4 of the features in each row" in capsys.readouterr().out

@@ -266,6 +266,5 @@ def test_pictures_are_of_the_posterior(results):
     assert sum(path.count("h0") for path in dots) == len(names) * min(300, count)
     heat = re.search(r'aria-label="Heat map.*?</svg>', page, re.DOTALL).group(0)
     assert "50 rows, similar ones together" in heat and heat.count('class="tiles"') > 1
-    kept = re.findall(r'aria-label="selection probability of (.*?) against its value"', page)
-    assert kept == names[:4] and "data:image" not in page
+    assert "data:image" not in page
     assert "most important first" in page and "■ </tspan>training" in page

@@ -106,35 +106,6 @@ def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path,
 
 
 @pytest.mark.complete
-def test_trees_read_what_is_missing_as_such(tmp_path):
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": draw.normal(size=120), "b": draw.normal(size=120)})
-    frame["y"] = np.where(frame.a > 0, "u", "v")
-    frame.loc[::7, "a"] = None
-    path, out = tmp_path / "t.csv", tmp_path / "r"
-    frame.to_csv(path, index=False)
-    words = ["--hide-missing", "--missing-indicator", "--predictor", "trees", *QUICK]
-    assert main(["explain", str(path), "--out", str(out), *words]) == 0
-    ranked = pd.read_csv(out / "importance.csv", index_col="feature")
-    assert set(ranked.index) == {"a", "a is missing", "b"}
-
-
-@pytest.mark.complete
-def test_dropped_and_kept_columns(tmp_path, capsys):
-    path = tmp_path / "t.csv"
-    written(path)
-    command = ["explain", str(path), "--out", str(tmp_path / "r"), *QUICK, "--decimal", ","]
-    assert main([*command, "--drop", "kunde", "Lande"]) == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[1:] == [
-        "  - --drop names 'kunde', and there is no such column; did you mean 'Kunde'?",
-        "  - --drop names 'Lande', and there is no such column; did you mean 'Land', 'Kunde'?",
-    ]
-    assert main([*command, "--keep", "betrag", "seit", "--drop-missing"]) == 0
-    assert "2 features" in capsys.readouterr().out
-
-
-@pytest.mark.complete
 def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
     import joblib
     from sklearn.dummy import DummyClassifier

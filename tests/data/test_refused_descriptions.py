@@ -55,6 +55,12 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
     assert type(made).load(path) == made
 
 
+def test_files_of_before_are_read(tmp_path):
+    path = tmp_path / "encoding.json"
+    path.write_text(json.dumps(ENCODING.to_json()), encoding="utf-8")
+    assert TableEncoding.load(path) == ENCODING
+
+
 def test_wrong_types_in_every_field_are_value_errors():
     described = json.loads(json.dumps(ENCODING.to_json()))
     wrong = (10**400, "", None, [], {}, True, float("nan"), float("inf"), -1.0, ["a", "a"], [3])

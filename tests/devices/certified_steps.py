@@ -16,7 +16,7 @@ from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
 from lexppl.inference.training.compiled.traced import graph_inputs
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.rows.rows import StepRows, batches_with_weights
+from lexppl.inference.training.rows.rows import StepRows
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 
@@ -59,8 +59,9 @@ def certify_steps(kind: str, model: Any, train: Any, **options: Any) -> Certific
     """
     certificate = Certificate()
 
-    def run(loop: TrainingLoop, plan: Any) -> None:
-        for stage, _, make_optimizer in plan:
+    def run(loop: TrainingLoop) -> None:
+        for stage in loop.runner.template.stages:
+            make_optimizer = loop.settings.optimizer_of(stage)
             _certify(loop, stage, make_optimizer, ValueFree(kind), certificate)
         raise _DoneError
 
@@ -113,13 +114,13 @@ def _certify(
 
 
 def _run(step: steps.TrainingStep, rows: Any, size: int) -> None:
-    batch, weights = next(batches_with_weights(rows, size, shuffle=True))
+    batch, weights = next(rows.weighted_batches(size, shuffle=True))
     step.run(StepRows(batch, weights, batch_rows(rows, batch), MIDWAY))
 
 
 def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:
     """What each step hands to the graphs of `fit(compile=True)`."""
-    batch, weights = next(batches_with_weights(rows, size, shuffle=False))
+    batch, weights = next(rows.weighted_batches(size, shuffle=False))
     given = StepRows(batch, weights, batch_rows(rows, batch), MIDWAY)
     for moved in step.terms:
         moving = moved.term.objective.at(MIDWAY).moving
@@ -129,7 +130,7 @@ def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:
 
 def _validate(step: steps.TrainingStep, rows: Any, size: int) -> None:
     moved = step.terms[0]
-    batch, weights = next(batches_with_weights(rows, size, shuffle=False))
+    batch, weights = next(rows.weighted_batches(size, shuffle=False))
     objective = moved.term.objective.at(1.0)
     with step.plain_calls:
         step.runner.losses(moved.term, objective, batch, rows.by_replicate, weights, moved.plate)
@@ -137,7 +138,7 @@ def _validate(step: steps.TrainingStep, rows: Any, size: int) -> None:
 
 def _draw(term: Any, rows: Any, like: ValueFree) -> int:
     """What `explain` and a predictive draw: masks, imputations and responses of a few rows."""
-    batch, _ = next(batches_with_weights(rows, DRAWN_ROWS, shuffle=False))
+    batch, _ = next(rows.weighted_batches(DRAWN_ROWS, shuffle=False))
     x = batch[0][0] if rows.by_replicate else batch[0]
     with program_settings(validate=False), torch.no_grad():
         for watches in (nullcontext(), watched(like.device)):
@@ -151,11 +152,7 @@ def _draw(term: Any, rows: Any, like: ValueFree) -> int:
 
 def _rows(rows: Any, like: ValueFree) -> Any:
     """The rows of a fit on the device."""
-    if hasattr(rows, "blocks"):
-        return replace(rows, blocks=tuple(_rows(block, like) for block in rows.blocks))
-    if hasattr(rows, "columns"):
-        return replace(rows, columns=tuple(like(column) for column in rows.columns))
-    return replace(rows, rows=_rows(rows.rows, like))
+    return replace(rows, columns=tuple(like(column) for column in rows.columns))
 
 
 def _zeros(

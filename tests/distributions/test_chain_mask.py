@@ -106,19 +106,6 @@ def test_thousands_of_entries_and_extreme_logits(
     assert bool(gradient.isfinite().all())
 
 
-def test_marginals_and_switches_of_draws_of_a_long_chain() -> None:
-    torch.manual_seed(3)
-    chain = ChainMask(numbers(777).detach(), numbers(776, seed=1).detach())
-    number = 4000
-    draws = chain.sample((number,))
-    bound = 6.5
-    sd = (chain.variance / number).sqrt()
-    assert ((draws.mean(0) - chain.mean) / sd).abs().max() < bound
-    share = chain.switches
-    sd = (share * (1 - share) / number).sqrt()
-    assert ((draws.diff(dim=-1).abs().mean(0) - share) / sd).abs().max() < bound
-
-
 def test_divergences() -> None:
     p_logits, p_coupling = numbers(3, 6), numbers(3, 5, seed=1)
     q_logits, q_coupling = numbers(3, 6, seed=2), numbers(3, 5, seed=3)

@@ -8,7 +8,6 @@ gradients through it, with the draw's score, are those of the relaxed mask.
 
 import math
 
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -159,31 +158,6 @@ def test_relaxed_masks_become_the_hard_ones(name: str) -> None:
     noise = relaxed.noise((200,))
     close = (relaxed.relaxed(noise, 1e-4) - relaxed.hard(noise)).abs().amax(-1) < 1e-3
     assert close.double().mean() > 0.98
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_shapes_under_expand_and_vmap(name: str) -> None:
-    distribution = LAWS[name](logits_of(3, SIZE)).expand((4, 3))
-    relaxed = relaxation(distribution)
-    noise = relaxed.noise((2,))
-    assert noise.shape == (2, 4, 3, SIZE)
-    draw = relaxed.draw(noise)
-    assert relaxed.hard(noise).shape == (2, 4, 3, SIZE)
-    assert relaxed.mask(draw).shape == (2, 4, 3, SIZE)
-    assert relaxed.relaxed(noise, 0.5).shape == (2, 4, 3, SIZE)
-    assert relaxed.log_prob(draw).shape == (2, 4, 3)
-    assert relaxed.conditional_noise(draw).shape == (2, 4, 3, SIZE)
-
-    def loss(logits: Tensor) -> Tensor:
-        relaxed = relaxation(LAWS[name](logits).expand((4, 3)))
-        draw = relaxed.draw(relaxed.noise())
-        return relaxed.relaxed(relaxed.conditional_noise(draw), 0.5).square().sum()
-
-    logits = logits_of(6, 3, SIZE).detach()
-    with pyro.validation_enabled(False):
-        gradient = torch.func.vmap(torch.func.grad(loss), randomness="different")(logits)
-    assert gradient.shape == logits.shape
-    assert bool(gradient.isfinite().all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

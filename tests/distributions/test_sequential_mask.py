@@ -86,15 +86,6 @@ def test_the_law_by_hand():
         assert abs(float(law(x).log_prob(steps)) - total) < 1e-12
 
 
-def test_a_full_exploration_of_the_stop_keeps_every_number_alike():
-    every = sequences()
-    with torch.no_grad():
-        p = law(row(), explore_stop=1.0).log_prob(every).exp()
-    sizes = every.sum((1, 2)).long()
-    by_size = torch.zeros(4, dtype=torch.float64).index_add_(0, sizes, p)
-    assert torch.allclose(by_size, torch.full((4,), 0.25, dtype=torch.float64))
-
-
 def test_what_cannot_be_drawn_has_no_probability():
     twice = torch.zeros(3, G, dtype=torch.float64)
     twice[0, 1] = twice[1, 1] = 1.0
@@ -161,18 +152,6 @@ def test_hidden_features_do_not_move_the_law():
         moved = law(x + mask)
         kept = mask.sum(-1) > 0
         assert bool((one.log_prob(steps) != moved.log_prob(steps))[kept].all())
-
-
-def test_groups_are_kept_together():
-    grouping = Grouping([0, 0, 1])
-    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    counted = policy(features=3, entries=2)
-    with torch.no_grad(), seeded(0):
-        one = SequentialMask(counted, x, 2, carry=grouping)
-        steps = one.sample()
-        kept = grouping(steps.sum(-2))
-        other = SequentialMask(counted, hidden_changed(x, kept, None), 2, carry=grouping)
-        assert torch.equal(one.log_prob(steps), other.log_prob(steps))
 
 
 class CountedPolicy(torch.nn.Module):
@@ -400,3 +379,15 @@ def test_lex_with_a_constant_imputer_leaks():
         before = selector(x).log_prob(mask)
         after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
     assert float((before != after).double().mean()) > 0.99
+
+
+def test_groups_are_kept_together():
+    grouping = Grouping([0, 0, 1])
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    asked = policy(features=3, entries=2)
+    with torch.no_grad(), seeded(0):
+        one = SequentialMask(asked, x, 2, carry=grouping)
+        steps = one.sample()
+        kept = grouping(steps.sum(-2))
+        other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
+        assert torch.equal(one.log_prob(steps), other.log_prob(steps))

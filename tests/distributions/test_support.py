@@ -3,7 +3,6 @@
 import pyro.distributions as dist
 import pytest
 import torch
-from torch import Tensor
 
 from lexppl.distributions import (
     KSubset,
@@ -35,11 +34,6 @@ def test_fixed_size_laws_list_every_mask_once(distribution: type) -> None:
     assert len(masks.unique(dim=0)) == 20
     assert bool((masks.sum(-1) == 3).all())
     assert wide.log_prob(masks).logsumexp(0).abs().max() < 1e-5
-
-
-def test_any_law_that_lists_its_masks() -> None:
-    distribution = dist.OneHotCategorical(logits=torch.zeros(2, 4))
-    assert mask_support(distribution).shape == (4, 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -88,23 +82,6 @@ def test_uniform_members() -> None:
     assert torch.equal(distribution.k, uniform.k)
     with pytest.raises(TypeError, match=r"MaxConcrete is not known.*@uniform_masks.register"):
         uniform_masks(MaxConcrete(0.5, torch.zeros(4), 2))
-
-
-def test_a_user_registers_a_law() -> None:
-    class Interval(dist.OneHotCategorical):
-        """One of G masks, from the first entry to the drawn one."""
-
-    @mask_support.register
-    def _(distribution: Interval, limit: int = 100) -> Tensor:
-        return torch.ones(distribution.event_shape[0], distribution.event_shape[0]).tril()
-
-    @uniform_masks.register
-    def _(distribution: Interval) -> Interval:
-        return Interval(logits=torch.zeros_like(distribution.logits))
-
-    distribution = Interval(logits=torch.randn(4))
-    assert mask_support(distribution).shape == (4, 4)
-    assert uniform_masks(distribution).probs.tolist() == pytest.approx([0.25] * 4)
 
 
 def test_tensors_made_once_follow_their_numbers_types_and_gradients() -> None:

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.evaluation import FeatureEffects, direction_table, feature_effects
-from lexppl.evaluation.effects import _log_odds
+from lexppl.evaluation import direction_table, feature_effects
+from lexppl.evaluation.effects import FeatureEffects, _log_odds
 from lexppl.explanation.beside.feature_values import FeatureValues, column_values
 from lexppl.models import (
     LEX,

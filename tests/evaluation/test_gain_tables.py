@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import norm, t
 
-from lexppl.evaluation import FeatureGains, FeatureGroups, gain_table, group_table
+from lexppl.evaluation import FeatureGroups, gain_table, group_table
+from lexppl.evaluation.gains import FeatureGains
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the tests of chance here."""

@@ -9,7 +9,6 @@ from scipy.stats import norm
 from torch import nn
 
 from lexppl.evaluation import (
-    FeatureGains,
     FeatureGroups,
     Folds,
     feature_gains,
@@ -17,6 +16,7 @@ from lexppl.evaluation import (
     group_table,
     row_gains,
 )
+from lexppl.evaluation.gains import FeatureGains
 from lexppl.models import (
     ConstantImputer,
     GaussianImputer,

@@ -10,7 +10,8 @@ import torch
 from scipy.stats import binom, ttest_ind
 from torch import nn
 
-from lexppl.evaluation import FeatureGains, FeatureGroups, feature_gains, interaction_table
+from lexppl.evaluation import FeatureGroups, feature_gains, interaction_table
+from lexppl.evaluation.gains import FeatureGains
 from lexppl.models import ConstantImputer
 from tests.evaluation.test_gains import judge_of
 

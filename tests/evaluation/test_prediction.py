@@ -20,7 +20,6 @@ from lexppl.evaluation.prediction import (
 from lexppl.models import (
     LEX,
     MLP,
-    BernoulliLikelihood,
     BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
@@ -105,16 +104,6 @@ def test_a_mask_that_keeps_everything_gives_each_predictor_exactly(chunk, monkey
             torch.testing.assert_close(likely[r], distribution.log_prob(LABELS))
 
 
-def test_a_bernoulli_law_gives_two_classes():
-    model = model_of(likelihood=BernoulliLikelihood(), outputs=1, k=3)
-    result, y = result_of(model, labels=(0, 1)), LABELS % 2
-    with torch.no_grad():
-        one = model.predictor(X).probs
-    torch.testing.assert_close(predictive(result, X)[0], torch.stack([1 - one, one], 1))
-    likely = predictive_log_likelihood(result, X, y)[0]
-    torch.testing.assert_close(likely, torch.where(y == 1, one, 1 - one).log())
-
-
 @pytest.mark.parametrize("likelihood", [NormalLikelihood(0.5), PoissonLikelihood()])
 def test_responses_have_a_mean_and_a_mixture(likelihood):
     model = model_of(likelihood=likelihood, outputs=1)
@@ -169,11 +158,6 @@ def test_bad_questions_are_refused(options, words):
         predictive(**{"result": result_of(model_of()), "x": X, **options})
 
 
-def test_an_unseen_label_is_refused():
-    with pytest.raises(ValueError, match=r"labels \[3\] that were not seen"):
-        predictive_log_likelihood(result_of(model_of(), labels=(0, 1, 2)), X, LABELS)
-
-
 PROBABILITIES = torch.softmax(torch.randn(200, 3, generator=torch.Generator().manual_seed(2)), 1)
 THREE = torch.randint(3, (200,), generator=torch.Generator().manual_seed(3))
 
@@ -191,16 +175,11 @@ def test_scores_of_labels_are_those_of_scikit_learn():
     assert (scores.rmse, scores.r2) == (None, None)
 
 
-def test_two_classes_have_the_area_of_the_second():
+def test_the_area_is_of_the_second_class_or_over_those_that_rows_have():
     two = PROBABILITIES[:, :2] / PROBABILITIES[:, :2].sum(1, keepdim=True)
     y = THREE.clamp(max=1)
     expected = metrics.roc_auc_score(y.numpy(), two[:, 1].numpy())
     assert auroc(two, y) == pytest.approx(expected, abs=1e-12)
-    assert auroc(two, 1 - y) == pytest.approx(1 - expected, abs=1e-12)
-
-
-def test_the_area_is_over_the_classes_that_rows_have():
-    y = THREE.clamp(max=1)
     parts = [metrics.roc_auc_score((y == c).numpy(), PROBABILITIES[:, c].numpy()) for c in range(2)]
     assert auroc(PROBABILITIES, y) == pytest.approx(np.mean(parts), abs=1e-12)
     assert math.isnan(auroc(PROBABILITIES, torch.zeros(200, dtype=torch.long)))

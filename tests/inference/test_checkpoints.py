@@ -14,7 +14,6 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import NUTS
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from torch import nn
@@ -440,20 +439,10 @@ def test_a_random_state_of_a_programs_own_is_refused_by_its_place(tmp_path):
         fit(program(network), (X, Y), checkpoint=tmp_path, **QUICK)
 
 
-def test_a_sampler_keeps_no_state(tmp_path):
-    with pytest.raises(ValueError, match="checkpoint= mean nothing beside inference="):
-        fit(Line(), (X[:, :1], X[:, 0]), inference=NUTS, checkpoint=tmp_path)
-
-
 @pytest.mark.parametrize("wrong", [3, True, b"folder"])
 def test_a_folder_is_a_path(wrong):
     with pytest.raises(TypeError, match="folder must be a path"):
         fit(program(), (X, Y), checkpoint=wrong, **QUICK)
-
-
-def test_how_often_is_positive():
-    with pytest.raises(ValueError, match="every_minutes"):
-        Checkpoints("folder", every_minutes=-1.0)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):

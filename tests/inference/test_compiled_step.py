@@ -28,7 +28,6 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import random_state, seeded, set_random_state
-from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.compiled import compiled as compiled_terms
 from lexppl.inference.training.compiled.compiled import disagreement
 from lexppl.inference.training.compiled.traced import NotTraceableError, RepeatedDraws
@@ -101,20 +100,6 @@ def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps)
     else:
         assert record.reasons == () and len(gaps) > 3
     assert all(gap <= (1e-6 if rounded else 0.0) for gap in gaps)
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("name", "replicates"),
-    [("lex", 1), ("lex", 3), ("l2x", 2), ("invase", 2), ("q_fit", 2), ("real_x", 2)],
-)
-def test_a_whole_fit_by_graphs_ends_with_the_same_bits(name, replicates):
-    options = {**FIT, "epochs": 3, "valid": 0.2, "replicates": replicates}
-    eager = fit(small_system(name), (X, Y), **options)
-    graph = fit(small_system(name), (X, Y), compile="graph", **options)
-    assert same_bits(eager, graph)
-    assert eager.compiled is None
-    assert graph.compiled.traced > graph.compiled.eager / 2 > 0
 
 
 def terms_of(model, objective):
@@ -285,22 +270,6 @@ def test_guides_of_weights_have_the_same_bits(guide):
     graph = fitted(compile="graph")
     assert same_bits(fitted(), graph)
     assert graph.compiled.reasons == () and graph.compiled.traced > 5
-
-
-def test_a_fit_by_graphs_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path):
-    def fitted(**options):
-        return fit(small_lex(), (X, Y), compile="graph", **{**FIT, "epochs": 6}, **options)
-
-    def die(epoch):
-        if epoch.number == 3:
-            raise MemoryError
-
-    kept, seen = Checkpoints(tmp_path, every_minutes=0), []
-    with pytest.raises(MemoryError):
-        fitted(checkpoint=kept, callbacks=[die])
-    again = fitted(checkpoint=kept, callbacks=[lambda epoch: seen.append(epoch.number)])
-    assert seen[0] in (3, 4)
-    assert same_bits(fitted(), again)
 
 
 def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted():

@@ -547,8 +547,8 @@ def in_folds(rows, folds):
     """Rows in folds that are not divided at random."""
     if folds == 1:
         return rows
-    blocks = zip(*(c.tensor_split(folds) for c in rows.columns), strict=True)
-    return FoldedRows(tuple(TensorRows(block) for block in blocks))
+    sizes = tuple(len(block) for block in rows.columns[0].tensor_split(folds))
+    return FoldedRows(rows.columns, sizes=sizes)
 
 
 @pytest.mark.parametrize("folds", [1, 3])

@@ -1,8 +1,6 @@
 """The one training loop: what it learns, what it restores, what it refuses."""
 
 import math
-import sys
-import warnings
 from functools import partial
 
 import numpy as np
@@ -30,7 +28,6 @@ from lexppl.inference import (
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.settings import EagerAdam
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer
 
@@ -274,20 +271,6 @@ def test_schedules_reach_the_objective():
     assert objective.settled == 1.0
 
 
-def test_learning_rate_follows_its_schedule(monkeypatch):
-    rates = []
-
-    class Watched(EagerAdam):
-        def step(self, closure=None):
-            rates.append(self.param_groups[0]["lr"])
-            return super().step(closure)
-
-    x, y = rows(100)
-    monkeypatch.setattr(sys.modules[EagerAdam.__module__], "EagerAdam", Watched)
-    quick(lex, (x, y), epochs=4, valid=None, learning_rate=Linear(1e-2, 0.0, begin=0.5))
-    assert rates == pytest.approx([1e-2, 1e-2, 1e-2, 5e-3])
-
-
 def test_loader_callbacks_patience_and_ctrl_c():
     x, y = rows()
     loader = DataLoader(TensorDataset(x, y), batch_size=100, shuffle=True)
@@ -462,13 +445,6 @@ def test_counts_and_factors_are_checked():
         NestedIWAE(estimator=LeaveOneOut)
     with pytest.raises(ValueError, match="0 <= begin < end"):
         Linear(0, 1, begin=0.5, end=0.5)
-
-
-def test_warnings_are_the_only_output(capsys):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        quick(lex, rows())
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.complete

@@ -1,28 +1,23 @@
 """Products in bf16: of layers that learn and of nothing else, and fits as good as in float32."""
 
 import re
-import shutil
 from copy import deepcopy
 from functools import partial
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import NUTS
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule
 from torch import nn
 from torch.nn.functional import linear
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mixed_precision import MixedPrecision, refuse_rounded_away
-from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.compiled.compiled import disagreement
 from lexppl.inference.training.step import TermGradients, TrainingStep
 from lexppl.models import (
@@ -111,18 +106,6 @@ def test_a_product_is_that_of_torch_autocast_and_the_bias_whole(layer, x):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-class OfRows(PyroModule):
-    """Labels by a network of the rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.network = MLP(4, 3, (16,), seed=0)
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            return pyro.sample("y", dist.Categorical(logits=self.network(x)), obs=y)
-
-
 def explainer(selector=BernoulliSelector):
     return builders.explainer(selector, features=4, outputs=3, hidden=(16, 16))
 
@@ -203,22 +186,6 @@ def test_a_given_model_is_asked_in_its_own_precision():
     whole = LEX(BernoulliSelector(MLP(4, 4, (6,), seed=0)), ConstantImputer(), given)
     learned = [n for n, p in whole.named_parameters() if p.requires_grad]
     assert len(MixedPrecision(whole, learned).layers) == 2
-
-
-def test_a_stage_that_takes_what_was_learned_as_given_has_it_whole():
-    """FastSHAP's values are of the surrogate as it was fitted."""
-    seen = []
-
-    def run(self, rows):
-        layers = [] if not isinstance(self.products, MixedPrecision) else self.products.layers
-        seen.append(({len(layers)}, self.terms[0].term.model))
-        return [torch.zeros(1)]
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TrainingStep, "run", run)
-        system = fastshap(4, classes=3, hidden=(6,), predictor_hidden=(6, 6))
-        fit(system, (X, Y), **{**FIT, "batch_size": 120}, **MIXED)
-    assert [layers for layers, _ in seen] == [{3}, {2}]
 
 
 def test_weights_moments_and_validation_stay_float32_and_nothing_is_left_behind():
@@ -330,22 +297,6 @@ def test_a_compiled_gradient_may_be_the_next_number_of_bf16_and_no_other():
     assert gap(following, BF16) <= 1.0 < gap(following, None)
     assert gap(torch.tensor([1.0 + 2.0**-6, 0.5]), BF16) > 1.0
     assert gap(following, BF16, loss=1.0 + 2.0**-7) > 1.0
-
-
-@pytest.mark.complete
-@pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="no compiler")
-def test_a_compiled_step_is_held_against_the_program():
-    """A program of one network, as compiling takes a while."""
-    result = fit(OfRows(), (X, Y), compile=True, **{**FIT, "epochs": 8}, **MIXED)
-    assert result.compiled.compiled > 5
-    assert not result.compiled.reasons
-
-
-def test_a_checkpoint_is_of_one_precision(tmp_path):
-    kept = Checkpoints(tmp_path / "state", every_minutes=0)
-    fit(explainer(), (X, Y), checkpoint=kept, **FIT, **MIXED)
-    with pytest.raises(ValueError, match="precision was 'bf16-mixed' and is None"):
-        fit(explainer(), (X, Y), checkpoint=kept, **FIT)
 
 
 @pytest.mark.parametrize("asked", ["bf16", "float32", torch.bfloat16, True, 16])

@@ -2,9 +2,8 @@
 
 import pyro
 import pyro.distributions as dist
-import pytest
 import torch
-from pyro.infer import SVI, Predictive, Trace_ELBO
+from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule, PyroSample
 
@@ -79,14 +78,3 @@ def test_a_part_prepared_before_its_program_draws_its_weight_once_a_run():
     keep_parameters_local(program.line)
     keep_parameters_local(program)
     assert float(program(X).abs().max()) == 0.0
-
-
-@pytest.mark.complete
-def test_pyros_svi_trains_a_program_that_has_been_fitted():
-    result = fitted(AutoNormal)
-    model, guide = result.models[0], result.guides[0]
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO(num_particles=10))
-    for _ in range(200):
-        svi.step(*ROWS[1])
-    assert float(guide.median()["slope"]) > 1.5
-    assert float(result.guides[1].median()["slope"]) > 1.5

@@ -20,7 +20,6 @@ from lexppl.inference import (
     System,
     fit,
 )
-from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -86,20 +85,6 @@ def test_given_predictors_are_each_replicates_own():
     options = {**QUIET, "objective": EXACT, "batch_size": 40}
     together = fit(models, data(0), **options)
     same_models(together.models, [fit(m, data(0), **options).model for m in models])
-
-
-def test_batches_are_a_partition_of_each_replicates_rows():
-    rows = training_rows(
-        ReplicateData([(torch.arange(10.0)[:, None] + 100 * r, torch.zeros(10)) for r in (0, 1)]),
-        torch.float32,
-    )
-    seen: list[list[float]] = [[], []]
-    for x, _ in rows.batches(4, shuffle=True):
-        for replicate in (0, 1):
-            seen[replicate] += x[replicate, :, 0].tolist()
-    assert sorted(seen[0]) == [float(v) for v in range(10)]
-    assert sorted(seen[1]) == [100.0 + v for v in range(10)]
-    assert [v - 100 for v in seen[1]] != seen[0]
 
 
 @pytest.mark.smoke

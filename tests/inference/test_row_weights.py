@@ -15,7 +15,6 @@ from scipy.stats import chi2, norm
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lexppl import load, save
 from lexppl.effects import mask_particles
 from lexppl.inference import (
     REBAR,
@@ -41,7 +40,7 @@ from lexppl.inference.contexts import (
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.training.rows.row_weights import RowWeighting
-from lexppl.inference.training.rows.rows import WeightedRows, folded
+from lexppl.inference.training.rows.rows import folded
 from lexppl.models import (
     MLP,
     BernoulliSelector,
@@ -53,7 +52,7 @@ from lexppl.models import (
     SizePenalty,
     regime_targets,
 )
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, Settings, system_for
 from tests.inference import builders
 from tests.inference.builders import Point, WithPrior
 from tests.inference.builders import same_models as same
@@ -293,7 +292,7 @@ def test_batches_carry_each_row_its_weight(kind):
     weighted = RowWeighting.of(given, rows, 2, 0).settled(
         RowWeighting.of(given, rows, 2, 0).added(rows)
     )
-    weighted = WeightedRows(folded(weighted, 3) if "folded" in kind else weighted)
+    weighted = folded(weighted, 3) if "folded" in kind else weighted
     assert weighted.total.tolist() == of.sum(1).tolist()
     seen = 0
     for shuffle in (True, False):
@@ -404,16 +403,6 @@ def test_every_method_can_be_weighted(name):
         y = regime_targets("self post-hoc", x, predictor=black_box)
     result = fit(system, (x, y), row_weights="dirichlet", epochs=1, progress=False)
     assert result.row_weights == "dirichlet" and np.isfinite(result.history.train).all()
-
-
-def test_it_is_saved(tmp_path):
-    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
-    system = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-    for given in (None, "dirichlet"):
-        options = {"row_weights": given, "epochs": 1, "progress": False, "replicates": 2}
-        result = fit(system, (x, (x[:, 0] > 0).long()), **options)
-        save(result, tmp_path / str(given))
-        assert load(tmp_path / str(given)).row_weights == given
 
 
 # What is refused
@@ -553,7 +542,7 @@ def test_a_sample_s_weights_multiply_those_of_the_replicates():
     drawn = RowWeighting.of("dirichlet", rows, 3, 0)
     weighted = RowWeighting.of("dirichlet", rows, 3, 0, COUNTS)
     torch.testing.assert_close(weighted.weights, drawn.weights * COUNTS)
-    settled = WeightedRows(weighted.settled(weighted.added(rows)))
+    settled = weighted.settled(weighted.added(rows))
     # The sample's size, whatever is drawn.
     torch.testing.assert_close(settled.total, torch.full((3,), 7.0).double())
     again = fit(

@@ -14,7 +14,7 @@ from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.objective.site import Site
-from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_plainly
+from lexppl.inference.plain_calls import PlainCalls, can_be_called_plainly
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.sample_nodes import runs_alike_plainly
 from lexppl.inference.stages import TrainingModules
@@ -91,13 +91,6 @@ def test_a_plain_call_makes_no_parameter_statement_and_the_same_loss():
     assert torch.equal(full, plain)
     assert len(statements) > 0
     assert none == []
-
-
-def test_only_the_named_program_is_called_plainly():
-    one, other = OfParts(), OfParts()
-    with PlainCalls([one]):
-        assert as_called(one) is not one
-        assert as_called(other) is other
 
 
 class Statements(NestedIWAE):

@@ -115,22 +115,6 @@ def test_constrained_ones_and_those_with_a_prior(replicates):
     assert "temperature" in messages[0] and "weight" in messages[0]
 
 
-def test_nothing_is_said_where_nothing_is_spared():
-    class Plain(PyroModule):
-        def __init__(self):
-            super().__init__()
-            self.selector, self.predictor = MLP(2, 2, (4,)), MLP(2, 1, (4,))
-
-        def forward(self, x, y=None):
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-                logits = self.predictor(mask * x).squeeze(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
-
-    kept, decayed, messages, _ = spared_of(Plain)
-    assert not kept and len(decayed) == 8 and not messages
-
-
 def test_the_fits_own_decay_spares_them_in_silence():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

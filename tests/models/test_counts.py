@@ -7,7 +7,6 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
-from torch import nn
 
 from lexppl import explain
 from lexppl.evaluation import prediction_scores, predictive, predictive_log_likelihood
@@ -26,7 +25,7 @@ from lexppl.models import (
     ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
-from lexppl.saving import describe, load, rebuild, save
+from lexppl.saving import load, save
 from lexppl.systems import lex
 
 F64 = torch.float64
@@ -128,29 +127,6 @@ def test_cutpoints_start_at_labels_as_frequent_as_each_other():
             likelihood.first.add_(1.0)
         likelihood.reset_parameters()
         assert torch.equal(likelihood.cutpoints, start)
-
-
-def test_students_t():
-    outputs = torch.tensor([[1.0]], dtype=F64)
-    found = StudentTLikelihood(3.0, 2.0).to(F64)(outputs).log_prob(torch.tensor([8.0], dtype=F64))
-    assert float(found.detach()) == pytest.approx(stats.t.logpdf(8.0, 3.0, 1.0, 2.0), rel=1e-6)
-    assert [p.requires_grad for p in StudentTLikelihood().parameters()] == [False, True]
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_each_is_described_rebuilt_and_reset(name):
-    make, _ = EVERY[name]
-    likelihood = make()
-    before = {n: p.detach().clone() for n, p in likelihood.named_parameters()}
-    for parameter in likelihood.parameters():
-        nn.init.constant_(parameter, 0.3)
-    other = rebuild(describe(likelihood))
-    assert {n: p.shape for n, p in other.named_parameters()} == {
-        n: p.shape for n, p in before.items()
-    }
-    if before:
-        likelihood.reset_parameters()
-    assert all(torch.equal(p, before[n]) for n, p in likelihood.named_parameters())
 
 
 @pytest.mark.complete(but=5)

@@ -2,7 +2,6 @@
 
 from math import prod
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -65,13 +64,6 @@ def test_masks_and_sums_follow_the_index(grouping):
     assert torch.equal(again.index, grouping.index)
     assert (again.names, again.event_shape) == (grouping.names, grouping.event_shape)
     assert again.groups == grouping.groups
-
-
-def test_superpixels_are_named_in_the_order_of_their_numbers():
-    grouping = Grouping.superpixels(np.array([[9, 9], [3, 7]]))
-    assert grouping.names == ("s1", "s2", "s3")
-    assert grouping.groups == (2, 2, 0, 1)
-    assert grouping.event_shape == (1, 2, 2)
 
 
 def test_cells_of_a_series_are_windows_of_a_feature():

@@ -63,15 +63,6 @@ def test_in_situ_observes_labels(regime):
     assert regime_targets(regime, X, Y, predictor=predictor()) is Y
 
 
-def test_self_post_hoc_observes_the_predictor_itself():
-    given = predictor().train()
-    targets = regime_targets("self post-hoc", X, predictor=given)
-    assert given.network.norm.training
-    expected = given.eval()(X).probs.detach()
-    torch.testing.assert_close(targets, expected)
-    torch.testing.assert_close(regime_targets("self post-hoc", X, predictor=frozen(given)), targets)
-
-
 def test_surrogate_post_hoc_observes_the_black_box():
     targets = regime_targets(Regime.SURROGATE_POST_HOC, X, Y, black_box=FITTED)
     assert targets.shape == (60, 2)

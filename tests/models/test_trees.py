@@ -141,21 +141,6 @@ def test_a_level_that_was_not_there_is_missing_as_in_the_estimator() -> None:
     assert trees(new)[:, 0].numpy() == pytest.approx(expected, abs=1e-4)
 
 
-def test_responses_are_those_of_the_estimators() -> None:
-    x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-    response = x[:, 0].double().numpy()
-    settings = {"max_iter": 8, "max_leaf_nodes": 6, "max_depth": 6, "max_bins": 64}
-    mean = HistGradientBoostingRegressor(**settings).fit(x.double().numpy(), response)
-    spread = HistGradientBoostingRegressor(**settings, loss="gamma")
-    spread.fit(x.double().numpy(), response**2 + 0.1)
-    trees = BoostedTrees([[0], [1]], 2, 8, 6, 6)
-    trees.take([mean, spread], x.double().numpy())
-    new = torch.randn(100, 2).double()
-    said = trees.double()(new).numpy()
-    assert said[:, 0] == pytest.approx(mean.predict(new.numpy()), abs=1e-5)
-    assert np.exp(said[:, 1]) == pytest.approx(spread.predict(new.numpy()), rel=1e-4)
-
-
 def test_trees_that_do_not_fit_in_or_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 1))
     grown = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=8).fit(rows, rows[:, 0])
@@ -344,32 +329,6 @@ def test_values_in_the_place_of_gaps_are_refused() -> None:
     x, _, _ = table(10, 0)
     with pytest.raises(ValueError, match=r"GapImputer\(\)"):
         lex(x.shape[1], classes=2, predictor=grown_fast(x, 2), imputer=ConstantImputer(), **SMALL)
-
-
-def test_fitted_trees_of_folds_are_not_trained_on_and_frozen_ones_are_kept() -> None:
-    x, y, _ = table(200, 0)
-    result = fit(lex(x.shape[1], classes=2, predictor=grown_fast(x, 2), **SMALL), (x, y), **QUICK)
-    with pytest.raises(ValueError, match="frozen"):
-        fit(result.model, (x, y), **QUICK)
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("classes", [2, None])
-def test_a_row_counts_as_often_as_its_weight_says(classes: int | None) -> None:
-    x, y, _ = table(400, 0)
-    told = y if classes else x[:, 0] + 3.0 * y
-    first = y == 0
-    predictor = tree_predictor(x, classes)
-    predictor.fit_rows(x, told, weights=first.float() * 2.0)
-    alone = tree_predictor(x, classes)
-    # Other masks move the mean by .03; all rows alike would put it at 1.3, and the label at .5.
-    hidden = torch.full((1, x.shape[1]), torch.nan)
-    alone.fit_rows(x[first], told[first])
-    assert float(predictor(hidden).mean if classes is None else predictor(hidden).probs[0, 1]) == (
-        pytest.approx(
-            float(alone(hidden).mean if classes is None else alone(hidden).probs[0, 1]), abs=0.15
-        )
-    )
 
 
 def test_a_loader_is_refused() -> None:

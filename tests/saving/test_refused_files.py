@@ -139,7 +139,7 @@ def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
         ("[]", "bare value"),
         ("[" * 100_000, "nested too deep"),
         ('{"format": NaN}', "NaN"),
-        ('{"format": 5}', "no checksum"),
+        ('{"format": 6}', "no checksum"),
         ('{"format": 4}', "of an earlier version"),
         (b"\xff\xfe\x00", "cannot be read"),
     ],
@@ -206,7 +206,7 @@ def of_part(part, **config):
 @pytest.mark.parametrize(
     ("at", "value", "words"),
     [
-        (("format",), 6, "wrote it in format 6"),
+        (("format",), 7, "wrote it in format 7"),
         ((*NETWORK, "config", "hidden"), [10**12], "which its weights do not fill"),
         ((*NETWORK, "config", "hidden"), [5], "its weights are not those of what"),
         (*of_part("system", command="touch ran"), "not among the known parts"),

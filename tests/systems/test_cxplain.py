@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LinearRegression, LogisticRegression
 from torch import nn
 
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
-from lexppl.models import ConstantImputer, Grouping, MarginalImputer, black_box
+from lexppl.models import ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import CXPlain, cxplain, cxplain_targets
 from tests.systems.discrete import gradients_of, stages_of
@@ -81,17 +80,6 @@ def test_rows_in_which_no_absence_costs_anything_have_equal_shares():
     found = cxplain_targets(model, x, torch.tensor([1, 0]))
     assert torch.equal(found[0], torch.tensor([1.0, 0.0, 0.0]))
     assert torch.equal(found[1], torch.full((3,), 1 / 3))
-
-
-def test_models_of_any_make_are_asked():
-    classifier = LogisticRegression().fit(X.numpy(), LABELS.numpy())
-    wrapped = cxplain_targets(black_box(classifier), X, LABELS)
-    assert torch.equal(cxplain_targets(classifier, X, LABELS), wrapped)
-    regressor = LinearRegression().fit(X.numpy(), RESPONSE.numpy())
-    # The response is linear in two features, and the fit is exact.
-    found = cxplain_targets(regressor, X, RESPONSE)
-    by_hand = torch.stack([(2 * X[:, 0]) ** 2, 0 * X[:, 1], X[:, 2] ** 2, 0 * X[:, 3]], -1)
-    assert (found - by_hand / by_hand.sum(-1, keepdim=True)).abs().max() < 1e-6
 
 
 def test_the_loss_is_the_divergence_and_the_entropy_of_the_targets():

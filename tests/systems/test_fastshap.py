@@ -236,33 +236,6 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
     assert z_scores(draws, flat(exact)).abs().max() < limit
 
 
-def test_a_fit_comes_near_the_shapley_values_of_a_given_surrogate():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(600, 3, generator=generator)
-    y = (x[:, 0] + x[:, 1] * x[:, 2] > 0).long()
-    with seeded(6):
-        surrogate = table_predictor(3, 2, (16,))
-    for parameter in surrogate.parameters():
-        parameter.data.mul_(2.0)
-    system = fastshap(3, surrogate, classes=2, samples=4, hidden=(32, 32))
-    assert len(system.build()) == 1
-    options = {"batch_size": 60, "learning_rate": 3e-3, "weight_decay": 0.0, "progress": False}
-    result = fit(system, (x, y), epochs=40, replicates=2, **options)
-    program = result.model
-    exact = torch.zeros(len(x), 2, 3)
-    for order in permutations(range(3)):
-        joined = torch.zeros(len(x), 3)
-        for player in order:
-            before = program.values(x, joined)
-            joined[:, player] = 1.0
-            exact[..., player] += (program.values(x, joined) - before) / 6
-    for model in result.models:
-        error = (model.attributions(x).detach() - exact).square().sum()
-        assert error / (exact - exact.mean(0)).square().sum() < 0.03
-    for name, value in surrogate.state_dict().items():
-        assert torch.equal(program.surrogate.module.state_dict()[name], value)
-
-
 @pytest.mark.parametrize("classes", [3, None])
 def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classes):
     x = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))

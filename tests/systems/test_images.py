@@ -133,14 +133,6 @@ def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
     assert torch.allclose(double.unsteadiness(rows)[0], expected)
 
 
-def test_a_row_is_hidden_by_whole_patches():
-    program = lex(convolutional(), classes=2, k=1).program()
-    mask = torch.tensor([[0.0, 0.0, 1.0, 0.0]])
-    kept = program.imputer(X[:1], program.grouping(mask)).sample()
-    assert torch.equal(kept[:, :, 4:, :4], X[:1, :, 4:, :4])
-    assert int((kept != 0).sum()) == 16
-
-
 def test_a_table_s_architecture_is_what_a_number_of_features_means():
     with seeded(0):
         short = real_x(3, classes=2, hidden=(4,), predictor_hidden=(5,)).program()

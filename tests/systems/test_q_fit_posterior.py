@@ -13,7 +13,6 @@ from lexppl.inference import Linear, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.systems import q_fit
-from lexppl.systems.q_fit import DirichletGuide
 
 
 class Logistic(nn.Module):
@@ -120,12 +119,3 @@ def test_draws_of_a_step_are_as_many_as_asked_for():
     assert q_fit(2, Logistic([1.0, 1.0])).build()[0].terms[0].objective.samples == 10
     with pytest.raises(ValueError, match="samples must be"):
         q_fit(2, Logistic([1.0, 1.0]), samples=0)
-
-
-def test_the_guide_starts_from_the_uniform_distribution_again():
-    guide = DirichletGuide(3)
-    with torch.no_grad():
-        guide.logits.fill_(2.0)
-        guide.log_total.fill_(5.0)
-    guide.reset_parameters()
-    assert torch.allclose(guide.distribution.concentration, torch.ones(3), atol=1e-3)

@@ -11,15 +11,6 @@ from lexppl.systems import real_x
 SMALL = {"classes": 2, "hidden": (4,), "predictor_hidden": (4,)}
 
 
-def test_the_papers_objective_is_not_annealed_and_has_one_predictor():
-    system = real_x(3, **SMALL)
-    objective = system.build()[1].terms[0].objective
-    assert system.folds == 1
-    for progress in (0.0, 1.0):
-        now = objective.at(progress).spec
-        assert (now.entropy, now.penalty) == (0.0, 1.0)
-
-
 @pytest.mark.parametrize("rate", [0.2, 0.8])
 def test_an_annealed_selector_starts_at_its_rate_without_a_penalty(rate):
     term = real_x(3, towards=rate, samples=3, temperature=0.2, **SMALL).build()[1].terms[0]

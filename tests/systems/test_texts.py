@@ -12,7 +12,6 @@ from lexppl.inference import LeaveOneOut, NestedIWAE
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
     BigramImputer,
-    ConstantImputer,
     PaddingImputer,
     UnigramImputer,
     texts,
@@ -114,14 +113,6 @@ def test_lex_finds_it_whatever_hides_the_other_words(data, architecture, telling
     assert not kept[data.x == 0].any()
 
 
-@pytest.mark.complete
-def test_meed_keeps_what_the_rest_does_not_tell(data, architecture, box, telling):
-    system = meed(architecture, box.predictor, classes=2, k=1, prior_epochs=12)
-    kept = probabilities(trained(system, data.x, box.predict(data.x)), data.x)
-    assert kept[telling].mean() > 0.95
-    assert not kept[data.x == 0].any()
-
-
 def systems(architecture, box):
     return {
         "vibi": vibi(architecture, classes=2, k=2),
@@ -175,19 +166,6 @@ def test_the_fading_prior_s_attributions_are_those_of_the_kept_words():
     slope = torch.sigmoid(-total.abs()).unsqueeze(-1)
     expected = slope * torch.tensor([[2.0, 1.0, 0.5], [1.0, 0.5, 0.0]])
     assert torch.allclose(prior.attributions(x), expected)
-
-
-def test_where_hidden_is_zero_both_attributions_agree(box):
-    class Linear(nn.Module):
-        def forward(self, x):
-            return torch.distributions.Categorical(
-                logits=torch.stack([x.sum(-1), x[:, 0] ** 2], -1)
-            )
-
-    x = torch.tensor([[0.3, -2.0, 1.0], [1.0, 0.5, 2.0]])
-    by_rows = FadingPrior(1.0, Linear(), epochs=3).attributions(x)
-    by_masks = FadingPrior(1.0, Linear(), epochs=3, imputer=ConstantImputer(0.0)).attributions(x)
-    assert torch.allclose(by_rows, by_masks)
 
 
 @pytest.mark.parametrize(

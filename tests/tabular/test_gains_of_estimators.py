@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
-from lexppl.evaluation import FeatureGains, gain_table, revealed_predictions
+from lexppl.evaluation import gain_table, revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.gains import FeatureGains
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import torch
 from sklearn.utils import get_tags
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, load, save
-from lexppl.data import dataset_from_frame
 from lexppl.models import ConstantImputer, MarginalImputer
 from lexppl.systems import METHODS, l2x
 from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING, with_missing
@@ -159,11 +158,3 @@ def test_what_has_no_form_is_refused_by_name(table):
     with pytest.raises(TypeError, match=r"missing values are known to masks of.*MaxConcrete"):
         program = with_missing(l2x(2, classes=2, k=1, hidden=(4,)), [-1, 2, 2]).program()
         program.selector(torch.zeros(1, 3))
-
-
-def test_the_command_line_and_the_estimator_encode_alike(table):
-    frame, y = table
-    explainer = ExplainerClassifier(**{**QUICK, "epochs": 1, "validation_fraction": None})
-    explainer.fit(frame, y)
-    data = dataset_from_frame(frame.assign(y=y), hide_missing=True)
-    assert data.encoding.columns == explainer.encoding_.columns

@@ -1,12 +1,10 @@
 """`penalty="auto"`, and constants in units of the base rate's entropy, in the plan and the fit."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import check_settings, chooses_penalty
 from lexppl.evaluation import penalty_path
 from lexppl.explanation import mask_means
 from lexppl.inference.training.loop import TrainingLoop
@@ -180,18 +178,3 @@ def test_a_given_model_is_counted_by_what_it_says(rows):
 def test_refusals(options, words, rows):
     with pytest.raises(ValueError, match=words):
         ExplainerClassifier(**{**SHORT, **options}).fit(*rows)
-
-
-def test_typed_refusals_name_the_option():
-    with pytest.raises(ValueError, match="real_x chooses no --penalty from the data"):
-        check_settings("real_x", "--{}", penalty="auto")
-    assert chooses_penalty("lex") and not chooses_penalty("l2x")
-
-
-def test_words_and_few_rows(rows):
-    frame = pd.DataFrame(rows[0], columns=list("abc"))
-    frame["job"] = np.where(np.arange(120) % 3, "cook", "smith")
-    explainer = ExplainerClassifier(penalty="auto", **SHORT).fit(frame, rows[1])
-    assert explainer.penalty_ in explainer.penalty_path_["penalty"].values
-    with pytest.raises(ValueError, match="there are none"):
-        ExplainerClassifier(penalty="auto", **SHORT).fit(frame[:4], [0, 1, 0, 1])

@@ -59,11 +59,6 @@ def test_what_cannot_be_is_refused() -> None:
         plan_for(100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
 
 
-def test_a_method_without_one_refuses_it(people: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="l2x has no predictor"):
-        ExplainerClassifier("l2x", predictor="trees").fit(people[["age", "noise"]], people.income)
-
-
 @pytest.mark.complete
 def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> None:
     people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
@@ -77,12 +72,3 @@ def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> No
     assert isinstance(again.model.predictor.predictors[0], TreePredictor)
     described = json.loads((tmp_path / "r" / "explainer" / "explainer.json").read_text())
     assert described["model"]["config"]["predictor"]["part"] == "CrossFitted"
-
-
-def test_at_the_command_line_trees_take_no_imputer(people: pd.DataFrame, tmp_path, capsys) -> None:
-    people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
-    words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]
-    assert main([*words, "--predictor", "trees", "--imputer", "constant"]) != 0
-    assert "leave one of the two out" in capsys.readouterr().err
-    assert main([*words, "--predictor", "trees", "--method", "l2x"]) != 0
-    assert "l2x has no --predictor" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import said_by
-from lexppl.tabular.seeds import seed_of
+from lexppl.tabular.table_reading import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -273,18 +273,27 @@ def test_random_state(blobs):
         ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
         ({"random_state": "seed"}, "seed"),
-        ({"model": 3}, "model must be a fitted scikit-learn estimator with predict_proba"),
-        ({"model": LinearRegression().fit([[1.0]], [1.0])}, "with predict_proba"),
+        ({"model": 3}, "must be an nn.Module, a classifier with predict_proba.*it is int"),
+        ({"model": LinearRegression().fit([[1.0]], [1.0])}, "responses, which have no classes"),
         ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
-        ({"model": torch.nn.Linear(4, 3), "model_output": "odds"}, "which of .'logits'.*is 'odds'"),
+        (
+            {"model": torch.nn.Linear(4, 3), "model_output": "odds"},
+            "output must be one of .'logits'.*is 'odds'",
+        ),
         (
             {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
-            "LogisticRegression, which says it itself",
+            "LogisticRegression has a likelihood, or is called by predict_proba",
         ),
         ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear, fails.*\(120, 4\)"),
-        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, "3 classes; it gave 2"),
+        (
+            {"model": torch.nn.Linear(4, 2), "model_output": "logits"},
+            r"it gave \(120, 2\)",
+        ),
         ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
-        ({"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())}, "predictor of a real response"),
+        (
+            {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},
+            "responses, which have no classes",
+        ),
         (
             {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
             r"must have labels among .*; it has \['0', '7'\]",
@@ -340,13 +349,3 @@ def test_rare_levels_are_pooled_and_unseen_ones_go_with_them(people):
         explainer.predict(frame[:1].assign(smokes="often"))
     with pytest.raises(ValueError, match="rare must be a whole number of at least 1"):
         classifier("lex", rare=0).fit(few, y)
-
-
-def test_the_classifier_takes_all_that_both_estimators_take():
-    """Its constructor is written out for scikit-learn, and must not fall behind the common one."""
-    both, own = ExplainerRegressor().get_params(), ExplainerClassifier().get_params()
-    assert set(own) - set(both) == {"class_weight", "model_output"}
-    assert {name: own[name] for name in both} == both
-    other = {name: object() for name in both}
-    explainer = ExplainerClassifier(**other)
-    assert {name: getattr(explainer, name) for name in both} == other

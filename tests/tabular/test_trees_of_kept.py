@@ -1,7 +1,7 @@
 """Boosted trees of what an explainer keeps: taken where validation rows say so, of every fit."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from lexppl.tabular import trees_of_kept
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.trees_of_kept import trees_where_better
+from lexppl.tabular.trees_of_kept import says_more, trees_where_better
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -168,3 +168,46 @@ def test_a_column_that_no_mask_keeps_says_nothing(way: str, levels: bool) -> Non
     assert bool(((told - y).abs() < 0.3).double().mean() > 0.95)
     # What else is shown in that column changes nothing.
     assert torch.equal(trees(x).probs, trees(kept).probs)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A fit of which only is known what it says of the rows, `(R, N)`."""
+
+    each: torch.Tensor
+    seed: int = 0
+
+
+def weighed_rows(count: int, weights: torch.Tensor | None = None) -> EncodedRows:
+    part = (torch.zeros(count, 1), torch.zeros(count))
+    weighed = None if weights is None else (torch.ones(count), weights)
+    return EncodedRows(part, part, Grouping([0], ("a",)), ("a",), ("no", "yes"), weights=weighed)
+
+
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees_of_kept, "predictive_log_likelihood", lambda fit, *_, **__: fit.each)
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_more_is_by_more_than_an_error_of_the_mean_over_replicates() -> None:
+    spread = torch.from_numpy(np.random.default_rng(0).normal(size=400))
+    # Of a spread of 20 over 400 rows the mean has an error of 1.
+    spread = (spread - spread.mean()) / (spread.std() / 20.0)
+    one = Said(torch.zeros(2, 400).double())
+
+    def better(mean: float) -> bool:
+        other = Said(torch.stack([spread + mean - 7.0, spread + mean + 7.0]))
+        found, said, before = says_more(other, one, weighed_rows(400))
+        assert said == pytest.approx(mean) and before == 0.0
+        return found
+
+    assert better(1.01) and not better(0.99) and not better(-3.0)
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_rows_count_as_often_as_they_weigh() -> None:
+    one, other = Said(torch.zeros(1, 4)), Said(torch.tensor([[1.0, 1.1, -3.0, -3.1]]))
+    assert not says_more(other, one, weighed_rows(4))[0]
+    found, said, _ = says_more(other, one, weighed_rows(4, torch.tensor([5.0, 5.0, 0.0, 0.0])))
+    assert found and said == pytest.approx(1.05)

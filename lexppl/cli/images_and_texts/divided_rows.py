@@ -111,13 +111,13 @@ def words_of(part: Part) -> tuple[tuple[str, ...], ...]:
     return part.words if isinstance(part, TextDataset) else ()
 
 
-def check_rows(asked: Sequence[int], count: int, has: str, what: str) -> None:
+def check_rows(numbers: Sequence[int], count: int, has: str, what: str) -> None:
     """Refuse numbers of rows that are not there.
 
     Raises:
         UsageError: such a row.
     """
-    for row in asked:
+    for row in numbers:
         if row >= count:
             raise UsageError(
                 f"--row must be 0 to {count - 1}, as {has} {count:,} {what}; it is {row}"

@@ -1,8 +1,9 @@
 """`lexppl explain` of images and of texts."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -84,36 +85,36 @@ class RowsRun(ExplainRun):
         write_reading(self.source, folder)
 
     def fit_full(self) -> FittedPredictor:
-        plan, source = self.plan, self.source
-        return fit_predictor(
-            observed_rows(source.train),
-            valid=None if source.valid is None else observed_rows(source.valid),
-            architecture=source.architecture,
-            epochs=plan.epochs,
-            batch_size=plan.batch_size,
-            learning_rate=plan.schedule,
-            weight_decay=plan.weight_decay,
-            patience=None,
-            seed=plan.seed,
-            checkpoint=self.checkpoint("full-predictor"),
-            progress=self.progress,
+        epochs, rate = self.plan.epochs, self.plan.schedule
+        fitted: FittedPredictor = self._fit_beside(
+            fit_predictor, "full-predictor", epochs=epochs, learning_rate=rate, patience=None
         )
+        return fitted
 
     def fit_judge(self) -> EvalX:
         """Fit EVAL-X, to which hidden entries are black, or padding."""
+        judge: EvalX = self._fit_beside(
+            fit_evalx,
+            "judge",
+            epochs=JUDGE_EPOCHS * self.plan.epochs,
+            learning_rate=self.plan.learning_rate,
+            patience=JUDGE_PATIENCE,
+        )
+        return judge
+
+    def _fit_beside(self, fit: Callable[..., Any], name: str, **settings: Any) -> Any:
+        """Fit what stands beside the explainer to the labels, by its plan."""
         plan, source = self.plan, self.source
-        return fit_evalx(
+        return fit(
             observed_rows(source.train),
             valid=None if source.valid is None else observed_rows(source.valid),
             architecture=source.architecture,
-            epochs=JUDGE_EPOCHS * plan.epochs,
             batch_size=plan.batch_size,
-            learning_rate=plan.learning_rate,
             weight_decay=plan.weight_decay,
-            patience=JUDGE_PATIENCE,
             seed=plan.seed,
-            checkpoint=self.checkpoint("judge"),
+            checkpoint=self.checkpoint(name),
             progress=self.progress,
+            **settings,
         )
 
     def notes_of_fit(self) -> list[str]:

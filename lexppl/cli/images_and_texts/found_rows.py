@@ -56,7 +56,7 @@ class KeptSize:
     @property
     def interval(self) -> str:
         """The interval in words; that there is none, of one replicate."""
-        if math.isnan(self.lower):
+        if math.isnan(self.upper):
             return "one replicate: no interval"
         return f"95 % interval over replicates {self.lower:.1f} – {self.upper:.1f}"
 

@@ -40,7 +40,7 @@ def read_images(options: argparse.Namespace, device: torch.device) -> DividedRow
     Raises:
         ValueError: files that are not there or cannot be read, patches larger than the images.
     """
-    rows = ROWS if options.rows is None else options.rows
+    rows = options.rows or ROWS
     parts = _read(options, rows).to(device)
     channels, height, width = parts.train.event_shape
     patch = _patch(options.patches, height, width)

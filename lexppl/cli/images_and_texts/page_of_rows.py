@@ -140,14 +140,11 @@ def _reading(found: FoundRows) -> list[str]:
     replicates = (
         f"{found.plan.replicates} replicates were fitted from different seeds, on the same rows: "
         "intervals show how far they differ, and speak of the fit, not of the sample of rows."
-        if found.plan.replicates > 1
-        else "There is one replicate, so nothing shows how far this depends on the seed of the "
-        "fit: run it again with --replicates 4."
     )
     return [
         first + "This is about prediction, not about cause: of two "
         f"{data.entries.partition(' of ')[0]} that say the same, an explainer may take either.",
-        replicates,
+        *([replicates] if found.plan.replicates > 1 else []),
     ]
 
 

@@ -17,13 +17,13 @@ SHOWN_KEPT = 0.05
 WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
 
 
-def print_rows(found: FoundRows, folder: Path, asked: bool) -> None:
+def print_rows(found: FoundRows, folder: Path, single_rows: bool) -> None:
     """Print what was found.
 
     Args:
         found: all of it.
         folder: where it was written.
-        asked: whether single rows were asked for, which are then printed too.
+        single_rows: whether --row was typed, whose rows are then printed too.
     """
     for line in found.summary():
         print(line)
@@ -41,7 +41,7 @@ def print_rows(found: FoundRows, folder: Path, asked: bool) -> None:
     more = len(found.ranking) - SHOWN
     if more > 0:
         print(f"  … and {more:,} more in {folder / 'importance.csv'}")
-    for row in found.rows if asked else ():
+    for row in found.rows if single_rows else ():
         print(f"\n{row_text(row)}")
     print(f"\nHeld-out rows: {len(found.source.test)}")
     head, rows = score_cells(found.judgement.scores)

@@ -7,7 +7,6 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -32,13 +31,13 @@ from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
 from lexppl.data.checks import listed
 from lexppl.data.files import table_name
-from lexppl.data.stratification import some_of_each, stratified_parts, training_and_validation
+from lexppl.data.stratification import at_most, stratified_parts, training_and_validation
 from lexppl.data.texts import words_of
 from lexppl.models import texts
 
 WORDS, LENGTH = 10_000, 400
 """Of the vocabulary and of a text, at most, where nobody says; L2X's."""
-SMALL: Mapping[str, int] = MappingProxyType({"embedding": 32, "filters": 32, "hidden": 64})
+SMALL: Mapping[str, Any] = MappingProxyType({"embedding": 32, "filters": 32, "hidden": 64})
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
 VALID_SHARE = 0.2
@@ -57,10 +56,12 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
         ValueError: files that are not there or cannot be read; a text without words, of unknown
             words only, or longer than a row without `--keep-words`; labels that are no classes.
     """
-    source = _imdb(options) if options.data in text_names() else _of_column(options)
-    train, valid, test = source.train, source.valid, source.test
-    small: dict[str, Any] = dict(SMALL)
-    rows = ROWS if options.rows is None else options.rows
+    parts, numbered, numbers, places = (
+        _imdb(options) if options.data in text_names() else _of_column(options)
+    )
+    train, valid, test = (None if part is None else part.to(device) for part in parts)
+    if train is None or test is None:
+        raise ValueError("each part needs a row")
     described = RowsDescribed(
         name=table_name(Path(options.data)) if options.text else options.data,
         target_name=train.target_name,
@@ -69,19 +70,11 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
         rows="text",
         entries="words",
         shape=f"at most {train.length} words of {len(train.vocabulary.words):,} known",
-        left_out=left_out(rows, "texts", [len(train), len(test)]),
+        left_out=left_out(options.rows or ROWS, "texts", [len(train), len(test)]),
     )
-    return DividedRows(
-        described,
-        train.to(device),
-        None if valid is None else valid.to(device),
-        test.to(device),
-        texts(len(train.vocabulary), train.length, **small),
-        source.numbered.to(device),
-        source.numbers,
-        source.places,
-        _kept_end(options),
-    )
+    networks = texts(len(train.vocabulary), train.length, **SMALL)
+    numbered, kept = numbered.to(device), _kept_end(options)
+    return DividedRows(described, train, valid, test, networks, numbered, numbers, places, kept)
 
 
 def write_reading(source: DividedRows, folder: Path) -> None:
@@ -98,21 +91,12 @@ def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:
     return "end" if typed is None and options.data in text_names() else typed
 
 
-@dataclass(frozen=True)
-class TextParts:
-    """Texts in their parts, the rows that `--row` can name with their numbers, and the
-    numbers of each part's rows."""
-
-    train: TextDataset
-    valid: TextDataset | None
-    test: TextDataset
-    numbered: TextDataset
-    numbers: Places
-    places: tuple[Places, Places, Places]
+Parts = tuple[tuple[TextDataset | None, ...], TextDataset, Places, tuple[Places, Places, Places]]
+"""Texts to fit on, to choose the best epoch on and to judge; those that `--row` can name, with
+their numbers; and the numbers of each part's rows."""
 
 
-def _imdb(options: argparse.Namespace) -> TextParts:
-    rows = ROWS if options.rows is None else options.rows
+def _imdb(options: argparse.Namespace) -> Parts:
     train, test = imdb(
         options.root,
         vocabulary=options.vocabulary or WORDS,
@@ -120,13 +104,14 @@ def _imdb(options: argparse.Namespace) -> TextParts:
         keep=_kept_end(options) or "end",
     )
     train, valid = train.split(1 - VALID_SHARE, VALID_SHARE, seed=options.seed)
-    train, valid, test = (_some(part, rows, options.seed) for part in (train, valid, test))
+    rows, seed = options.rows or ROWS, options.seed
+    train, valid, test = (part.take(rows, seed=seed) for part in (train, valid, test))
     numbers = np.arange(len(test))
     check_rows(options.row, len(test), "there are", "held-out texts")
-    return TextParts(train, valid, test, test, numbers, (NONE, NONE, numbers))
+    return (train, valid, test), test, numbers, (NONE, NONE, numbers)
 
 
-def _of_column(options: argparse.Namespace) -> TextParts:
+def _of_column(options: argparse.Namespace) -> Parts:
     frame = read_frame(
         Path(options.data).expanduser(),
         file_format_of(options),
@@ -140,17 +125,17 @@ def _of_column(options: argparse.Namespace) -> TextParts:
     labels = _labels(cells[target], target)
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
-    said = cells[options.text].tolist()
-    check_rows(options.row, len(said), "the table has", "rows")
-    _check_texts(said, options.text)
+    written = cells[options.text].tolist()
+    check_rows(options.row, len(written), "the table has", "rows")
+    _check_texts(written, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
-    rows = {int(row): words_of(said[row]).words for row in used}
+    rows = {int(row): words_of(written[row]).words for row in used}
     fitted = (rows[row] for row in places[0].tolist())
     vocabulary = Vocabulary.of(fitted, options.vocabulary or WORDS)
     length = options.length or min(max(map(len, rows.values())), LENGTH)
     _check_words(rows, vocabulary, length, options)
     every = texts_of(
-        [said[row] for row in used],
+        [written[row] for row in used],
         [labels[row] for row in used],
         vocabulary=vocabulary,
         length=length,
@@ -159,13 +144,11 @@ def _of_column(options: argparse.Namespace) -> TextParts:
         target_name=target,
         name=table_name(Path(options.data)),
     )
-    train, valid, test = (
+    parts = tuple(
         every.subset(torch.from_numpy(np.searchsorted(used, part))) if len(part) else None
         for part in places
     )
-    if train is None or test is None:
-        raise ValueError("each part needs a row")
-    return TextParts(train, valid, test, every, used, places)
+    return parts, every, used, places
 
 
 def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
@@ -209,9 +192,9 @@ def _labels(column: pd.Series, target: str) -> list[Any]:
     return [str(label) for label in column]
 
 
-def _check_texts(said: list[Any], column: str) -> None:
+def _check_texts(written: list[Any], column: str) -> None:
     """Refuse the first row that has no text, by its place in the table."""
-    for row, text in enumerate(said):
+    for row, text in enumerate(written):
         if not isinstance(text, str):
             if pd.isna(text):
                 raise ValueError(
@@ -278,18 +261,7 @@ def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places
     share = options.valid_share / (1 - options.test_share)
     train, valid = training_and_validation(strata[rest], share, options.seed)
     parts = (rest[train], NONE if valid is None else rest[valid], test)
-    rows = ROWS if options.rows is None else options.rows
-    generator = np.random.default_rng(options.seed)
-    capped = [
-        part if len(part) <= rows else np.sort(part[some_of_each(strata[part], rows, generator)])
-        for part in parts
-    ]
-    return capped[0], capped[1], capped[2]
-
-
-def _some(part: TextDataset, rows: int, seed: int) -> TextDataset:
-    """At most so many rows, at random."""
-    if len(part) <= rows:
-        return part
-    chosen = some_of_each(part.y.cpu().numpy(), rows, np.random.default_rng(seed))
-    return part.subset(torch.from_numpy(np.sort(chosen)))
+    train, valid, test = (
+        part[at_most(strata[part], options.rows or ROWS, options.seed)] for part in parts
+    )
+    return train, valid, test

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.judged.judged_rows import JudgedRows, folds_at, test_folds
+from lexppl.cli.judged.judged_rows import JudgedRows, test_folds
 from lexppl.data import DividedTable
 from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_density, base_frequencies
@@ -20,17 +20,12 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.refits.evalx import EvalX, EvalXScores
+from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, accuracy_by_size
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.inference import Checkpoints, FitResult
-from lexppl.inference.training.watch import Progress
-from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import fit_full_predictor
+from lexppl.inference import FitResult
 
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""
@@ -139,20 +134,6 @@ def parts_of(result: FitResult, source: JudgedRows) -> list[tuple[FitResult, Ten
     if folds is None:
         return [(result, torch.arange(len(source.test.y), device=source.test.y.device))]
     return list(folds.each(result))
-
-
-def judge_full(
-    plan: FitPlan,
-    source: DividedTable,
-    fitted: FittedPredictor | None,
-    progress: Progress,
-    checkpoint: Checkpoints | None = None,
-) -> ScoreRow:
-    """A predictor of the labels that sees everything."""
-    folds = folds_at(source, source.train_rows)
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, folds=folds)
-    full = fitted or fit_full_predictor(plan, rows, progress, checkpoint)
-    return score_full(full, source)
 
 
 def score_full(full: FittedPredictor, source: JudgedRows) -> ScoreRow:

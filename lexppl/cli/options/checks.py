@@ -183,7 +183,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
 
 
 def _check_black_box(options: argparse.Namespace) -> None:
-    """Refuse a black box that is not there, or whose code nobody said may run."""
+    """Refuse a black box that is not there, or whose code may not run."""
     path = Path(options.black_box).expanduser()
     if not options.trust_black_box:
         raise UsageError(

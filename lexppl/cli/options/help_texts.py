@@ -21,7 +21,7 @@ examples:
   lexppl compare wine --methods lex,real_x,shap
   lexppl impute breast_cancer
 
-`lexppl COMMAND --help` tells all options of a command."""
+`lexppl COMMAND --help` lists all options of a command."""
 
 EXPLAIN = """\
 Fit an explainer (LEX, or another --method) on a data set and write what it found.
@@ -82,7 +82,7 @@ examples:
 COMPARE = """\
 Put methods side by side: each is fitted on the same rows, ranks the features of the same held-out
 rows, and is judged by the same EVAL-X, a predictor that has seen every mask. Where the data set has
-a truth, the share of it that is found is told too."""
+a truth, the share of it that is found is shown too."""
 
 COMPARE_MORE = f"""\
 methods of this library: {", ".join(METHODS)}
@@ -95,7 +95,7 @@ examples:
 
 IMPUTE = """\
 Score what hidden features can be replaced with: each imputer is fitted on a part of the rows, and
-asked for features that are hidden from held-out ones, given those that are kept. Figures are by the
+draws the features that are hidden from held-out ones, given those that are kept. Figures are by the
 share of features that is hidden, with their standard errors over rows: CRPS, in standard deviations
 of a feature, the smaller the better; and, for imputers with a density, the log-likelihood of the
 hidden values in nats each, the larger the better. Choose one for `lexppl explain --imputer`."""

@@ -61,10 +61,10 @@ def plan_of(
     if "k" in typed:
         otherwise.pop("penalty", None)
     settings = {**otherwise, **typed}
-    asked = posterior_of(options) if name == getattr(options, "method", None) else None
-    if asked is not None:
-        refuse_unlistable(asked, data.n_entries, typed.get("k"))
-        settings["posterior"] = asked
+    posterior = posterior_of(options) if name == getattr(options, "method", None) else None
+    if posterior is not None:
+        refuse_unlistable(posterior, data.n_entries, typed.get("k"))
+        settings["posterior"] = posterior
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 

@@ -27,15 +27,15 @@ def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
             mean nothing beside it.
         ImportError: the extra that has it is not installed.
     """
-    asked = {name: getattr(options, name, None) for name in ("inference", "guide", "prior")}
-    named = next((name for name in ("inference", "guide") if asked[name] is not None), None)
+    values = {name: getattr(options, name, None) for name in ("inference", "guide", "prior")}
+    named = next((name for name in ("inference", "guide") if values[name] is not None), None)
     if named is None:
-        if asked["prior"] is not None:
+        if values["prior"] is not None:
             raise UsageError(
                 "--prior is that of a posterior: give --inference or --guide too, or leave it out"
             )
         return None
-    typed = f"--{named} {asked[named]}"
+    typed = f"--{named} {values[named]}"
     if options.method not in WITH_PRIOR:
         raise UsageError(
             f"{typed}: the weights of {options.method} have no prior here; "
@@ -48,18 +48,18 @@ def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
     _refuse(typed, options, OF_ITS_OWN)
     if named == "inference":
         _refuse(typed, options, OF_EPOCHS)
-        if asked[named] in HAMILTONIAN and options.imputer not in (None, "constant"):
+        if values[named] in HAMILTONIAN and options.imputer not in (None, "constant"):
             raise UsageError(
                 f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
                 "leave it out"
             )
-    if asked[named] in NEED_BAYES and importlib.util.find_spec(BAYES_LIBRARY) is None:
+    if values[named] in NEED_BAYES and importlib.util.find_spec(BAYES_LIBRARY) is None:
         raise ImportError(
             f"{typed} needs {BAYES_LIBRARY}, which is not installed; install the extra that has "
             'it: pip install "lexppl[bayes]"'
         )
-    prior = PRIOR_SCALE if asked["prior"] is None else asked["prior"]
-    return AskedPosterior(asked["inference"], asked["guide"], prior)
+    prior = PRIOR_SCALE if values["prior"] is None else values["prior"]
+    return AskedPosterior(values["inference"], values["guide"], prior)
 
 
 def _refuse(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:

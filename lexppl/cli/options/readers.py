@@ -90,16 +90,16 @@ def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
     return found
 
 
-def settings_of(said: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
+def settings_of(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
     """Options of settings of :data:`lexppl.choices.settings.SETTINGS`.
 
     Args:
-        said: of each setting its default in words; None for that of the table.
+        defaults: of each setting its default in words; None for that of the table.
         arguments: of `add_argument`, by the setting's name; `more` is what help says after its
             text.
     """
     found: Options = {}
-    for name, default in said.items():
+    for name, default in defaults.items():
         setting, more = SETTINGS[name], dict(arguments.get(name, {}))
         default = setting.default if default is None else default
         text = setting.text + more.pop("more", "") + (f" (default: {default})" if default else "")

@@ -252,10 +252,10 @@ def _shares(kept: float | None, tested: str = "") -> tuple[Options, Options]:
     return valid, test if tested else {}
 
 
-def _fit(valid: Options, test: Options, **said: object) -> Options:
+def _fit(valid: Options, test: Options, **defaults: object) -> Options:
     """How long, by which steps and on which rows a fit is."""
     names = ("epochs", "masks", "imputations", "folds", "batch_size", "learning_rate")
-    return settings_of({name: said.get(name) for name in names}) | valid | SEED | test
+    return settings_of({name: defaults.get(name) for name in names}) | valid | SEED | test
 
 
 @dataclass(frozen=True)
@@ -387,4 +387,9 @@ def typed_of(options: argparse.Namespace, *kinds: str) -> list[str]:
 
 def value_of(options: argparse.Namespace, flag: str) -> Any:
     """The value of an option by its flag; None where the command does not have it."""
-    return getattr(options, flag.strip("-").replace("-", "_"), None)
+    return getattr(options, name_of(flag), None)
+
+
+def name_of(flag: str) -> str:
+    """The name of an option's value, by its flag."""
+    return flag.strip("-").replace("-", "_")

@@ -19,18 +19,13 @@ def ranking_notes(findings: ReportData) -> list[str]:
     ]
     towards = about(findings)
     if findings.closer.directions is not None and towards is not None:
-        what = (
-            "the mean response"
-            if findings.source.data.class_names is None
-            else f"the log-odds of {towards}"
-        )
+        what = "" if findings.source.data.class_names is None else "the log-odds of "
         notes.append(
-            f"Direction: how {what} that the explainer predicts move with the feature's value, "
-            "from −1 to 1, over the held-out rows that keep the feature: the rank correlation of "
-            "the value with what revealing it changes. ↑ rises with the value, ↓ falls (from "
-            f"±{CLEAR:g}), ~ neither throughout; of words, the levels that raise and lower it "
-            f"most, by more than replicates differ; – where fewer than {LEAST_KEPT:g} rows keep "
-            "it. It speaks of the prediction, not of a cause."
+            f"Direction: the rank correlation of the feature's value with what revealing it adds "
+            f"to {what}{towards} in the held-out rows that keep it: ↑ rises with the value, ↓ "
+            f"falls (from ±{CLEAR:g}), ~ neither throughout; of words, the levels that raise and "
+            f"lower it most, by more than replicates differ; – where fewer than {LEAST_KEPT:g} "
+            "rows keep it. It speaks of the prediction, not of a cause."
         )
     return notes
 
@@ -54,11 +49,10 @@ def single_note(findings: ReportData) -> str:
     else:
         what, unit = "the log-probability of the label that is predicted", "in nats"
     return (
-        f"Each bar is what revealing the feature adds to {what}, {unit}, averaged over masks, "
-        "imputations and replicates; the bars add up to the prediction exactly. Features are "
-        "revealed in the order in which this row keeps them, the most kept first, so that of two "
-        "that say the same the first has the bar; those that add least share one, the last. Blue "
-        "raises, orange lowers. For other rows give --row N."
+        f"Each bar is what revealing the feature adds to {what}, {unit}, mean over masks, "
+        "imputations and replicates; they add up to the prediction. Features are revealed in the "
+        "order in which this row keeps them, so that of two that say the same the first has the "
+        "bar; those that add least share the last. For other rows give --row N."
     )
 
 
@@ -66,7 +60,6 @@ def sizes_caption(curve: SizeCurve, measure: str) -> str:
     """What the curve of sizes shows."""
     return (
         f"EVAL-X's {measure} on {curve.rows} held-out rows where each row keeps only its "
-        "k most important features, against as many features chosen at random. A curve that "
-        "rises early and stays above the random one says that the ranking puts first what "
-        "there is to know. The dashed line is EVAL-X with every feature."
+        "k most important features, against as many at random. A curve that rises early and stays "
+        "above the random one says that the ranking puts first what there is to know."
     )

@@ -10,14 +10,18 @@ from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
-from lexppl.evaluation import PenaltyPath
+from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12
 """Most groups that are listed at a setting, and of a row."""
 LEAST_KEPT = 0.05
 """Probability from which on a group of a row is listed."""
-LABELS = {"accuracy": "right", "r2": "R²", "log_likelihood": "log-likelihood, nats a row"}
+LABELS = {
+    "accuracy": ("right", 100.0, 1, " %"),
+    "r2": ("R²", 1.0, 3, ""),
+    "log_likelihood": ("log-likelihood, nats a row", 1.0, 3, ""),
+}
 
 
 def dial_data(findings: ReportData) -> dict[str, Any] | None:
@@ -71,17 +75,15 @@ def _setting(
         "size": round(one.score.size, 3),
         "sentence": plain(screen.reading(read)),
         "scores": _scores(one.score),
-        "groups": [[name, *(round(v, 4) for v in kept[name])] for name in order[:MOST_GROUPS]],
+        "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
         "rows": _rows(findings, settings, one),
     }
 
 
 def _scores(score: ScoreRow) -> list[list[str]]:
     found = []
-    for name, label in LABELS.items():
+    for name, (label, scale, digits, unit) in LABELS.items():
         if name in score.figures:
-            scale, unit = (100.0, " %") if name == "accuracy" else (1.0, "")
-            digits = 1 if name == "accuracy" else 3
             spread = score.spreads.get(name, math.nan)
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"
@@ -107,7 +109,7 @@ def _rows(findings: ReportData, settings: Settings, one: Setting) -> list[dict[s
         found.append(
             {
                 "predicted": says,
-                "kept": [[names[k], round(float(each[k]), 3)] for k in order],
+                "kept": [[names[k], round(float(each[k]), 5)] for k in order],
                 "steps": [list(pair) for pair in zip(named, shown, strict=True)],
                 "closest": [int(k) for k in rows.closest[place] if k >= 0],
             }

@@ -75,22 +75,29 @@ class FirstScreen(Reading):
         share = own.figures.get("r2", math.nan)
         if math.isnan(share):
             return ""
-        size = self._size(own)
+        other = math.nan if full is None else full.figures.get("r2", math.nan)
         if share <= 0:
-            sentence = f"It predicts {self.target} no better than always saying its mean{size}"
-        else:
-            sentence = f"It explains {_hundredths(share)} % of the variance of {self.target}{size}"
-        if full is not None and not math.isnan(full.figures.get("r2", math.nan)):
+            sentence = f"It predicts {self.target} no better than always saying its mean"
+            if not math.isnan(other):
+                explains = f"explains {_hundredths(other)} %" if other > 0 else "is no better"
+                sentence += f"; {self._reader} {explains}"
+            return f"{sentence}."
+        sentence = f"It explains {_hundredths(share)} % of the variance of {self.target}"
+        sentence += self._size(own)
+        if full is not None and not math.isnan(other):
             sentence += self._beside(own, full, "r2")
         return f"{sentence}; always saying the mean explains none."
+
+    @property
+    def _reader(self) -> str:
+        reads = {1: "it", 2: "both"}.get(self.features, f"all {self.features}")
+        return f"a predictor that always reads {reads}"
 
     def _beside(self, own: ScoreRow, full: ScoreRow, figure: str) -> str:
         """Own beside a predictor that reads everything, by the losses of rows in pairs."""
         mine, other = own.figures[figure], full.figures[figure]
         less, error = _less(own, full)
-        reads = {1: "it", 2: "both"}.get(self.features, f"all {self.features}")
-        unit = "" if self.base else " %"
-        what = f"a predictor that always reads {reads} ({_hundredths(other)}{unit})"
+        what = f"{self._reader} ({_hundredths(other)}{'' if self.base else ' %'})"
         if math.isnan(error) or abs(less) <= 2.0 * error:
             surely = ", but less surely" if self.behind else ""
             if abs(mine - other) <= CLOSE:
@@ -102,7 +109,9 @@ class FirstScreen(Reading):
         if not self.selects or self.features == 1:
             return ""
         size = f"{own.size:.1f}".removesuffix(".0")
-        return f" from {size} of {self.features} {self.entries} of a {self.row}"
+        few = "all" if size == str(self.features) else f"{size} of"
+        article = "an" if self.row[0] in "aeiou" else "a"
+        return f" from {few} {self.features} {self.entries} of {article} {self.row}"
 
     def _score(self, who: str) -> ScoreRow | None:
         return next((row for row in self.scores if row.who == who), None)

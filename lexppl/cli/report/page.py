@@ -21,7 +21,7 @@ from lexppl.cli.report.captions import (
 from lexppl.cli.report.dial import dial_chart, dial_data
 from lexppl.cli.report.findings import ReportData, explained_text, rows_text, target_text
 from lexppl.cli.report.first_screen import first_screen_of
-from lexppl.cli.report.pictures import dependences, pictures
+from lexppl.cli.report.pictures import pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.ranked import INTERVAL, RANGE
 from lexppl.cli.report.single_rows import row_block
@@ -34,8 +34,7 @@ from lexppl.cli.report.words import (
     score_notes,
 )
 from lexppl.cli.tables import score_cells
-from lexppl.evaluation import PenaltyPath
-from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.evaluation.penalty_path import WITHIN, PenaltyPath
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
@@ -78,7 +77,6 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "ranking_notes": ranking_notes(findings),
         "classes": class_table(findings),
         "swarm_caption": swarm_caption(findings),
-        "dependences": dependences(findings),
         "single_rows": [row_block(row) for row in findings.closer.rows],
         "single_note": single_note(findings),
         "reading": reading(findings),

@@ -7,22 +7,19 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from lexppl.cli.judged.judging import SizeCurve
-from lexppl.cli.report.charts import BOTTOM, MOST_TURNED, TOP, Chart, Line, ticks
+from lexppl.cli.report.charts import BOTTOM, MOST_TURNED, TOP, Chart, Line
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.inference.training.result import History
-from lexppl.plots.dependence import dependence_points
 from lexppl.plots.fits import view
 from lexppl.plots.importance import means_by_row
 from lexppl.plots.rows import swarm_of
 from lexppl.plots.style import NARROW_LABEL, short
 
 SWARM_FEATURES, SWARM_ROWS = 12, 300
-DEPENDENCES, DEPENDENCE_ROWS = 4, 300
-MOST_COLUMNS, MOST_EPOCHS, MOST_LEVELS = 80, 200, 6
-"""Features of the heat map, points of a loss and levels on an axis that are drawn."""
+MOST_COLUMNS, MOST_EPOCHS = 80, 200
+"""Features of the heat map and points of a loss that are drawn."""
 SHADES = 8
 NAMES = 140
 """Units of a margin of names."""
@@ -37,13 +34,6 @@ def pictures(findings: ReportData) -> dict[str, Markup | None]:
         "sizes": None if curve is None else sizes_chart(curve, measure(findings)),
         "history": history_chart(history) if len(history) else None,
     }
-
-
-def dependences(findings: ReportData) -> list[Markup]:
-    """Pictures of the first features whose values are known."""
-    values = feature_values(findings.posterior)
-    first = [name for name in map(str, findings.ranking.index) if name in values][:DEPENDENCES]
-    return [_dependence(findings, name) for name in first]
 
 
 def sizes_chart(curve: SizeCurve, name: str) -> Markup:
@@ -154,34 +144,3 @@ def _runs(seen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
         start.astype(float),
         (np.nonzero(steps == -1)[1] - start).astype(float),
     )
-
-
-def _dependence(findings: ReportData, name: str) -> Markup:
-    known, across, each = dependence_points(findings.posterior, name, DEPENDENCE_ROWS)
-    kind, low, high = findings.kind, each.min(0), each.max(0)
-    selects = kind is PROBABILITY
-    lines = [Line(across, each.mean(0), "dots one", dash=0.0, errors=None)]
-    if len(each) > 1:
-        lines.insert(0, Line(across, (low + high) / 2, "unseen", errors=(high - low) / 2, dash=0.0))
-    return Chart(
-        lines,
-        short(name),
-        kind.label if selects else kind.name,
-        f"{kind.label} of {name} against its value",
-        x_names=_names(known),
-        y_span=(-0.04, 1.04) if selects else None,
-    ).svg()
-
-
-def _names(known: FeatureValues) -> dict[float, str] | None:
-    """What stands on the axis of a feature; None for numbers."""
-    if known.levels is not None:
-        longest = 56 // min(len(known.levels), MOST_LEVELS)
-        apart = math.ceil(len(known.levels) / MOST_LEVELS)
-        every = enumerate(known.levels)
-        return {float(g): short(level, longest) for g, level in every if g % apart == 0}
-    if not known.dates:
-        return None
-    seen = known.numbers[np.isfinite(known.numbers)]
-    days = ticks(seen.min(), max(seen.max(), seen.min() + 1), 3) if len(seen) else []
-    return {day: str(np.datetime64(int(day), "D")) for day in days}

@@ -9,6 +9,7 @@ from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_lines, ranking_head
 from lexppl.cli.report.single_rows import row_text
+from lexppl.cli.report.words import gain_meaning
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.explanation.reading.sentences import plain
 
@@ -41,6 +42,8 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / 'importance.csv'}")
+    if gains is not None:
+        print(_indented(gain_meaning(gains)))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
     for row in findings.closer.rows if prints_rows else ():

@@ -36,11 +36,12 @@ def reading(findings: ReportData) -> list[str]:
         "explainer may take either; a low value does not mean that a feature is unrelated to the "
         "target."
     )
-    of_gains = [] if gains is None else [_reading_of_gains(gains)]
+    of_gains = [] if gains is None else [gain_meaning(gains)]
     return [first, *of_gains, second, _reading_of_replicates(findings)]
 
 
-def _reading_of_gains(gains: JudgedGains) -> str:
+def gain_meaning(gains: JudgedGains) -> str:
+    """What a gain is, and what is found."""
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
         "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "
@@ -56,10 +57,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
     if plan.posterior is not None:
         return reading_of_posterior(findings)
     if plan.replicates == 1:
-        return (
-            "There is one replicate only, so nothing shows how far this explanation depends on "
-            "the seed of the fit: run it again with --replicates 5."
-        )
+        return "There is one replicate only: run it again with --replicates 5."
     interval = (
         f"The interval shows how much the {kind.label} differs between {plan.replicates} "
         "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
@@ -86,16 +84,12 @@ def measure(findings: ReportData) -> str:
 def rows_caption(findings: ReportData) -> str:
     """What the heat map shows."""
     shown = min(SHOWN_ROWS, findings.explained)
-    rows = f"{shown} held-out rows"
-    if shown < len(findings.source.test_rows):
-        rows = f"{shown} of the {len(findings.source.test_rows)} held-out rows"
     signed = findings.kind is ATTRIBUTION
     what = "the feature's contribution, with its sign" if signed else findings.kind.meaning
     return (
-        f"Each line is one of {rows}, by its number in the table, and its colour {what}, averaged "
-        "over replicates. Features stand as they are ranked above. A column of one colour is a "
-        "feature that matters everywhere or nowhere; a column that changes from row to row matters "
-        "in some rows only."
+        f"Each line is one of {shown} held-out rows, by its number in the table, and its colour "
+        f"{what}, from none (0) to dark, mean over replicates. A column of one colour is a feature "
+        "that matters everywhere or nowhere; one that changes from row to row matters in some."
     )
 
 

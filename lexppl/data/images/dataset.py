@@ -10,9 +10,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
 
-from lexppl.argument_checks import int_at_least
 from lexppl.data.checks import check_labels, check_tensors, label_counts, listed, part_counts
 from lexppl.data.stratification import Divisible
 from lexppl.summary import Summarised, Summary, counted
@@ -102,35 +100,6 @@ class ImageDataset(Divisible, Summarised):
         """The images as floats in [0, 1], shape ``(N, C, H, W)``."""
         whole = self.pixels.is_floating_point()
         return self.pixels if whole else self.pixels.to(torch.float32).div_(255)
-
-    def entry_truth(self, patches: int = 1) -> Tensor:
-        """The truth of mask entries that are patches of pixels.
-
-        Entries go row by row over ``ceil(H/p) × ceil(W/p)`` patches; those at the lower and the
-        right border are smaller where p does not divide the size. An entry is relevant where more
-        than half of its pixels are.
-
-        Args:
-            patches: p, their side in pixels.
-
-        Returns:
-            ``(N, G)`` bool, as :func:`lexppl.evaluation.selection_scores` takes it.
-
-        Raises:
-            ValueError: no truth.
-
-        Example:
-            >>> truth = torch.tensor([[[1, 1, 0, 0], [1, 1, 0, 0]]]).bool()
-            >>> data = ImageDataset(
-            ...     torch.zeros(1, 1, 2, 4), torch.tensor([0]), ("a", "b"), truth, is_part=True)
-            >>> data.entry_truth(patches=2)
-            tensor([[ True, False]])
-        """
-        if self.truth is None:
-            raise ValueError(f"{self.name!r} has no known truth")
-        side = int_at_least("patches", patches)
-        shares = avg_pool2d(self.truth.float().unsqueeze(1), side, ceil_mode=True)
-        return (shares > 0.5).flatten(1)
 
     def only(self, *classes: str | int) -> ImageDataset:
         """The images of some classes, which become classes 0, 1, … in the order given.

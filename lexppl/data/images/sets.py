@@ -80,8 +80,8 @@ def _mnist(kind: str, root: str | Path, train: bool, download: bool) -> tuple[Te
         y = _unpacked(stems[1])[8:].reshape(len(pixels))
     except (OSError, EOFError, zlib.error, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{kind} in {str(raw)!r} cannot be read: {error}; give download=True where the network "
-            "allows it, or get its files anew"
+            f"{kind} in {str(raw)!r} cannot be read: {error}; get it from torchvision, with "
+            "download=True where the network allows it"
         ) from error
     return torch.from_numpy(pixels), torch.from_numpy(y).long()
 

@@ -217,8 +217,7 @@ def log_marginal_likelihood(
         >>> round(found.log, 4) == round(math.log(0.5 * 0.25 + 0.5 * 0.81), 4)
         True
     """
-    draws = int_at_least("draws", draws, 2)
-    seed = int_at_least("seed", seed, 0)
+    draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
     check_rows(x)
     if guide is not None and samples is not None:
         raise ValueError("give a guide to sample from, or posterior samples to bridge from: one")
@@ -231,12 +230,7 @@ def log_marginal_likelihood(
         return log_joint(model, x, y, at, **options)
 
     if guide is not None:
-        drawn, log_q = guide_draws(guide, (x, y), draws, seeds_of(seed, 2, 1)[0])
-        log_w = (joint(drawn) - log_q).double().cpu().numpy()
-        weight = np.exp(log_w - log_w.max())
-        error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
-        k = float(pareto_smoothed(log_w)[1])
-        return Evidence(_log_mean(log_w), error, "importance sampling", k)
+        return _by_importance(joint, guide, (x, y), draws, seeds_of(seed, 2, 1)[0])
     keep_local(model)
     few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
@@ -246,10 +240,10 @@ def log_marginal_likelihood(
             sites, latents = GlobalSites.of(model, few)
     refuse_of_rows(latents)
     if samples is None:
-        if not latents.shared:
-            rows = row_log_likelihood(model, x, y, {}, **options)
-            return Evidence(float(rows.double().sum()), 0.0, "listed")
-        return _listed(joint, latents.shared)
+        if latents.shared:
+            return _listed(joint, latents.shared)
+        rows = row_log_likelihood(model, x, y, {}, **options)
+        return Evidence(float(rows.double().sum()), 0.0, "listed")
     missing = [name for name in sites.names if name not in samples]
     if missing:
         raise ValueError(f"samples lack the program's latents {missing}")
@@ -269,6 +263,17 @@ def log_marginal_likelihood(
     by_chain = flat.unflatten(0, (chains, -1))
     log, error = bridge(density, by_chain, draws=draws, seed=seeds_of(seed, 1, 1)[0])
     return Evidence(log, error, "bridge sampling")
+
+
+def _by_importance(
+    joint: Joint, guide: Callable[..., Any], rows: tuple[Tensor, ...], draws: int, seed: int
+) -> Evidence:
+    drawn, log_q = guide_draws(guide, rows, draws, seed)
+    log_w = (joint(drawn) - log_q).double().cpu().numpy()
+    weight = np.exp(log_w - log_w.max())
+    error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
+    k = float(pareto_smoothed(log_w)[1])
+    return Evidence(_log_mean(log_w), error, "importance sampling", k)
 
 
 def _listed(joint: Joint, shared: Mapping[str, Site]) -> Evidence:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.leaks.masked_rows import MaskedRows
 from lexppl.evaluation.learned import rare_rows
 from lexppl.evaluation.prediction import predictive
-from lexppl.evaluation.refits.fitted_predictor import TrainingOptions, fit_predictor
+from lexppl.evaluation.refits.fitted_predictor import fit_predictor
 from lexppl.inference import FitResult
 from lexppl.inference.schedules import Linear, WarmUp
 from lexppl.models import MLP, Grouping
@@ -88,7 +88,7 @@ def encode_meter(
     replicates: int = 2,
     hidden: Sequence[int] = (100, 100),
     seed: int = 0,
-    **training: Unpack[TrainingOptions],
+    **training: Any,
 ) -> EncodeMeter:
     r"""Estimate the information about y in the choice of features beyond their values.
 

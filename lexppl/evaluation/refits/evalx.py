@@ -1,4 +1,4 @@
-"""EVAL-X: a predictor fitted under random masks, the judge of explanations."""
+"""EVAL-X: a predictor fitted under random masks, the judge of explanations; accuracy by size."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.prediction import PredictionScores, log_weights, outcome, prediction_scores
 from lexppl.evaluation.refits.fitted_predictor import (
     HIDDEN,
-    TrainingOptions,
     fit_program,
     predictor_for,
     training_shape,
@@ -184,7 +183,7 @@ def fit_evalx(
     samples: int = 2,
     imputations: int = 1,
     seed: int = 0,
-    **training: Unpack[TrainingOptions],
+    **training: Any,
 ) -> EvalX:
     """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's.
 
@@ -257,3 +256,77 @@ def fit_evalx(
         result = fit_program(model, train, objective, training, valid=valid, seed=seed)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
+
+
+def accuracy_by_size(
+    evalx: EvalX,
+    ranking: Tensor | None,
+    x: Tensor,
+    y: Tensor,
+    sizes: Sequence[int] | None = None,
+    *,
+    random_ranking: bool = False,
+    imputations: int = 1,
+    seed: int = 0,
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """EVAL-X's accuracy where each row keeps its k highest-ranked entries, for each size k.
+
+    A steep rise says that the first entries hold what there is to know of y. The control is
+    `random_ranking=True`: each row's entries in a random order, the curve that a ranking must
+    beat.
+
+    Args:
+        evalx: the judge.
+        ranking: importances, higher is kept earlier, such as selection probabilities: `(N, G)`.
+            Of equal ones the entry that stands first is kept first. With `random_ranking` it is
+            not read, and may be None.
+        x: rows, `(N, *event)`, of no fit.
+        y: their labels or responses, `(N,)`.
+        sizes: the k, each in 0 … G; 1 … G if None.
+        random_ranking: rank at random instead.
+        imputations: K.
+        seed: of a random ranking and of the imputations.
+
+    Returns:
+        the sizes, and for each the accuracy; for responses R², the share of their variance.
+
+    Raises:
+        ValueError: a ranking of another shape or not finite, sizes outside 0 … G, no sizes; as
+            :meth:`EvalX.scores`.
+
+    Source:
+        Jethani et al. 2021, § 5, and the figures of accuracy against k of Chen et al. 2018 and
+        Senetaire et al. 2023.
+
+    Example:
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> judge = fit_evalx((x, y), hidden=(16,), epochs=20, batch_size=50,
+        ...     learning_rate=1e-2, progress=False)
+        >>> sizes, found = accuracy_by_size(judge, torch.tensor([[0.9, 0.2, 0.1]] * 200), x, y)
+        >>> _, chance = accuracy_by_size(judge, None, x, y, random_ranking=True)
+        >>> sizes, found[0] > chance[0] + 0.1
+        ((1, 2, 3), True)
+    """
+    if random_ranking:
+        generator = torch.Generator().manual_seed(seed)
+        place = torch.rand(len(x), evalx.entries, generator=generator).argsort(1).to(x.device)
+    elif ranking is None:
+        raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
+    else:
+        if ranking.shape != (len(x), evalx.entries) or bool(ranking.isnan().any()):
+            raise ValueError(
+                f"ranking must be numbers of shape ({len(x)}, {evalx.entries}); it has shape "
+                f"{tuple(ranking.shape)}, or NaN"
+            )
+        place = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+    chosen = tuple(range(1, evalx.entries + 1) if sizes is None else sizes)
+    if not chosen:
+        raise ValueError("sizes must have at least one size; it is empty")
+    reached = []
+    for k in chosen:
+        int_between("each of sizes", k, 0, evalx.entries, note="the mask entries")
+        scores = evalx.scores(x, y, place < k, imputations=imputations, seed=seed)
+        value = scores.r2 if scores.accuracy is None else scores.accuracy
+        reached.append(math.nan if value is None else value)
+    return chosen, tuple(reached)

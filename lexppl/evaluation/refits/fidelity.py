@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
 from lexppl.evaluation.prediction import prediction_scores
-from lexppl.evaluation.refits.fitted_predictor import HIDDEN, TrainingOptions, fit_predictor
+from lexppl.evaluation.refits.fitted_predictor import HIDDEN, fit_predictor
 from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries, with_hidden
 from lexppl.inference.predictive import drawing
 from lexppl.models import Architecture, BlackBox, Grouping, black_box
@@ -49,7 +49,7 @@ def fidelity_scores(
     network: nn.Module | None = None,
     hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
-    **training: Unpack[TrainingOptions],
+    **training: Any,
 ) -> FidelityScores:
     r"""The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
 

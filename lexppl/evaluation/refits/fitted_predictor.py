@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,8 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.inference import Checkpoints, FitResult, NestedIWAE, fit
+from lexppl.inference import FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
-from lexppl.inference.schedules import Schedule
-from lexppl.inference.training.watch import Progress
 from lexppl.models import (
     MLP,
     Architecture,
@@ -34,45 +31,29 @@ from lexppl.models.networks import ScaledOutput
 
 HIDDEN = (200, 200, 200)
 """Widths of a perceptron's hidden layers, by default."""
-
-
-class TrainingOptions(TypedDict, total=False):
-    """How a predictor is trained: arguments of :func:`lexppl.inference.fit`, with the defaults
-    `epochs=100, batch_size=500, learning_rate=1e-3, weight_decay=1e-4, patience=20,
-    progress=True, row_weights=None, sample_weight=None, checkpoint=None`."""
-
-    epochs: int
-    batch_size: int
-    learning_rate: float | Schedule
-    weight_decay: float
-    patience: int | None
-    progress: Progress
-    row_weights: Any
-    sample_weight: Any
-    checkpoint: str | Path | Checkpoints | None
+TRAINING: Mapping[str, Any] = {
+    "epochs": 100,
+    "batch_size": 500,
+    "learning_rate": 1e-3,
+    "weight_decay": 1e-4,
+    "patience": 20,
+}
+"""How a predictor is trained, where nothing else is chosen."""
 
 
 def fit_program(
-    model: nn.Module, train: Data, objective: NestedIWAE, training: TrainingOptions, **options: Any
+    model: nn.Module,
+    train: Data,
+    objective: NestedIWAE,
+    training: Mapping[str, Any],
+    **options: Any,
 ) -> FitResult:
-    """Fit a program with a predictor's defaults in place of an explainer's.
+    """Fit a program with a predictor's defaults (:data:`TRAINING`) in place of an explainer's.
 
     Raises:
-        TypeError: options that are none of :class:`TrainingOptions`.
         ValueError, TypeError: as :func:`lexppl.inference.fit`.
     """
-    known = TrainingOptions.__optional_keys__
-    unknown = sorted(set(training) - known)
-    if unknown:
-        raise TypeError(f"{unknown} are no options of a predictor's fit, {sorted(known)}")
-    defaults: dict[str, Any] = {
-        "epochs": 100,
-        "batch_size": 500,
-        "learning_rate": 1e-3,
-        "weight_decay": 1e-4,
-        "patience": 20,
-    }
-    return fit(model, train, objective=objective, **options, **{**defaults, **training})
+    return fit(model, train, objective=objective, **options, **{**TRAINING, **training})
 
 
 class TrainingShape(NamedTuple):
@@ -213,7 +194,7 @@ def fit_predictor(
     likelihood: Likelihood | None = None,
     replicates: int = 1,
     seed: int = 0,
-    **training: Unpack[TrainingOptions],
+    **training: Any,
 ) -> FittedPredictor:
     """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
 

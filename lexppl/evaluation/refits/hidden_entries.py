@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from lexppl.evaluation.truth.selection import check_binary
 from lexppl.models import ConstantImputer, Grouping
 
 
@@ -64,17 +65,7 @@ def hard_draws(x: Tensor, masks: Tensor, entries: int) -> Tensor:
         >>> hard_draws(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool), 3).shape
         torch.Size([1, 2, 3])
     """
-    if masks.dim() not in (2, 3) or masks.shape[-2:] != (len(x), entries):
-        raise ValueError(
-            f"masks must have shape (draws, {len(x)}, {entries}), with the rows of x and its mask "
-            f"entries, or ({len(x)}, {entries}); they have {tuple(masks.shape)}"
-        )
-    if masks.numel() == 0:
-        raise ValueError("masks must have at least one draw; there is none")
+    check_binary("masks", masks, (len(x), entries), draws=True)
     if masks.device != x.device:
         raise ValueError(f"x is on {x.device} and masks on {masks.device}; move one")
-    if not bool(((masks == 0) | (masks == 1)).all()):
-        raise ValueError(
-            "masks must be hard, 0 or 1: draw them, or threshold them, as in probability > 0.5"
-        )
     return masks.reshape(-1, *masks.shape[-2:]).to(x.dtype)

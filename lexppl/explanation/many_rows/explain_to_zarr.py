@@ -23,14 +23,14 @@ from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
 from lexppl.explanation.many_rows.row_source import Piece, RowSource, encoded_piece, rows_in
-from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ROW, ZarrPosterior
+from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ZarrPosterior
 from lexppl.explanation.masks.drawless import needs_draws
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.predictive import drawing, row_chunks
+from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -43,8 +43,8 @@ MOST_BLOCKS = 100
 """Of a chunk, by default."""
 PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
 ROWS, IDENTITY = "rows", "identity"
-"""What is kept of a chunk that is done, beside its means over rows: the rows of each block, and a
-hash of rows that had to be read."""
+"""What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of rows
+that had to be read."""
 
 
 def explain_to_zarr(
@@ -197,50 +197,31 @@ class ChunkTask:
     def groups(
         self, number: int, piece: Piece
     ) -> tuple[dict[str, xr.Dataset], dict[str, Any], dict[str, np.ndarray]]:
-        """Explain a chunk: its groups, the attributes of all, and by block the number of rows and
-        the means over them."""
+        """Explain a chunk: its groups, the attributes of all, and its rows and sums over them."""
         x, y = encoded_piece(piece, self.encoding, self.with_y, _parameter(self.result))
-        parts, kept = [], []
-        for place, block in enumerate(row_chunks(len(x), BLOCK)):
-            part = TablePart(number * (self.size // BLOCK) + place, self.first)
-            some = (x[block], None if y is None else y[block])
-            found = explained_rows(self.result, *some, self.how, part=part)
-            groups = found.groups()
-            means = {f"{group}/{name}": groups[group][name].values for group, name in found.means}
-            kept.append({ROWS: np.array(len(some[0])), **means})
-            parts.append(groups)
-        by_block = {name: np.stack([one[name] for one in kept]) for name in kept[0]}
-        joined = {
-            name: xr.concat(
-                [groups[name] for groups in parts],
-                ROW,
-                data_vars="minimal",
-                coords="minimal",
-                compat="override",
-                combine_attrs="override",
-            )
-            if ROW in group.dims
-            else group
-            for name, group in parts[0].items()
-        }
+        part = TablePart(number * (self.size // BLOCK), self.first)
+        found = explained_rows(self.result, x, y, self.how, part=part)
+        groups = found.groups()
+        sums = {f"{group}/{name}": groups[group][name].values for group, name in found.means}
+        sums[ROWS] = np.array(len(x))
         if not self.keep_x:
-            name = next(name for name in joined if name.endswith("constant_data"))
-            constant = joined.pop(name).drop_vars("x")
+            name = next(name for name in groups if name.endswith("constant_data"))
+            constant = groups.pop(name).drop_vars("x")
             if constant.data_vars:
-                joined[name] = constant
-        return joined, found.attrs, by_block
+                groups[name] = constant
+        return groups, found.attrs, sums
 
     def write(
         self, number: int, piece: Piece, identity: str | None, total: int | None = None
     ) -> None:
         """Explain a chunk and write it, and then that it is there; the first one, of a table of so
         many rows, makes the store."""
-        groups, attrs, by_block = self.groups(number, piece)
+        groups, attrs, sums = self.groups(number, piece)
         if total is not None:
             self.store.create(groups, attrs, total, self.size)
         self.store.write(groups, number * self.size)
         content = io.BytesIO()
-        held: dict[str, Any] = {**by_block, IDENTITY: np.array(identity or "")}
+        held: dict[str, Any] = {**sums, IDENTITY: np.array(identity or "")}
         np.savez(content, **held)
         with output_file(self.done(number), overwrite=True) as file:
             write_through(file, content.getbuffer())
@@ -325,7 +306,7 @@ def _explained(
             rows = rows_in(piece) if is_given else piece.stop - start
             if task.done(number).is_file():
                 with np.load(task.done(number)) as held:
-                    known = (int(held[ROWS].sum()), str(held[IDENTITY]) or None)
+                    known = (int(held[ROWS]), str(held[IDENTITY]) or None)
                 if known != (rows, identity):
                     raise ValueError(
                         f"rows {start} to {start + rows - 1} are not those that {str(task.aside)!r}"
@@ -351,18 +332,14 @@ def _explained(
                 if outcome.error is not None:
                     raise outcome.error
                 bar.update()
-    blocks: list[dict[str, np.ndarray]] = []
+    sums: dict[str, np.ndarray] = {}
     for number in range(count):
         with np.load(task.done(number)) as held:
-            arrays = {name: held[name] for name in held.files if name != IDENTITY}
-        places = range(len(arrays[ROWS]))
-        blocks += [{name: values[b] for name, values in arrays.items()} for b in places]
-    total = sum(int(block[ROWS]) for block in blocks)
-    names = [name for name in blocks[0] if name != ROWS]
-    return {
-        name: sum((block[name] * (block[ROWS] / total) for block in blocks), np.zeros(()))
-        for name in names
-    }
+            for name in held.files:
+                if name != IDENTITY:
+                    sums[name] = held[name] + sums.get(name, 0)
+    total = int(sums.pop(ROWS))
+    return {name: values / total for name, values in sums.items()}
 
 
 def _parameter(result: FitResult) -> Tensor | None:

@@ -94,19 +94,7 @@ def posterior_draws(
         FloatingPointError: a weight is NaN.
     """
     at_level = max(tree.levels.values())
-    if listed is None:
-        counts = [1] * len(tree.plates)
-        counts[at_level] = particles
-        weights = tree.log_weights(run, counts, imputations)
-        weights[at_level] = weights[at_level] - math.log(particles)
-    else:
-        counts = list(listed.counts)
-        weights = tree.log_weights(run, counts, imputations, listed.names)
-    if bool(weights[0].isnan().any()):
-        raise FloatingPointError(
-            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
-            "a response outside the support of its distribution"
-        )
+    counts, weights = _weights(run, tree, listed, particles, imputations)
     last = len(weights) - 1
     response = run.sites.get(RESPONSE)
     in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
@@ -119,18 +107,18 @@ def posterior_draws(
     for level, weight in enumerate(weights):
         above = tree.above_of(level, run)
         candidates, entries = weight.shape[-2:]
+        every = torch.arange(entries, device=at.device)
         flat = weight.reshape(-1, candidates, entries)
         share = shares(flat)
         at = at[:, above]
         if len(flat) == 1:
             chosen = systematic_resampling(share[0], draws)
         else:
-            own = share[at, :, torch.arange(entries, device=at.device)]
+            own = share[at, :, every]
             chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
         if level == last and in_rows:
             evidence = torch.logsumexp(flat, -2)
-            if len(flat) > 1:
-                evidence = evidence[at, torch.arange(entries, device=at.device)]
+            evidence = evidence[at, every] if len(flat) > 1 else evidence
         at = at * candidates + chosen
         reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)
         repeats = imputations if level == last else 1
@@ -139,24 +127,34 @@ def posterior_draws(
         if level < last:
             above_rows[tree.plates[level]] = which
         by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
-        for name in names:
-            if tree.levels[name] != level:
-                continue
+        for name in (name for name in names if tree.levels[name] == level):
             value = value_of(run.sites[name])
             value = value.expand(particles, *value.shape[-2:])
-            of = torch.arange(value.shape[-2], device=at.device)
-            masks[name] = value[which, of]
+            masks[name] = value[which, torch.arange(value.shape[-2], device=at.device)]
             means[name] = (by_mask.unsqueeze(-1) * value[::below]).sum(0)
         if listed is None and level == at_level:
             ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
     pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
     y, probability = predicted(run, pair, imputations, particles, again, above_rows)
-    return RowDraws(
-        masks=masks,
-        means=means,
-        y=y,
-        label_probability=probability,
-        log_evidence=evidence,
-        weight_ess=ess,
-        weight_pareto_k=pareto,
-    )
+    return RowDraws(masks, means, y, probability, evidence, ess, pareto)
+
+
+def _weights(
+    run: ParticleTrace, tree: MaskTree, listed: MaskList | None, particles: int, imputations: int
+) -> tuple[list[int], list[Tensor]]:
+    """How many masks each level of the plates has, and their log-weights."""
+    if listed is not None:
+        counts = list(listed.counts)
+        weights = list(tree.log_weights(run, counts, imputations, listed.names))
+    else:
+        at_level = max(tree.levels.values())
+        counts = [1] * len(tree.plates)
+        counts[at_level] = particles
+        weights = list(tree.log_weights(run, counts, imputations))
+        weights[at_level] = weights[at_level] - math.log(particles)
+    if bool(weights[0].isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
+            "a response outside the support of its distribution"
+        )
+    return counts, weights

@@ -138,8 +138,8 @@ class Reading:
             f"{_capital(self._rows)} do not show that {which} helps to predict {self.target}."
         )
         sentence = sentence.replace(" do not", " does not") if self.rows == 1 else sentence
-        often = self._often()
-        return f"{sentence} That {listed(often)} may be noise." if often else sentence
+        read = self._often()
+        return f"{sentence} The prediction reads {read}, which may be noise." if read else sentence
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
@@ -149,17 +149,13 @@ class Reading:
         if not self.selects:
             first = listed(group.with_members for group in order[:3])
             return f"Most weight in {self._prediction.replace('The', 'the', 1)} has {first}."
-        parts = []
-        for phrase, some in groupby(order[:NAMED], key=lambda g: share_of(g.kept)):
-            parts.append(f"{listed(group.with_members for group in some)} {phrase}")
         more = len(order) - NAMED
         tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
-        return f"{self._prediction} reads {listed(parts)}{tail}."
+        return f"{self._prediction} reads {_shares(order[:NAMED])}{tail}."
 
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        lines: list[str] = []
         unseen: list[str] = []
         items: list[str] = []
         for group in known[:NAMED]:
@@ -171,21 +167,17 @@ class Reading:
                 items.append(f"{count} more{would} without {group.bold}")
             else:
                 items.append(f"by {missed} without {group.bold}")
-        if items and self.base:
-            lines.append(f"Of 100 rows {listed(items)}.")
-        elif items:
-            missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these, {self.target} is missed {missed}, {listed(items)}.")
+        off = f"On average the prediction is off by {_figure(self.error)}, "
+        lines = [f"{'Of 100 rows ' if self.base else off}{listed(items)}."] if items else []
         if unseen:
-            few = "about as many would be right" if self.base else "it is missed by about as much"
+            few = "about as many would be right" if self.base else "it is off by about as much"
             lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
         return lines
 
-    def _often(self) -> list[str]:
+    def _often(self) -> str:
         """Groups that are read often, and not found."""
         often = [g for g in self.groups if not g.found and g.kept >= OFTEN]
-        order = sorted(often, key=lambda g: -g.kept)[:NAMED]
-        return [f"{g.bold} is read {share_of(g.kept)}" for g in order]
+        return _shares(sorted(often, key=lambda g: -g.kept)[:NAMED])
 
     def _others(self) -> list[str]:
         """That nothing is shown of the other groups."""
@@ -193,7 +185,7 @@ class Reading:
         if not count:
             return []
         often = self._often()
-        read = f", though {listed(often)}" if often else ""
+        read = f", though the prediction reads {often}" if often else ""
         what = "other feature adds" if count == 1 else f"other {count} features add"
         return [f"The {what} nothing that {self._rows} could show{read}."]
 
@@ -204,7 +196,7 @@ class Reading:
         found = [group for group in self.groups if group.found]
         lines = []
         if found and self.rate:
-            each = "It helps" if len(found) == 1 else "Each of these adds something of its own"
+            each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
             lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
@@ -213,7 +205,8 @@ class Reading:
                 "On rows that it has not seen its predictions are no better than guessing, "
                 "so that what it reads says little."
             )
-        return " ".join([*lines, *self._of_fits(found or self.groups)])
+        read = self.groups if self.rate is None else found
+        return " ".join(lines + (self._of_fits(read) if read or self.rate is None else []))
 
     def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
         read = sorted(read, key=lambda g: -g.kept)
@@ -254,6 +247,14 @@ class Reading:
     @property
     def _rows(self) -> str:
         return counted(self.rows, "row")
+
+
+def _shares(groups: Sequence[ReadGroup]) -> str:
+    """Groups with the share of the rows that read them, by falling share."""
+    return listed(
+        f"{listed(group.with_members for group in some)} {phrase}"
+        for phrase, some in groupby(groups, key=lambda g: share_of(g.kept))
+    )
 
 
 def html(text: str) -> Markup:

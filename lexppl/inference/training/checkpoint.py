@@ -19,8 +19,8 @@ from lexppl.argument_checks import finite_float
 from lexppl.atomic_output import sync_folder, write_through
 from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows
+from lexppl.inference.replicates.replicate_rows import Rows
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows
 from lexppl.sealed_files import UnreadableFileError, checksum_of, refuse_changed, refused_by_name
 from lexppl.summary import counted
 
@@ -197,8 +197,8 @@ Identity = dict[str, str]
 def identity_of(
     settings: Mapping[str, Any],
     copies: Sequence[TrainingModules],
-    learned: TrainingRows | None,
-    held_out: TrainingRows | None,
+    learned: Rows | None,
+    held_out: Rows | None,
 ) -> Identity:
     """The identity of a fit: the same for the same fit in any process, another for another."""
     found: Identity = {}
@@ -246,10 +246,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def _rows(rows: TrainingRows | None) -> Any:
+def _rows(rows: Rows | None) -> Any:
     """What rows consist of, by name."""
-    if isinstance(rows, WeightedRows):
-        rows = rows.rows
     if rows is None:
         return None
     if isinstance(rows, LoadedRows):

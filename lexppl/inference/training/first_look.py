@@ -11,14 +11,13 @@ from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, s
 from lexppl.inference.mixed_precision import refuse_rounded_away
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.pyro_parameters import refuse_unheld
-from lexppl.inference.replicates.replicate_rows import of_replicate
+from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
 from lexppl.inference.training.distributed.processes import OneProcess
 from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
 from lexppl.inference.training.rows.row_weights import refuse_unweighted
-from lexppl.inference.training.rows.rows import TrainingRows, batches_with_weights
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.weight_decay import parameters_with_a_prior
 
@@ -42,12 +41,12 @@ class FirstLook:
         cls,
         stage: Stage,
         runner: Replicates,
-        rows: TrainingRows,
+        rows: Rows,
         settings: FitSettings,
         processes: OneProcess,
     ) -> "FirstLook":
         """Run each term once; nothing else of the run stays."""
-        batch, weights = next(batches_with_weights(rows, settings.batch_size, shuffle=False))
+        batch, weights = next(rows.weighted_batches(settings.batch_size, shuffle=False))
         # The first one's share in each process: all see the same, and it is never empty.
         batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
         template = runner.template

@@ -50,13 +50,7 @@ from lexppl.inference.training.preparation import (
 )
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
-from lexppl.inference.training.rows.rows import (
-    TrainingRows,
-    are_unit_pixels,
-    check_alike,
-    holds_labels,
-    refuse_rows,
-)
+from lexppl.inference.training.rows.rows import check_alike, data_fields, refuse_rows
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -298,16 +292,9 @@ def fit(
             check_alike(rows.columns[0], next(iter(runner.parameters.values())))
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(runner, learned_rows, held_out, settings, saved, processes)
-            loop.run(
-                [
-                    (one, settings.epochs_of(one, len(learned_rows)), settings.optimizer_of(one))
-                    for one in copies[0].stages
-                ]
-            )
-        result = _result(runner.separated(), loop, rows)
+            loop.run()
+        result = _result(runner.separated(), loop, train, rows)
     result.row_weights = None if weighting is None else weighting.kind
-    for kind_of_names in ("entry_names", "feature_names", "class_names"):
-        setattr(result, kind_of_names, _names(train, kind_of_names))
     if processes.leads:
         report_collapse(result.collapse)
         loop.skipped.report()
@@ -316,16 +303,12 @@ def fit(
     return result
 
 
-def _names(train: Data | ReplicateData, kind: str) -> Any:
-    if isinstance(train, ReplicateData):
-        return train.common(kind)
-    return getattr(train, kind, None)
-
-
-def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> FitResult:
+def _result(
+    finished: list[TrainingModules], loop: TrainingLoop, train: Any, rows: Rows
+) -> FitResult:
     """The result of a loop that has come to its end."""
-    watched: TrainingRows = loop.held_out if loop.held_out is not None else rows
-    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
+    watched = loop.held_out if loop.held_out is not None else rows
+    several, _ = next(watched.weighted_batches(WATCHED_ROWS, shuffle=False))
     batches = [
         tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         for replicate in range(len(finished))
@@ -336,29 +319,22 @@ def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> 
     found: list[str | None] = [None] * len(terms)
     if objective.watched:
         found = collapses(models, guides, batches)
-    event_shape = tuple(batches[-1][0].shape[1:])
-    x, labels, sizes, steps = batches[-1][0], None, None, None
+    sizes = steps = None
     if not isinstance(rows, LoadedRows):
-        x, *responses = rows.columns
-        if responses and holds_labels(models[0], responses[0]):
-            labels = tuple(responses[0].unique().tolist())
         sizes = len(rows), len(loop.held_out or ())
         steps = len(loop.records) * math.ceil(len(rows) / loop.settings.batch_size)
-    train, valid, stage, seconds = (
+    losses, valid, stage, seconds = (
         zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
     )
     return FitResult(
         models=models,
         guides=guides,
         objective=objective.at(1.0),
-        history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
+        history=History(np.array(losses), np.array(valid), np.array(stage), np.array(seconds)),
         best_epoch=loop.best_epoch,
         best_valid=loop.best_valid,
         collapse=found,
         interrupted=loop.interrupted,
-        event_shape=event_shape,
-        unit_pixels=are_unit_pixels(x, event_shape),
-        labels=labels,
         seed=loop.settings.seed,
         rows=sizes,
         steps=steps,
@@ -366,4 +342,5 @@ def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> 
         compiled=None if loop.compiled is None else loop.compiled.record,
         skipped_steps=loop.skipped.count,
         ended=loop.skipped.ended,
+        **data_fields(train, rows, models[0], batches[-1][0]),
     )

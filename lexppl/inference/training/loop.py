@@ -22,12 +22,7 @@ from lexppl.inference.training.distributed.processes import OneProcess, Processe
 from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.loop_state import Course, LoopState
-from lexppl.inference.training.rows.rows import (
-    StepRows,
-    TrainingRows,
-    WeightedRows,
-    batches_with_weights,
-)
+from lexppl.inference.training.rows.rows import StepRows
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
@@ -53,8 +48,8 @@ class TrainingLoop:
     """
 
     runner: Replicates
-    rows: TrainingRows
-    held_out: Rows | WeightedRows | None
+    rows: Rows
+    held_out: Rows | None
     settings: FitSettings
     saved: SavedState | None = None
     processes: OneProcess = field(default_factory=OneProcess)
@@ -70,29 +65,28 @@ class TrainingLoop:
             rounded = None if self.settings.precision is None else torch.bfloat16
             self.compiled = CompiledTerms(self.settings.backend, rounded)
 
-    def run(self, plan: list[tuple[Stage, int, OptimizerFactory]]) -> None:
+    def run(self) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
-        total = sum(epochs for _, epochs, _ in plan)
+        stages = self.runner.template.stages
+        epochs = [self.settings.epochs_of(stage, len(self.rows)) for stage in stages]
         self._state = state = None if self.saved is None else LoopState(self, self.saved)
-        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(plan)))
+        begin = 0 if state is None else self.processes.each(lambda: state.begin(len(stages)))
         cut_short = False
         shown = self.settings.progress if self.processes.leads else False
-        with epochs_shown(shown, total, len(self.records)) as bar:
-            for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
-                cut_short = self._stage(number, stage, epochs, optimizer, bar)
+        with epochs_shown(shown, sum(epochs), len(self.records)) as bar:
+            for number in range(begin, len(stages)):
+                cut_short = self._stage(number, stages[number], epochs[number], bar)
                 if self.interrupted or self.skipped.ended is not None:
                     break
-        if state is not None and begin < len(plan):
+        if state is not None and begin < len(stages):
             if cut_short:
                 state.warn_of_interruption()
             else:
                 state.finish()
 
-    def _stage(
-        self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
-    ) -> bool:
+    def _stage(self, number: int, stage: Stage, epochs: int, bar: Any) -> bool:
         """Run a stage; whether Ctrl-C has ended it."""
-        step = self._step(stage, make_optimizer)
+        step = self._step(stage, self.settings.optimizer_of(stage))
         make_scheduler = self.settings.scheduler
         scheduler = None if make_scheduler is None else make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
@@ -183,7 +177,7 @@ class TrainingLoop:
             optimizer=optimizer,
             tuner=torch.optim.Adam(tuned, lr=CONTROL_RATE) if tuned else None,
             rows=rows,
-            total=self.rows.total if isinstance(self.rows, WeightedRows) else rows,
+            total=self.rows.total,
             by_replicate=self.rows.by_replicate,
             plain_calls=look.plain_calls,
             rate=settings.rate_of(stage),
@@ -226,7 +220,7 @@ class TrainingLoop:
         self.runner.template.train()
         steps = max(1, math.ceil(len(self.rows) / size))
         self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
-        batches = batches_with_weights(self.rows, size, shuffle=True)
+        batches = self.rows.weighted_batches(size, shuffle=True)
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
             count = batch_rows(self.rows, batch)
@@ -244,7 +238,7 @@ class TrainingLoop:
         total = self.processes.sum_of(lambda: none + self._held_out_loss(term, held_out), none)
         return total.cpu().numpy()
 
-    def _held_out_loss(self, term: LossTerm, held_out: Rows | WeightedRows) -> Tensor | float:
+    def _held_out_loss(self, term: LossTerm, held_out: Rows) -> Tensor | float:
         """The validation loss, or this process's part in it, `(R,)`."""
         runner, look, processes = self.runner, self._look, self.processes
         dealt = Dealt(held_out, processes.rank, processes.count)
@@ -255,11 +249,11 @@ class TrainingLoop:
         runner.template.eval()
         total: Tensor | float = 0.0
         rows, own = len(held_out), held_out.by_replicate
-        weight = held_out.total if isinstance(held_out, WeightedRows) else None
+        weight = held_out.total if held_out.is_weighted else None
         plate = look.plates[id(term)]
         at_once = max(self.settings.batch_size, 1000)
         with seeded(seed, held_out.device):
-            for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
+            for batch, weights in held_out.weighted_batches(at_once, shuffle=False):
                 batch, weights, size = dealt.of(batch, weights)
                 if not size:
                     continue

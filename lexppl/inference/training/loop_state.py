@@ -17,8 +17,8 @@ from torch.utils.data import (
 )
 
 from lexppl.inference.batches import HasBatches, LoadedRows
+from lexppl.inference.replicates.replicate_rows import Rows
 from lexppl.inference.training.checkpoint import SavedState
-from lexppl.inference.training.rows.rows import TrainingRows
 from lexppl.inference.training.step import TrainingStep
 from lexppl.inference.training.watch import BestStates
 from lexppl.summary import counted
@@ -215,7 +215,7 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _generators(rows: Iterable[TrainingRows | None]) -> list[torch.Generator]:
+def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
     """The generators, besides torch's default ones, that the next batches of loaders follow from;
     a loader whose batches follow from something else too is refused."""
     found: dict[int, torch.Generator] = {}

@@ -12,7 +12,7 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.batches import Data, LoadedRows
+from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
@@ -42,7 +42,7 @@ from lexppl.inference.training.rows.cross_fitting import (
     refuse_cross_fitted,
 )
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
-from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
+from lexppl.inference.training.rows.rows import FoldedRows
 from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 
@@ -261,7 +261,7 @@ class FitsRows(Protocol):
         """
 
 
-def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int) -> None:
+def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> None:
     """Fit the predictors of each replicate that learn from rows by themselves.
 
     A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
@@ -274,11 +274,10 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int
                     "them in batches: give tensors, arrays or a data set"
                 )
             weights = None
-            if isinstance(rows, WeightedRows):
-                *columns, weights = _of_replicate(rows.rows, fold, replicate)
+            columns = list(_of_replicate(rows, fold, replicate))
+            if rows.is_weighted:
+                weights = columns.pop()
                 weights = weights if rows.by_replicate else weights[:, replicate]
-            else:
-                columns = list(_of_replicate(rows, fold, replicate))
             if len(columns) < 2:
                 raise ValueError(f"{type(predictor).__name__} learns to predict y; give (x, y)")
             predictor.fit_rows(columns[0], columns[1], seed + replicate, weights)
@@ -303,12 +302,10 @@ def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
             yield None, predictor
 
 
-def _of_replicate(rows: Rows | FoldedRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
+def _of_replicate(rows: TensorRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
     """All rows of a replicate, but for those of a fold."""
+    columns = of_replicate(rows, rows.columns, replicate)
     if fold is None or not isinstance(rows, FoldedRows):
-        columns = rows.columns  # type: ignore[union-attr]
-    else:
-        others = [block.columns for place, block in enumerate(rows.blocks) if place != fold]
-        dim = 1 if rows.by_replicate else 0
-        columns = tuple(torch.cat(parts, dim) for parts in zip(*others, strict=True))
-    return tuple(column[replicate] for column in columns) if rows.by_replicate else columns
+        return columns
+    split = (column.split(rows.sizes) for column in columns)
+    return tuple(torch.cat([*parts[:fold], *parts[fold + 1 :]]) for parts in split)

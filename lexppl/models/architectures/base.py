@@ -14,9 +14,12 @@ from lexppl.argument_checks import int_at_least
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer
+from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.networks import MLP
+from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import Predictor, predictor_with
+from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -257,3 +260,31 @@ def predictor_of(
         NormalLikelihood()
     """
     return predictor_with(architecture.predictor, classes, likelihood, architecture.event_dim)
+
+
+def joint_explainer(
+    architecture: Architecture,
+    selector: nn.Module,
+    classes: int | None,
+    imputer: nn.Module | None = None,
+    prior: Prior | None = None,
+    penalties: Sequence[Penalty] = (),
+) -> LEX:
+    """An explainer whose predictor, the architecture's, learns from the selector's own masks.
+
+    Args:
+        architecture: of the networks.
+        selector: the distribution of masks.
+        classes: C for labels, or None for a real response.
+        imputer: the architecture's for what is hidden if None.
+        prior: of the networks' weights, or None.
+        penalties: on masks.
+    """
+    program = LEX(
+        selector,
+        architecture.imputer() if imputer is None else imputer,
+        predictor_of(architecture, classes),
+        penalties,
+        architecture.grouping,
+    )
+    return explainer_with_prior(program, prior)

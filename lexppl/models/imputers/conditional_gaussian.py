@@ -61,9 +61,8 @@ class ConditionalGaussianImputer(Imputer):
         >>> distribution = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
         >>> distribution.mean
         tensor([[2.0000, 1.6000]])
-        >>> distribution.covariance_matrix
-        tensor([[[0.0000, 0.0000],
-                 [0.0000, 0.3600]]])
+        >>> distribution.variance
+        tensor([[0.0000, 0.3600]])
     """
 
     mean: Tensor

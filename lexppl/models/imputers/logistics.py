@@ -19,8 +19,12 @@ from lexppl.models.imputers.component_distribution import (
     FeatureMeans,
 )
 from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.imputers.mixture import MixtureImputer
-from lexppl.models.imputers.mixture_fit import Mixture, check_component_fit, start_by_clusters
+from lexppl.models.imputers.mixture import (
+    Mixture,
+    MixtureImputer,
+    check_component_fit,
+    start_by_clusters,
+)
 
 STEPS = 255
 """Steps from 0 to 1: pixels are 0/255, 1/255, … 255/255."""

@@ -13,8 +13,7 @@ from lexppl.models.imputers.component_distribution import (
     ComponentFeatures,
 )
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture import MixtureImputer
-from lexppl.models.imputers.mixture_fit import check_component_fit, fit_diagonal_mixture
+from lexppl.models.imputers.mixture import MixtureImputer, check_component_fit, fit_diagonal_mixture
 
 
 class MixtureDataImputer(MixtureImputer):
@@ -129,9 +128,8 @@ class KMeansDataImputer(Imputer):
 
     Args:
         centres: `m`, shape `(C, *event)`.
-        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
-        row_weights: shape `(C, N)`, non-negative, the weights of the rows in each cluster; if None,
-            equal for the rows that are nearest to a centre and 0 for the others.
+        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite; each is of the cluster
+            whose centre is nearest.
 
     Raises:
         TypeError: when they are not of one floating-point type.
@@ -151,11 +149,7 @@ class KMeansDataImputer(Imputer):
     reference: Tensor
     row_weights: Tensor
 
-    def __init__(
-        self,
-        centres: TensorOrShape,
-        reference: TensorOrShape,
-    ) -> None:
+    def __init__(self, centres: TensorOrShape, reference: TensorOrShape) -> None:
         super().__init__()
         self._register("centres", centres)
         if self.centres.ndim < 2 or self.centres.numel() == 0:

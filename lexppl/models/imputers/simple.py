@@ -337,3 +337,19 @@ class SquaredMaskImputer(Configured, nn.Module):
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at the scaled rows, batch shape `(…, B)`."""
         return dist.Delta(keep.square() * x, event_dim=x.dim() - 1)
+
+
+def constant_imputer(imputer: nn.Module | None) -> nn.Module:
+    """An imputer that puts a number in place of what is hidden, and no draw; 0 if None.
+
+    Raises:
+        TypeError: one that draws.
+    """
+    if imputer is None:
+        return ConstantImputer(0.0)
+    if not getattr(imputer, "puts_a_constant", False):
+        raise TypeError(
+            "imputer must be a ConstantImputer, so that what is hidden has one value and is no "
+            f"draw; it is {type(imputer).__name__}"
+        )
+    return imputer

@@ -16,14 +16,13 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 from lexppl.models.imputers.imputed import HiddenFeatures
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.logistics import STEPS, DiscretizedLogistic
 
 LEAST_SCALES: Mapping[str, float] = MappingProxyType({"normal": 0.01, "pixels": 0.5 / STEPS})
-"""Of the kinds of features, the least scale where none is given."""
+"""Of the kinds of features, the least scale of their distribution."""
 
 NUMBERS_AT_ONCE = 2**19
 """Most features that a network is given at once; its hidden layers hold a multiple of it."""
@@ -55,10 +54,9 @@ class VAEAC(Configured, PyroModule):
         decoder: network from `(N, H)` and what is seen to as many outputs as are seen.
         grouping: from G mask entries to the features; one for each feature, or pixel, if None.
         features: "normal", or "pixels" for discretised logistics of values in [0, 1].
-        least_scale: of the features' distribution; by its kind if None: 0.01, or half a step.
 
     Raises:
-        ValueError: features that are none of these, a scale that is not above 0.
+        ValueError: features that are none of these.
 
     Source: Ivanov, Figurnov, Vetrov. Variational autoencoder with arbitrary conditioning. ICLR
     2019, eq. 4-6, without the prior's regulariser (eq. 7), which is next to flat.
@@ -78,19 +76,17 @@ class VAEAC(Configured, PyroModule):
         decoder: nn.Module,
         grouping: nn.Module | None = None,
         features: str = "normal",
-        least_scale: float | None = None,
     ) -> None:
         super().__init__()
-        self.least_scale = least_scale_of(features, least_scale)
         self.prior, self.decoder = prior, decoder
-        self.grouping, self.features = grouping, features
+        self.grouping, self.features = grouping, known_kind(features)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         with pyro.plate("data", len(x), dim=-1):
             keep = _masks(x, self.grouping)
             seen = seen_of(x, keep)
             h = pyro.sample("h", latent_distribution(self.prior(seen)))
-            each = feature_distribution(self.decoder(h, seen), self.features, self.least_scale)
+            each = feature_distribution(self.decoder(h, seen), self.features)
             hidden = dist.Independent(each.mask(keep == 0), x.ndim - 1)
             value: Tensor = pyro.sample("x_hidden", hidden, obs=x)
             return value
@@ -165,40 +161,37 @@ def latent_distribution(outputs: Tensor) -> Any:
     return dist.Normal(mean, softplus(raw) + 1e-3, validate_args=False).to_event(1)
 
 
-def feature_distribution(outputs: Tensor, kind: str, least_scale: float) -> Any:
+def feature_distribution(outputs: Tensor, kind: str) -> Any:
     """Independent features, without an event dimension.
 
     Args:
         outputs: of a decoder, `(N, 2D)` or `(N, 2 channels, H, W)`.
         kind: "normal", or "pixels" for discretised logistics.
-        least_scale: of each.
 
     Example:
-        >>> feature_distribution(torch.zeros(5, 2, 4, 4), "pixels", 0.01).batch_shape
+        >>> feature_distribution(torch.zeros(5, 2, 4, 4), "pixels").batch_shape
         torch.Size([5, 1, 4, 4])
     """
     location, raw = outputs.chunk(2, 1)
-    scale = softplus(raw) + least_scale
+    scale = softplus(raw) + LEAST_SCALES[kind]
     if kind == "normal":
         return dist.Normal(location, scale, validate_args=False)
     return DiscretizedLogistic(location, scale, validate_args=False)
 
 
-def least_scale_of(kind: str, least_scale: float | None) -> float:
-    """The least scale as given, or that of the kind.
+def known_kind(features: str) -> str:
+    """The kind of the features, of those there are.
 
     Raises:
-        ValueError: a kind that is none, a scale that is not above 0.
+        ValueError: a kind that is none.
 
     Example:
-        >>> least_scale_of("normal", None)
-        0.01
+        >>> known_kind("normal")
+        'normal'
     """
-    if kind not in LEAST_SCALES:
-        raise ValueError(f"features must be one of {list(LEAST_SCALES)}; it is {kind!r}")
-    if least_scale is None:
-        return LEAST_SCALES[kind]
-    return finite_float("least_scale", least_scale, above=0.0)
+    if features not in LEAST_SCALES:
+        raise ValueError(f"features must be one of {list(LEAST_SCALES)}; it is {features!r}")
+    return features
 
 
 class VAEACImputer(Imputer):
@@ -220,7 +213,6 @@ class VAEACImputer(Imputer):
         prior, decoder, proposal: the networks of a :class:`VAEAC` and its guide; copied.
         event_shape: of a row, `(D,)` or `(channels, H, W)`.
         features: "normal" or "pixels", as the program's.
-        least_scale: as the program's.
 
     Raises:
         ValueError: as :class:`VAEAC`.
@@ -243,11 +235,9 @@ class VAEACImputer(Imputer):
         proposal: nn.Module,
         event_shape: Sequence[int],
         features: str = "normal",
-        least_scale: float | None = None,
     ) -> None:
         super().__init__()
-        self.least_scale = least_scale_of(features, least_scale)
-        self.features = features
+        self.features = known_kind(features)
         self._event_shape = torch.Size(event_shape)
         self.prior, self.decoder, self.proposal = (
             copy.deepcopy(network).requires_grad_(False) for network in (prior, decoder, proposal)
@@ -268,7 +258,6 @@ class VAEACImputer(Imputer):
             guide.proposal,
             result.event_shape,
             program.features,
-            program.least_scale,
         )
 
     @property
@@ -305,7 +294,7 @@ class VAEACImputer(Imputer):
 
     def decode(self, h: Tensor, seen: Tensor) -> Any:
         """The distribution of each feature, `(N, *event)`, given latent variables `(N, H)`."""
-        return feature_distribution(self.decoder(h, seen), self.features, self.least_scale)
+        return feature_distribution(self.decoder(h, seen), self.features)
 
     def log_likelihood_bound(self, x: Tensor, keep: Tensor, draws: int) -> Tensor:
         r"""A lower bound, on average, of log p(x_H | x_S), by draws of the proposal:

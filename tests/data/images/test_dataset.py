@@ -125,24 +125,6 @@ def test_some_rows_have_every_class_and_keep_their_order(seed):
     assert many(3).take(5, seed=seed).pixels.shape[0] == 3
 
 
-def truth_of_patches(truth, side):
-    """Patch by patch, by counting."""
-    rows, height, width = truth.shape
-    found = []
-    for row in range(0, height, side):
-        for column in range(0, width, side):
-            patch = truth[:, row : row + side, column : column + side].reshape(rows, -1)
-            found.append(2 * patch.sum(1) > patch.shape[1])
-    return torch.stack(found, 1)
-
-
-@pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 9])
-def test_truth_of_patches_by_counting(side):
-    truth = torch.rand(7, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
-    data = ImageDataset(torch.zeros(7, 1, 5, 9), torch.arange(7) % 2, ("a", "b"), truth)
-    assert torch.equal(data.entry_truth(side), truth_of_patches(truth, side))
-
-
 def test_parts_must_be_of_one_kind():
     train, test = many().split(0.5, 0.5, seed=0)
     assert DividedImages(train, None, test).to("cpu").valid is None

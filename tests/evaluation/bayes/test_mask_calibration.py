@@ -72,6 +72,9 @@ def test_drawn_masks_have_the_same_evidence():
 @pytest.mark.smoke
 def test_enumeration_and_resampling_are_calibrated():
     assert mask_calibration(Masked(), X, simulations=1000, seed=1).alarms() == {}
+    own = {"both": lambda masks: masks[..., 0] * masks[..., 2]}
+    own_names = mask_calibration(Masked(), X, quantities=own, simulations=100).names
+    assert own_names == ("both", "log p(y | x, z)")
     resampled = ResampledMasks(Masked(), proposals=8)
     found = mask_calibration(Masked(), X, resampled, simulations=1000, seed=1)
     assert found.alarms() == {}

@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.refits.evalx import EvalXScores
+from lexppl.evaluation.refits.evalx import EvalXScores, accuracy_by_size
 from lexppl.models import BernoulliLikelihood, NormalLikelihood
 from tests.evaluation.fitted_by_hand import judge_of, linear
 
@@ -102,8 +101,8 @@ def test_a_random_ranking_keeps_each_entry_as_often():
     ("options", "words"),
     [
         ({"ranking": None}, r"give a ranking \(N, G\), or random_ranking=True"),
-        ({"ranking": RANKING[:, :3]}, r"\(400, 4\).*it has \(400, 3\)"),
-        ({"ranking": RANKING * float("nan")}, "it has NaN"),
+        ({"ranking": RANKING[:, :3]}, r"\(400, 4\).*\(400, 3\)"),
+        ({"ranking": RANKING * float("nan")}, "or NaN"),
         ({"sizes": []}, "sizes must have at least one"),
         ({"sizes": [1, 5]}, "sizes must be a whole number from 0 to 4, the mask entries; it is 5"),
         ({"y": Y[1:]}, "x has 400 rows and y has 399"),

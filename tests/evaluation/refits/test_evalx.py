@@ -23,7 +23,10 @@ from lexppl.models import (
     GaussianImputer,
     Grouping,
     NormalLikelihood,
+    PoissonLikelihood,
+    RandomSelector,
 )
+from lexppl.models.networks import ScaledOutput
 from tests.evaluation.fitted_by_hand import judge_of, linear
 
 FAILURE = 1e-6
@@ -214,6 +217,12 @@ def test_a_black_boxs_probabilities_are_learned():
     assert float((found - y).abs().max()) < 0.1
 
 
+def test_another_likelihood_can_be_given():
+    y = torch.poisson(torch.exp(0.5 * X[:, 0]), generator=torch.Generator().manual_seed(0))
+    given = {"likelihood": PoissonLikelihood(), "hidden": (4,), "epochs": 1, "progress": False}
+    assert bool((fit_evalx((X, y), **given).predict(X, MASKS) > 0).all())
+
+
 # Mistakes
 
 JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
@@ -222,10 +231,9 @@ JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"masks": MASKS[..., :2]}, r"\(draws, 40, 3\).*they have \(5, 40, 2\)"),
-        ({"masks": MASKS[None]}, r"they have \(1, 5, 40, 3\)"),
-        ({"masks": MASKS[:0]}, "at least one draw"),
-        ({"masks": MASKS / 0.0}, "masks must be hard, 0 or 1"),
+        ({"masks": MASKS[..., :2]}, r"\(…, 40, 3\).*is \(5, 40, 2\)"),
+        ({"masks": MASKS[:0]}, r"is \(0, 40, 3\)"),
+        ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
         ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
         ({"y": Y + 1}, r"labels \[2\] that were not seen"),
         ({"y": Y[1:]}, "x has 40 rows and y has 39"),
@@ -269,3 +277,12 @@ def test_a_loader_with_its_network_will_do():
     given = {"network": MLP(3, 2, (4,), seed=0).double(), "likelihood": CategoricalLikelihood()}
     judge = fit_evalx(LOADER, valid=None, epochs=1, progress=False, **given)
     assert judge.predict(X, MASKS).shape == (5, 40, 2)
+
+
+def test_bad_parts_are_refused():
+    with pytest.raises(ValueError, match="entries must be a whole number of at least 1"):
+        RandomSelector(0)
+    with pytest.raises(ValueError, match=r"rate must be a share .* in \[0, 1\]; it is 1.5"):
+        RandomSelector(2, 1.5)
+    with pytest.raises(ValueError, match="scale must be a finite number above 0"):
+        ScaledOutput(nn.Identity(), 0.0, 0.0)

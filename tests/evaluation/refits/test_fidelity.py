@@ -125,17 +125,17 @@ TRAIN = {"train_x": X, "train_masks": TRUTH}
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"masks": TRUTH[:, :3]}, ValueError, r"\(draws, 600, 4\).*they have \(600, 3\)"),
+        ({"masks": TRUTH[:, :3]}, ValueError, r"\(…, 600, 4\).*is \(600, 3\)"),
         ({"x": X / 0}, ValueError, "x must be finite"),
         ({"model": nn.Linear(4, 2)}, ValueError, "say what Linear returns"),
         ({"model": 3}, TypeError, "a black box must be"),
         ({"train_x": X}, ValueError, "both train_x and train_masks; give both"),
-        ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"they have \(9, 4\)"),
+        ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"is \(9, 4\)"),
         ({**TRAIN, "train_x": X[:, :3]}, ValueError, r"the shape of x's, \(4,\).*\(600, 3\)"),
         ({**TRAIN, "valid": 1.0}, ValueError, "valid must be a share"),
-        ({**TRAIN, "epoch": 1}, TypeError, r"\['epoch'\] are no options"),
+        ({**TRAIN, "epoch": 1}, TypeError, "unexpected keyword argument .epoch."),
         ({"x": X.reshape(600, 2, 2)}, ValueError, "need a grouping="),
-        ({"grouping": Grouping([0, 0, 1])}, ValueError, r"\(draws, 600, 2\)"),
+        ({"grouping": Grouping([0, 0, 1])}, ValueError, r"\(…, 600, 2\)"),
     ],
 )
 def test_bad_questions_are_refused(options, error, words):

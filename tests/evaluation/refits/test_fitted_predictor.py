@@ -62,7 +62,7 @@ def test_of_several_replicates_the_best_predicts():
         ((X / 0, Y), {}, ValueError, "x of train must be finite"),
         ((X.reshape(40, 3, 1), Y), {}, ValueError, "need a network="),
         ((X, Y), {"replicates": 0}, ValueError, "replicates must be a whole number"),
-        ((X, Y), {"stages": []}, TypeError, r"\['stages'\] are no options of a predictor's fit"),
+        ((X, Y), {"stages": []}, ValueError, "either a model or stages"),
     ],
 )
 def test_bad_training_is_refused(train, options, error, words):

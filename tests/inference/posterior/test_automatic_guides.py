@@ -114,6 +114,12 @@ def test_a_factory_with_priors():
     assert type(result.guides[0]).__name__ == "AutoNormal"
 
 
+def test_float64_rows_with_priors_in_float32():
+    how = {"objective": NestedIWAE(2), "valid": None, "epochs": 1, "progress": False}
+    result = fit(Line(), (X.double(), Y.double()), guide=AutoNormal, **how)
+    assert result.guides[0].locs.slope.dtype == torch.float64
+
+
 class OfSites(PyroModule):
     """An effect of each of two sites, as many as rows that a guide is set up on."""
 

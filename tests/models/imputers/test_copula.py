@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from lexppl import ExplainerClassifier, load, save
 from lexppl.inference import fit
 from lexppl.models import CopulaImputer, MarginalImputer
 from lexppl.models.imputers.copula import indicator_columns
@@ -126,20 +125,6 @@ def test_levels_are_drawn_whole_and_depend():
     same = (levels * x[:, 1:6]).sum(-1).mean()
     share = x[:, 1:6].mean(0).square().sum()
     assert same > share + 0.15
-
-
-def test_a_fit_draws_and_a_file_gives_it_back(tmp_path):
-    x = leveled(200).double().float()
-    y = (x[:, 0] > 0).long()
-    explainer = ExplainerClassifier(
-        imputer="copula", penalty=0.02, epochs=2, replicates=2, random_state=0, groups=GROUPS
-    ).fit(x.numpy(), y.numpy())
-    assert isinstance(explainer.result_.model.imputer, CopulaImputer)
-    save(explainer.result_, tmp_path / "again")
-    again = load(tmp_path / "again").model.imputer
-    for name, value in explainer.result_.model.imputer.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value)
-    assert again.columns == explainer.result_.model.imputer.columns
 
 
 def test_refusals():

@@ -105,27 +105,6 @@ def test_draws_have_the_conditional_masses(soft):
     assert p_value(joint.sum(0) / joint.sum()) < 1e-6  # the control: told by nothing
 
 
-@pytest.mark.parametrize("kept", [0.0, 1.0])
-@pytest.mark.parametrize("kind", KINDS)
-def test_draws_and_gradients_are_finite_where_nothing_or_everything_is_kept(kind, kept):
-    event = (1, 40, 60)
-    generator = torch.Generator().manual_seed(1)
-    x = (torch.rand(4, *event, generator=generator) * 255).round() / 255
-    fitted = kind.fit(x, components=3, epochs=1)
-    keep = torch.full((3, 4, *event), kept).requires_grad_()
-    distribution = fitted(x, keep)
-    draws = distribution.rsample()
-    draws.sum().backward()
-    assert draws.isfinite().all()
-    assert keep.grad.isfinite().all()
-    assert ((draws >= 0) & (draws <= 1)).all()
-    if kind is KINDS[0]:
-        assert distribution.log_prob(draws.detach()).isfinite().all()
-    else:
-        with pytest.raises(NotImplementedError, match="no density"):
-            distribution.log_prob(draws.detach())
-
-
 def test_the_fit_finds_the_mixture_that_made_the_rows():
     """Held-out log-likelihood against that of the truth, by a paired z-score."""
     generator = np.random.default_rng(4)

@@ -4,30 +4,22 @@ negative controls that must fail."""
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import stats
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from lexppl import fit, load, save
-from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.models import (
-    LEX,
-    MLP,
-    CategoricalLikelihood,
     GaussianMixtureImputer,
     KMeansDataImputer,
-    KSubsetSelector,
     MixtureDataImputer,
     MixtureMeansImputer,
-    Predictor,
 )
 from lexppl.models.imputers.component_distribution import (
     ComponentDistribution,
@@ -173,42 +165,6 @@ def test_a_feature_far_from_all_components_leaves_the_others_their_digits() -> N
     torch.testing.assert_close(
         distribution.hidden_distribution.mean[0, 1], expected[0, 1], rtol=1e-6, atol=0
     )
-
-
-def _joint_density(value: np.ndarray) -> float:
-    return float((WEIGHTS * np.prod(stats.norm.pdf(value, MEANS[:, :2], SCALES[:, :2]), 1)).sum())
-
-
-@pytest.mark.parametrize("kept", [0, 1])
-@pytest.mark.parametrize("as_bool", [False, True])
-def test_density_and_moments_in_two_dimensions_by_quadrature(kept: int, as_bool: bool) -> None:
-    imputer = GaussianMixtureImputer(WEIGHTS, MEANS[:, :2], SCALES[:, :2])
-    keep = torch.zeros(2, dtype=torch.float64)
-    keep[kept] = 1
-    x = _x()[:, :2]
-    distribution = imputer(x, keep.bool() if as_bool else keep)
-    for j in range(2):
-
-        def joint(hidden: float, j: int = j) -> float:
-            value = x[j].numpy().copy()
-            value[1 - kept] = hidden
-            return _joint_density(value)
-
-        def integral(of: Callable[[float], float]) -> float:
-            return float(integrate.quad(of, -15, 15, limit=200, epsabs=1e-13)[0])
-
-        total = integral(joint)
-        mean = integral(lambda h: h * joint(h)) / total
-        second = integral(lambda h: h * h * joint(h)) / total
-        assert float(distribution.mean[j, 1 - kept]) == pytest.approx(mean, rel=1e-8)
-        assert float(distribution.variance[j, 1 - kept]) == pytest.approx(
-            second - mean**2, rel=1e-8
-        )
-        for hidden in (-1.7, 0.0, 0.6, 2.2):
-            value = x.clone()
-            value[j, 1 - kept] = hidden
-            density = float(distribution.log_prob(value)[j].exp())
-            assert density == pytest.approx(joint(hidden) / total, rel=1e-8)
 
 
 def test_density_of_fractional_masks() -> None:
@@ -404,21 +360,6 @@ def test_equally_near_clusters_give_way_to_the_first() -> None:
     assert (imputer(x + 0.1, torch.tensor([1.0, 0.0])).expand((50, 1)).sample()[..., 1] == 6).all()
 
 
-def test_gradcheck_of_densities() -> None:
-    imputer = _imputers()["gaussian-mixture"]
-    value = torch.randn(4, 2, D, dtype=torch.float64)
-
-    def log_prob(x: Tensor, keep: Tensor, value: Tensor) -> Tensor:
-        return imputer(x, keep).log_prob(value)
-
-    keep = torch.from_numpy(np.minimum(SOFT_MASKS, 0.95)).unsqueeze(1).clone()
-    keep[keep == 0.5] = 0.45
-    keep[keep == 0] = 0.1
-    assert gradcheck(
-        log_prob, (_x().requires_grad_(), keep.requires_grad_(), value.requires_grad_())
-    )
-
-
 def _training_rows(dtype: torch.dtype = torch.float64, rows: int = 300) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     which = torch.multinomial(torch.tensor(WEIGHTS), rows, replacement=True, generator=generator)
@@ -497,46 +438,6 @@ def test_clusters_are_scikit_learns_the_largest_first() -> None:
     assert few.centres.shape == (1, D)  # clusters without a reference row are left out
     distribution = few(x[:5], torch.zeros(D, dtype=torch.float64))
     assert torch.equal(distribution.sample(), x[:1].expand(5, D))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32])
-@pytest.mark.parametrize("name", NAMES)
-def test_lex_is_fitted_saved_and_loaded(
-    name: str, dtype: torch.dtype, tmp_path: pytest.TempPathFactory
-) -> None:
-    x = _training_rows(dtype, 80)
-    y = (x[:, 0] > 0).long()
-    imputer = type(_imputers()[name]).fit(x, components=4)
-
-    def build() -> LEX:
-        return LEX(
-            KSubsetSelector(MLP(D, D, (8,)), k=1),
-            imputer,
-            Predictor(MLP(D, 2, (8,)), CategoricalLikelihood()),
-        ).to(dtype)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(
-            build,
-            (x, y),
-            objective=NestedIWAE(masks=3, imputations=2),
-            epochs=2,
-            replicates=2,
-            progress=False,
-        )
-    assert np.isfinite(result.history.train).all()
-    save(result, tmp_path)
-    again = load(tmp_path)
-    for old, new in zip(result.models, again.models, strict=True):
-        assert type(new.imputer) is type(imputer)
-        for fitted, loaded in zip(imputer.buffers(), new.imputer.buffers(), strict=True):
-            assert torch.equal(fitted, loaded)
-        losses = []
-        for program in (old, new):
-            torch.manual_seed(0)
-            losses.append(NestedIWAE(masks=3).loss(program, None, x, y))
-        assert losses[0] == losses[1]
 
 
 NAN = float("nan")

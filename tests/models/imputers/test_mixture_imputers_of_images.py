@@ -17,7 +17,7 @@ from lexppl.models import (
     MixtureMeansImputer,
 )
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture, start_by_clusters
+from lexppl.models.imputers.mixture import fit_diagonal_mixture, start_by_clusters
 
 EVENT = (2, 1, 2)
 C, D = 3, 4
@@ -131,18 +131,6 @@ def test_what_is_kept_of_an_image_tells_the_rest(imputer):
     assert 0.2 < float(shares) < 0.6
 
 
-@pytest.mark.parametrize("imputer", [MixtureDataImputer, KMeansDataImputer])
-def test_rows_of_the_data_are_whole_images(imputer):
-    x, kind = images()
-    fitted = imputer.fit(x[:100], components=2, reference=x[100:])
-    keep = torch.zeros(1, 4, 4)
-    keep[:, 0, 1:] = 1
-    hidden = fitted(x, keep).sample()[:, :, 2:].flatten(1)
-    same = (hidden.unsqueeze(1) == x[100:, :, 2:].flatten(1)).all(-1)
-    assert (same.sum(1) == 1).all()
-    assert ((hidden.mean(1) < 0.4) == kind).all()
-
-
 def test_a_least_scale_gives_scikit_learns_mixture_from_clusters():
     x = images()[0].flatten(1).double()
     shares, means, scales = start_by_clusters(x, 3, seed=1, least_scale=0.05)
@@ -169,10 +157,3 @@ def test_each_name_is_an_imputer_of_images(name):
     sample = fitted(x, torch.zeros(3, 60, 1, 4, 4)).sample()
     assert sample.shape == (3, 60, 1, 4, 4)
     assert sample.isfinite().all()
-
-
-def test_names_of_images_are_none_of_tables():
-    with pytest.raises(ValueError, match=r"must be one of .*'constant'\]; it is 'logistic-m"):
-        imputer_of("logistic-mixture", torch.rand(5, 2), seed=0)
-    with pytest.raises(ValueError, match="x must be a table"):
-        imputer_of("conditional-gaussian", torch.rand(5, 1, 2, 2), seed=0)

@@ -146,19 +146,6 @@ def test_gradients_are_finite_and_none_is_of_what_is_missing(k):
     assert float(last.grad[0].abs()) > 0.0 or k == 2
 
 
-def test_what_stands_in_is_never_seen_by_the_imputer_and_markers_are_nowhere():
-    imputer = HiddenByNature(MarginalImputer(REFERENCE), MARKERS)
-    other = X.clone()
-    other[1, 1] = -77.0
-    with seeded(0):
-        first = imputer(X, torch.ones(3, dtype=torch.float64)).sample((5,))
-    with seeded(0):
-        second = imputer(other, torch.ones(3, dtype=torch.float64)).sample((5,))
-    assert torch.equal(first, second)
-    assert torch.equal(first[:, 0], VALUES[0].expand(5, 3))
-    assert set(first[:, 1, 1].tolist()) <= set(REFERENCE[:, 1].tolist())
-
-
 def test_an_entry_of_several_values_is_missing_when_all_are():
     selector = BernoulliSelector(MLP(3, 2, (4,), seed=0).double())
     whole = ObservedSelector(selector, Grouping([0, 1, 1]).groups, MARKERS)
@@ -217,3 +204,16 @@ def test_bernoulli_probabilities_of_what_is_missing_are_exactly_zero_in_every_ty
         )
         assert float(law.mean[0, 0]) == 0.0
         assert bool(law.log_prob(torch.tensor([[1.0, 0.0]], dtype=kind)).isfinite())
+
+
+def test_what_stands_in_is_never_seen_by_the_imputer_and_markers_are_nowhere():
+    imputer = HiddenByNature(MarginalImputer(REFERENCE), MARKERS)
+    other = X.clone()
+    other[1, 1] = -77.0
+    with seeded(0):
+        first = imputer(X, torch.ones(3, dtype=torch.float64)).sample((5,))
+    with seeded(0):
+        second = imputer(other, torch.ones(3, dtype=torch.float64)).sample((5,))
+    assert torch.equal(first, second)
+    assert torch.equal(first[:, 0], VALUES[0].expand(5, 3))
+    assert set(first[:, 1, 1].tolist()) <= set(REFERENCE[:, 1].tolist())

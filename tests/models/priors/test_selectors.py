@@ -200,14 +200,6 @@ def test_a_cost_is_of_each_entry():
     assert float(cost) == pytest.approx(float(expected))
 
 
-def test_known_relevance_is_a_prior_log_odds():
-    x = torch.zeros(1, 3)
-    selector = BernoulliSelector(PriorLogits(Silent(), [math.log(4.0), 0.0, -math.log(4.0)]))
-    assert selector(x).mean[0].tolist() == pytest.approx([0.8, 0.5, 0.2])
-    picks = KSubsetSelector(PriorLogits(Silent(), [math.log(4.0), 0.0, 0.0]), 1)
-    assert picks(x).mean[0].tolist() == pytest.approx([4 / 6, 1 / 6, 1 / 6])
-
-
 # In fits and files
 
 

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoDelta, AutoNormal
-from pyro.nn import PyroModule, PyroParam, PyroSample
+from pyro.nn import PyroModule, PyroParam
 from torch import nn
 
 from lexppl import explain, fit, load, save
@@ -172,24 +172,6 @@ def test_a_function_chooses_by_name():
     assert found["selector.network.layers.0.weight"]["config"]["scale"] == 2.0
 
 
-def test_norms_and_single_numbers_are_named_in_full_or_stay():
-    network = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
-    assert set(weight_priors(with_prior(network, NORMAL))) == {
-        "0.weight",
-        "0.bias",
-        "2.weight",
-        "2.bias",
-    }
-    assert "1.bias" in weight_priors(with_prior(network, {"": NORMAL, "1.bias": NORMAL}))
-    model = program(classes=None)
-    assert [n for n, _ in model.named_parameters()] == ["predictor.likelihood.log_scale"]
-    named = {"predictor": NORMAL, "predictor.likelihood.log_scale": dist.Normal(0.0, 0.5)}
-    model = program(named, classes=None)
-    assert len(drawn(model, X, X[:, 0])) == 5
-    assert isinstance(model.predictor.likelihood, NormalLikelihood)
-    assert not any(n.startswith("predictor") for n, _ in model.named_parameters())
-
-
 def test_frozen_weights_stay():
     given = frozen(Predictor(MLP(2, 2, (3,), seed=0), CategoricalLikelihood()))
     assert len(drawn(program(predictor=given), X, Y)) == 4
@@ -221,25 +203,6 @@ def test_any_module_is_that_module_with_the_drawn_weights(network):
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_a_distribution_may_have_the_weights_shape():
-    scale = torch.tensor([[0.1, 10.0]])
-    layer = with_prior(nn.Linear(2, 1), {"weight": dist.Normal(torch.zeros(1, 2), scale)})
-    assert weight_priors(layer)["weight"]["config"]["scale"][0] == pytest.approx([0.1, 10.0])
-    layer = with_prior(nn.Linear(2, 1), {"weight": dist.Dirichlet(torch.ones(1, 2)).to_event(1)})
-    assert latents(layer, X)["weight"]["value"].sum() == pytest.approx(1.0)
-    shaped = dist.Normal(0.0, 3.0).expand([1, 2]).to_event(2)
-    layer = with_prior(nn.Linear(2, 1), {"weight": shaped})
-    assert latents(layer, X)["weight"]["fn"].event_shape == (1, 2)
-
-
-def test_copies_have_priors_of_their_own():
-    first = with_prior(nn.Linear(2, 1), NORMAL)
-    second = copy.deepcopy(first)
-    second.weight_prior_scale.fill_(50.0)
-    for layer, scale in ((first, 1.0), (second, 50.0), (pickle.loads(pickle.dumps(second)), 50.0)):
-        assert float(latents(layer, X)["weight"]["fn"].base_dist.scale.max()) == scale
-
-
 # Fits, files
 
 
@@ -264,14 +227,6 @@ def test_the_description_is_json_and_is_built_again():
     described["prior"]["selector.network.layers.0.bias"]["distribution"] = "Evil"
     with pytest.raises(ValueError, match="'Evil', which is none of"):
         rebuild(described)
-
-
-def test_priors_by_hand_are_not_described_as_none():
-    model = program({"selector": NORMAL})
-    prior = NORMAL.expand([3]).to_event(1)
-    model.selector.network.layers[0].bias = PyroSample(prior)
-    with pytest.raises(TypeError, match=r"'selector.*0.bias' was given by hand \(PyroSample\)"):
-        describe(model)
 
 
 # What is refused
@@ -339,3 +294,11 @@ def test_without_a_guide_a_fit_is_refused(prior):
     for model in (program(prior), lex(2, classes=2, k=1, prior=prior, **SMALL)):
         with pytest.raises(ValueError, match=match):
             quick(model)
+
+
+def test_copies_have_priors_of_their_own():
+    first = with_prior(nn.Linear(2, 1), NORMAL)
+    second = copy.deepcopy(first)
+    second.weight_prior_scale.fill_(50.0)
+    for layer, scale in ((first, 1.0), (second, 50.0), (pickle.loads(pickle.dumps(second)), 50.0)):
+        assert float(latents(layer, X)["weight"]["fn"].base_dist.scale.max()) == scale

@@ -6,8 +6,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from lexppl.models import BaselineHazard, CoxLikelihood, ProportionalHazards
-from lexppl.saving import describe, rebuild
+from lexppl.models import BaselineHazard, ProportionalHazards
 
 F64 = torch.float64
 BASELINE = BaselineHazard(
@@ -93,16 +92,6 @@ def test_of_several_models_density_and_survival_are_means():
     joined = ProportionalHazards.joined([ProportionalHazards(g, BASELINE, True) for g in f])
     assert joined.batch_shape == (4,)
     assert mean.expand((3, 2)).log_prob(rows).shape == (3, 2)
-
-
-def test_it_is_described_and_rebuilt_with_its_likelihood():
-    likelihood = CoxLikelihood("breslow", True, BASELINE)
-    other = rebuild(describe(likelihood))
-    other.load_state_dict(likelihood.state_dict(), assign=True)
-    rows = torch.tensor([[1.5, 1.0, 0.0], [3.0, 0.0, 7.0]], dtype=F64)
-    outputs = torch.randn(2, 1, dtype=F64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(other(outputs).log_prob(rows), likelihood(outputs).log_prob(rows))
-    assert other.ties == "breslow"
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,11 @@ import itertools
 import math
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
 
-from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import NestedIWAE
-from lexppl.inference.contexts import MiniBatch, program_settings
-from lexppl.models import CoxLikelihood, PartialLikelihood, observe
+from lexppl.models import CoxLikelihood, PartialLikelihood
 
 F64 = torch.float64
 
@@ -112,25 +107,6 @@ def test_weights_are_of_risk_sets_too(ties):
     assert bool((gradient[weights == 0] == 0).all())
     unweighted = (weights * PartialLikelihood(f, ties, True).log_prob(rows)).sum()
     assert abs(float((unweighted - total).detach())) > 0.1
-
-
-class Line(PyroModule):
-    """Log hazard ratios that are given, as a program."""
-
-    def __init__(self, ties="breslow"):
-        super().__init__()
-        self.likelihood = CoxLikelihood(ties)
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles(), imputation_particles():
-            return observe("y", self.likelihood(x), y)
-
-
-def test_a_mini_batch_has_risk_sets_of_its_own_and_counts_for_all_rows():
-    rows, f = drawn_rows(10, 7, strata=0)
-    with program_settings(validate=True), MiniBatch(30, 10, "data"):
-        loss = NestedIWAE(2).loss(Line("efron"), None, f.unsqueeze(-1), rows)
-    assert math.isclose(-loss, 3.0 * by_hand(f, rows), rel_tol=1e-9)
 
 
 # Several particles

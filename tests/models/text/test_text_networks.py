@@ -68,21 +68,6 @@ def test_masks_have_the_gradient_of_the_difference(name):
         assert float(gradient[place]) == pytest.approx(expected, rel=1e-4, abs=1e-8)
 
 
-def test_hard_masks_carry_a_gradient_at_hidden_words_too():
-    keep = torch.zeros(3, T, requires_grad=True)
-    value = NETWORKS["bag"]()(PaddingImputer()(X, keep).rsample()).square().sum()
-    (gradient,) = torch.autograd.grad(value, keep)
-    assert (gradient[WORDS] != 0).all() and not gradient[~WORDS].any()
-
-
-def test_what_is_shown_beside_the_text_counts():
-    network = selector(shown=2)
-    rows = torch.cat([X, torch.tensor([[0.9, 0.1]] * 3)], 1)
-    other = torch.cat([X, torch.tensor([[0.1, 0.9]] * 3)], 1)
-    assert (network(rows) != network(other))[WORDS].all()
-    assert torch.equal(network.possible_entries(rows), WORDS)
-
-
 def test_padding_is_never_kept():
     network = selector()
     with torch.no_grad(), seeded(0):

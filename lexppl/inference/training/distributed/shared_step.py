@@ -9,13 +9,13 @@ from torch import Tensor
 
 from lexppl.inference.batches import LoadedRows
 from lexppl.inference.contexts import seeded
-from lexppl.inference.replicates.replicate_rows import HasReplicates
+from lexppl.inference.replicates.replicate_rows import HasReplicates, Rows
 from lexppl.inference.replicates.replicates import Replicates, tracked_buffers
 from lexppl.inference.sample_nodes import SampleNodes
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.distributed.processes import Processes
 from lexppl.inference.training.rows.row_weights import refuse_unweighted
-from lexppl.inference.training.rows.rows import FoldedRows, StepRows, TrainingRows, WeightedRows
+from lexppl.inference.training.rows.rows import FoldedRows, StepRows
 
 Differentiate = Callable[[StepRows], list[Tensor]]
 """From rows to the terms' losses; gradients are left with the parameters."""
@@ -47,8 +47,7 @@ class Dealt:
     """
 
     def __init__(self, rows: HasReplicates, rank: int, count: int) -> None:
-        held = rows.rows if isinstance(rows, WeightedRows) else rows
-        self._folds = len(held.blocks) if isinstance(held, FoldedRows) else 1
+        self._folds = len(rows.blocks) if isinstance(rows, FoldedRows) else 1
         self._dim = 1 if rows.by_replicate else 0
         self._rank, self._count = rank, count
 
@@ -116,7 +115,7 @@ class SharedStep:
         self,
         processes: Processes,
         runner: Replicates,
-        rows: TrainingRows,
+        rows: Rows,
         parameters: Sequence[Tensor],
         terms: int,
         seed: int,
@@ -173,7 +172,7 @@ class SharedStep:
         return list(losses.split(self._replicates))
 
 
-def refuse_loaded(rows: TrainingRows | None, name: str) -> None:
+def refuse_loaded(rows: Rows | None, name: str) -> None:
     """Refuse rows that processes cannot share."""
     if isinstance(rows, LoadedRows):
         raise ValueError(

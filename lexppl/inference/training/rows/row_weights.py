@@ -12,7 +12,7 @@ from lexppl.argument_checks import fraction
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.replicates.replicate_rows import ReplicateData, Rows, training_rows
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows, folded
+from lexppl.inference.training.rows.rows import folded
 
 DIRICHLET = "dirichlet"
 """Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`."""
@@ -106,9 +106,9 @@ class RowWeighting:
             )
         if self.kind == DIRICHLET:
             weights = weights * (samples.sum(dim, keepdim=True) / total)
-        return replace(rows, columns=(*columns, weights))
+        return replace(rows, columns=(*columns, weights), is_weighted=True)
 
-    def held_out(self, rows: Rows | None, apart: bool) -> Rows | WeightedRows | None:
+    def held_out(self, rows: Rows | None, apart: bool) -> Rows | None:
         """Validation rows, with how often each stands in the sample."""
         if rows is None or isinstance(rows, LoadedRows):
             if self.valid is not None:
@@ -132,8 +132,8 @@ class RowWeighting:
             samples = samples if rows.by_replicate else samples.mT
         if self.samples is None:
             return replace(rows, columns=tuple(columns))
-        weighted = WeightedRows(replace(rows, columns=(*columns, samples)))
-        if not bool((weighted.total > 0).all()):
+        weighted = replace(rows, columns=(*columns, samples), is_weighted=True)
+        if not bool((torch.as_tensor(weighted.total) > 0).all()):
             raise ValueError("sample_weight is zero for all validation rows: give some a weight")
         return weighted
 
@@ -144,7 +144,7 @@ def divided_rows(
     dtype: torch.dtype,
     weighting: RowWeighting | None,
     folds: int,
-) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
+) -> tuple[Rows, Rows | None, Rows]:
     """The training rows, the validation rows, and the former as they are learned from: with their
     weights, and in their folds."""
     if weighting is None or isinstance(rows, LoadedRows):
@@ -153,9 +153,9 @@ def divided_rows(
     weighted, apart = _validation(valid, weighting.added(rows), dtype)
     assert not isinstance(weighted, LoadedRows)
     settled = weighting.settled(weighted)
-    learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
+    learned = settled if folds == 1 else folded(settled, folds)
     judged = weighting.held_out(apart, isinstance(valid, float | int))
-    return replace(settled, columns=settled.columns[:-1]), judged, learned
+    return replace(settled, columns=settled.columns[:-1], is_weighted=False), judged, learned
 
 
 def _validation(

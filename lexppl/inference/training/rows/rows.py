@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference.batches import LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
+from lexppl.inference.replicates.replicate_rows import ReplicateData, Rows, of_replicate
 from lexppl.inference.stages import Stage
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
@@ -43,42 +43,29 @@ class StepRows:
 
 
 @dataclass(frozen=True)
-class FoldedRows:
-    """Rows whose batches stand in the order of their folds, as many of each as can be.
+class FoldedRows(TensorRows):
+    """Rows fold after fold, whose batches are so too, with as many of each fold as can be.
 
     Args:
-        blocks: the rows of each fold.
+        sizes: the rows of each fold.
     """
 
-    blocks: tuple[TensorRows, ...]
+    sizes: tuple[int, ...] = ()
 
-    @property
-    def by_replicate(self) -> bool:
-        return self.blocks[0].by_replicate
-
-    @property
-    def columns(self) -> tuple[Tensor, ...]:
-        """All rows, fold after fold."""
-        return self._joined([block.columns for block in self.blocks])
-
-    def __len__(self) -> int:
-        return sum(len(block) for block in self.blocks)
-
-    @property
-    def device(self) -> torch.device:
-        return self.blocks[0].device
+    @cached_property
+    def blocks(self) -> list[TensorRows]:
+        """The rows of each fold."""
+        dim = 1 if self.by_replicate else 0
+        parts = zip(*(column.split(self.sizes, dim) for column in self.columns), strict=True)
+        return [TensorRows(part, self.by_replicate) for part in parts]
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
         """Batches of at most `size` rows, but for rounding up to the same number of each fold."""
-        each = -(-size // len(self.blocks))
-        parts = zip_longest(*(block.batches(each, shuffle) for block in self.blocks))
-        for batch in parts:
+        each, dim = -(-size // len(self.blocks)), 1 if self.by_replicate else 0
+        for batch in zip_longest(*(block.batches(each, shuffle) for block in self.blocks)):
             # A fold with a row fewer than others may have run out: those that follow have too.
-            yield self._joined([part for part in batch if part is not None])
-
-    def _joined(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        dim = 1 if self.by_replicate else 0
-        return tuple(torch.cat(columns, dim) for columns in zip(*parts, strict=True))
+            present = zip(*(part for part in batch if part is not None), strict=True)
+            yield tuple(torch.cat(columns, dim) for columns in present)
 
 
 def folded(rows: Rows, folds: int) -> FoldedRows:
@@ -94,7 +81,10 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
     order = order if rows.by_replicate else order[0]
     # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
     # tensor_split of any number of rows has.
-    return FoldedRows(tuple(rows.at(order[..., fold::folds]) for fold in range(folds)))
+    places = [order[..., fold::folds] for fold in range(folds)]
+    columns = rows.at(torch.cat(places, -1)).columns
+    sizes = tuple(one.shape[-1] for one in places)
+    return FoldedRows(columns, rows.by_replicate, rows.is_weighted, sizes)
 
 
 def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -105,63 +95,6 @@ def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
     if y is None or y.dim() != 2 or y.is_floating_point():
         return order
     return order.gather(1, y.gather(1, order).argsort(dim=1, stable=True))
-
-
-@dataclass(frozen=True)
-class WeightedRows:
-    """Rows that carry their weights with them.
-
-    Args:
-        rows: their last column is the weights: `(N, R)`, or `(R, N)` where each replicate has rows
-            of its own.
-    """
-
-    rows: TensorRows | FoldedRows
-
-    @property
-    def by_replicate(self) -> bool:
-        return self.rows.by_replicate
-
-    @property
-    def device(self) -> torch.device:
-        return self.rows.device
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def total(self) -> Tensor:
-        """`Σ_n w_{rn}` of each replicate, `(R,)`."""
-        return self._weights(self.rows.columns[-1]).sum(1)
-
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches as a program is given them, without their weights."""
-        for batch, _ in self.weighted_batches(size, shuffle):
-            yield batch
-
-    def weighted_batches(
-        self, size: int, shuffle: bool
-    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Batches and the weights of their rows, `(R, B)`."""
-        for batch in self.rows.batches(size, shuffle):
-            yield batch[:-1], self._weights(batch[-1])
-
-    def _weights(self, column: Tensor) -> Tensor:
-        return column if self.by_replicate else column.mT
-
-
-TrainingRows = Rows | FoldedRows | WeightedRows
-
-
-def batches_with_weights(
-    rows: TrainingRows, size: int, shuffle: bool
-) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
-    """Batches and the weights of their rows, `(R, B)`; None where rows have none."""
-    if isinstance(rows, WeightedRows):
-        yield from rows.weighted_batches(size, shuffle)
-        return
-    for batch in rows.batches(size, shuffle):
-        yield batch, None
 
 
 def likelihood_of(program: Any) -> Any:
@@ -200,16 +133,13 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
             check(x)
 
 
-def refuse_rows(
-    stages: Sequence[Stage], rows: TrainingRows | None, name: str, replicates: int
-) -> None:
+def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicates: int) -> None:
     """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
     responses it cannot have (:func:`refuse_responses`)."""
-    inner = rows.rows if isinstance(rows, WeightedRows) else rows
-    if inner is None or isinstance(inner, LoadedRows):
+    if rows is None or isinstance(rows, LoadedRows):
         return
-    for replicate in range(replicates if inner.by_replicate else 1):
-        x, *others = of_replicate(inner, inner.columns, replicate)
+    for replicate in range(replicates if rows.by_replicate else 1):
+        x, *others = of_replicate(rows, rows.columns, replicate)
         for term in (term for stage in stages for term in stage.terms):
             try:
                 refuse_unlike(term.model, x)
@@ -256,3 +186,27 @@ def check_alike(x: Tensor, parameter: Tensor) -> None:
             f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
             f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
         )
+
+
+def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
+    """What a result keeps of the data: names, labels, the shape of a row.
+
+    Args:
+        train: as `fit` takes it.
+        rows: that were learned from.
+        model: the fitted program.
+        shown: some rows as the program has them, `(B, *event)`.
+    """
+    x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
+    event_shape = tuple(shown.shape[1:])
+    found: dict[str, Any] = {
+        "event_shape": event_shape,
+        "unit_pixels": are_unit_pixels(x, event_shape),
+        "labels": None,
+    }
+    if others and holds_labels(model, others[0]):
+        found["labels"] = tuple(others[0].unique().tolist())
+    for name in ("entry_names", "feature_names", "class_names"):
+        is_common = isinstance(train, ReplicateData)
+        found[name] = train.common(name) if is_common else getattr(train, name, None)
+    return found

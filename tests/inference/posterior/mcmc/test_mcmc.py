@@ -28,9 +28,8 @@ from lexppl.inference import (
 )
 from lexppl.inference.posterior.convergence import warn_of
 from lexppl.inference.posterior.potential import Potential, Recorded
-from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
+from lexppl.models import ConstantImputer
 from lexppl.systems import lex
-from lexppl.systems.q_fit import GlobalImportance
 from tests.gradients.enumeration import threshold
 from tests.inference.posterior.mcmc.programs import (
     Weighted,
@@ -97,27 +96,6 @@ def test_a_hierarchical_scale_has_the_posterior_of_a_grid():
     # Without the Jacobian of its logarithm the density would be that over the scale.
     wrong = mean_on_grid(values, density - values.log())
     assert abs(z_score(draws, wrong)) > threshold(1)
-
-
-@pytest.mark.complete
-def test_q_fits_global_importance_has_the_posterior_of_a_grid():
-    """Its mask is the importance itself, so that nothing is summed out; two shares f, 1 − f."""
-    x = 2 * X[:, :2]
-    y = (x[:, 0] > 0).long()
-    predictor = Predictor(torch.nn.Linear(2, 1, bias=False).double(), BernoulliLikelihood())
-    with torch.no_grad():
-        predictor.network.weight[:] = torch.tensor([[2.0, 2.0]])
-    program = GlobalImportance(2, predictor, concentration=1.5).double().eval()
-    result = sampled(program, (x, y))
-    f = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
-    logits = 2 * (f[:, None] * x[:, 0] + (1 - f[:, None]) * x[:, 1])
-    density = 0.5 * (f * (1 - f)).log()
-    density = density + dist.Bernoulli(logits=logits).log_prob(y.double()).sum(-1)
-    draws = draws_of(result, "importance")
-    assert torch.allclose(draws.sum(-1), torch.ones((), dtype=torch.float64))
-    assert abs(z_score(draws[..., 0], mean_on_grid(f, density))) < threshold(1)
-    wrong = mean_on_grid(f, density - (f * (1 - f)).log())
-    assert abs(z_score(draws[..., 0], wrong)) > threshold(1)
 
 
 @pytest.mark.smoke

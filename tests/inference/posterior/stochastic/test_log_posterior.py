@@ -111,6 +111,12 @@ def test_chains_are_each_by_itself_and_their_gradients_too():
     assert batches[0].shape == (3, 10, 3)
 
 
+def test_the_given_program_is_left_alone():
+    model = Regression(4).train()
+    target = of(model, regression_rows(rows=60))
+    assert model.training and target.model is not model and not target.model.training
+
+
 class Plain(PyroModule):
     def forward(self, x, y=None):
         self.latents(x)

@@ -1,4 +1,4 @@
-"""`lexppl explain` says where nothing shows that it has learned, and gives no needless alarm."""
+"""What `lexppl explain` says of a fit: a line an epoch, and where nothing shows that it learned."""
 
 import re
 
@@ -7,8 +7,23 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes import collapse_messages, path_message
-from tests.cli.tables import written
+from lexppl.cli.notes import collapse_messages
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
+
+
+@pytest.mark.complete(but=2)
+@pytest.mark.parametrize("words", [[], ["--epoch-lines"], ["--epoch-lines", "--quiet"]])
+def test_lines_are_there_where_they_are_asked_for(tmp_path, capsys, words):
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK, *words]) == 0
+    lines = re.findall(
+        r"^epoch (\d) of 2: train \S+, valid \S+, \S+ s$", capsys.readouterr().err, re.M
+    )
+    # The first fit is the explainer's; the judges have epochs of their own.
+    assert lines[:2] == (["1", "2"] if words == ["--epoch-lines"] else [])
+
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
 
@@ -64,13 +79,3 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
     assert learned.endswith("give a lower --penalty, or --k")
     assert "as should be where none says anything" in idle
     assert collapse_messages(["all on"], learned=False) == collapse_messages(["all on"])
-
-
-def test_an_end_of_the_path_is_told():
-    penalties = [0.005, 0.01, 0.02]
-    (low,), (high,) = path_message(penalties, 0), path_message(penalties, 2)
-    assert "0.005 nats, is the smallest" in low
-    assert "keeps more" in low
-    assert "0.02 nats, is the largest" in high
-    assert "keeps fewer" in high
-    assert path_message(penalties, 1) == []

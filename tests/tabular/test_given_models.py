@@ -1,4 +1,6 @@
-"""A torch module that was trained on a table in its own units is explained like a pipeline."""
+"""Models that are given: torch modules in the table's own units, and estimators by its columns."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -6,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl import ExplainerClassifier
 from lexppl.models import CategoricalLikelihood, Predictor
+from lexppl.tabular.estimator_outputs import asked_by_table, said_of_all
 from lexppl.tabular.given_model import predictor_on_standardised_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -94,25 +97,6 @@ class Difference(nn.Module):
         return logits[:, 1] - logits[:, 0]
 
 
-@pytest.mark.complete
-def test_a_regressor_in_raw_units(patients):
-    frame, high = patients
-    x = torch.tensor(frame.to_numpy(float))
-    y = 100.0 + 20.0 * torch.tensor(high).double()
-    net = trained(x, (y - 100.0) / 20.0, lambda told, y: (told[:, 0] - y).square().mean(), 1)
-    model = nn.Sequential(net, InUnits())
-    explainer = ExplainerRegressor(model=model, **QUICK).fit(frame, y.numpy())
-    with torch.no_grad():
-        said = model.eval()(x)[:, 0].numpy()
-    assert np.corrcoef(explainer.predict(frame), said)[0, 1] > 0.9
-    assert explainer.predict(frame).mean() == pytest.approx(110.0, abs=3.0)
-
-
-class InUnits(nn.Module):
-    def forward(self, told):
-        return 100.0 + 20.0 * told
-
-
 def test_methods_that_explain_a_model_imitate_a_module_and_mask_a_predictor(patients):
     frame, high = patients
     net = Net(4, 2, torch.float32).eval()
@@ -135,3 +119,45 @@ def test_words_are_refused_with_what_to_do(patients):
     words = frame[["age", "dose"]].assign(group=np.where(frame["group_a"], "a", "b"))
     with pytest.raises(ValueError, match=r"'group' hold others.*pandas.get_dummies"):
         ExplainerClassifier(model=Net(4, 2), model_output="logits", **QUICK).fit(words, high)
+
+
+TABLE = pd.DataFrame({"ward": ["x", "y"] * 60, "age": np.arange(120.0), "dose": 1.0})
+
+
+def model(names, columns=slice(None)):
+    """An object with `predict` alone, the sum of its columns, fitted on columns of these names."""
+    return SimpleNamespace(
+        predict=lambda table: np.asarray(table)[:, columns].astype(float).sum(1),
+        feature_names_in_=names,
+    )
+
+
+def test_an_object_that_only_predicts_is_a_regressor_whatever_scikit_learn_knows_of_it():
+    asked = SimpleNamespace(predict=lambda table: table["age"].to_numpy() * 2)
+    box, x = asked_by_table(asked, TABLE, classes=None)
+    assert torch.equal(box.targets(x), torch.arange(120).double() * 2)
+    with pytest.raises(ValueError, match="gives responses, which have no classes"):
+        asked_by_table(asked, TABLE, classes=["0", "1"])
+
+
+def test_columns_are_those_of_the_fit_in_its_order():
+    box, x = asked_by_table(model(["dose", "age"], slice(1, None)), TABLE, classes=None)
+    assert torch.equal(box.targets(x), torch.arange(120).double())
+    with pytest.raises(ValueError, match="lacks: 'weight'; it has 'ward', 'age', 'dose'"):
+        asked_by_table(model(["age", "weight"]), TABLE, classes=None)
+
+
+def test_lightgbms_names_of_an_arrays_columns_are_no_names():
+    numbers = TABLE[["age", "dose"]]
+    box, x = asked_by_table(model(["Column_0", "Column_1"]), numbers, classes=None)
+    assert torch.equal(box.targets(x), torch.arange(120).double() + 1)
+    with pytest.raises(ValueError, match="lacks: 'Column_0'; it has 'age', 'dose'"):
+        asked_by_table(model(["Column_0", "age"]), numbers, classes=None)
+
+
+def test_a_black_box_that_says_one_thing_is_told():
+    same = torch.tensor([[0.3, 0.7]]).expand(5, 2)
+    assert "the same of every row" in said_of_all(same, ["no", "yes"])
+    assert said_of_all(torch.tensor([[0.3, 0.7], [0.7, 0.3]]), ["no", "yes"]) is None
+    assert "the label 'yes'" in said_of_all(torch.tensor([[0.3, 0.7], [0.4, 0.6]]), ["no", "yes"])
+    assert said_of_all(torch.tensor([1.0, 2.0]), None) is None

@@ -1,15 +1,18 @@
-"""The scale of a given regressor, which its explanation weighs rows by."""
+"""What stands beside a table's fit: the scale of residuals, and some rows of many."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from lexppl.choices.settings import AUTO
 from lexppl.evaluation import fit_predictor
 from lexppl.models import BernoulliLikelihood, Grouping, NormalLikelihood, Predictor
+from lexppl.tabular import table_fit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.settled_scale import settle_scale
-from lexppl.tabular.table_fit import fit_full_predictor
+from lexppl.tabular.reference_fits import fit_full_predictor, settle_scale
+from lexppl.tabular.table_fit import fit_table
 
 
 def rows(count, seed):
@@ -57,3 +60,53 @@ def test_a_given_regressor_s_scale_is_the_noise_that_it_leaves():
         batch_size=plan.batch_size, learning_rate=plan.schedule, patience=None, progress=False,
     ).predictor  # fmt: skip
     assert float(plain(valid[0]).stddev[0].detach()) > 1.2 * residual
+
+
+def encoded(train: int, valid: int, weighted: bool = False) -> EncodedRows:
+    """Rows whose first column is their number, the first row alone of its class."""
+
+    def part(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.randn(count, 3, generator=torch.Generator().manual_seed(count))
+        x[:, 0] = torch.arange(count) / count
+        y = (x[:, 1] > 0).long()
+        y[-1] = 2
+        return x, y
+
+    parts = part(train), part(valid)
+    weights = tuple(1.0 + x[:, 0] for x, _ in parts) if weighted else None
+    names = ("a", "b", "c")
+    return EncodedRows(*parts, Grouping((0, 1, 2), names), names, ("no", "yes", "rare"), weights)
+
+
+def test_some_rows_are_drawn_with_their_weights_and_every_label():
+    rows = encoded(3000, 900, weighted=True)
+    few = rows.at_most(500, 200, seed=1)
+    for (x, y), weights, count in (
+        (few.train, few.weights[0], 500),
+        (few.valid, few.weights[1], 200),
+    ):
+        assert len(x) == len(y) == len(weights) == count
+        assert len(x[:, 0].unique()) == count
+        assert torch.equal(weights, 1.0 + x[:, 0])
+        assert (y == 2).sum() == 1
+        # Uniform numbers: their mean is within five standard errors of a half.
+        assert abs(float(x[:, 0].mean()) - 0.5) < 5 * np.sqrt(1 / 12 / count)
+    again = rows.at_most(500, 200, seed=1)
+    assert torch.equal(again.train[0], few.train[0])
+    assert not torch.equal(rows.at_most(500, 200, seed=2).train[0], few.train[0])
+    assert rows.at_most(None, 900, seed=1).train[0] is rows.train[0]
+    assert encoded(300, 90).at_most(50, 20, seed=0).weights is None
+
+
+def test_of_many_rows_some_choose_the_penalty(monkeypatch):
+    monkeypatch.setattr(table_fit, "PATH_ROWS", 100)
+    given, path_of = [], table_fit.penalty_path
+
+    def paths(result, x, y, **settings):
+        given.append((len(x), len(y), len(settings["sample_weight"])))
+        return path_of(result, x, y, **settings)
+
+    monkeypatch.setattr(table_fit, "penalty_path", paths)
+    plan = plan_for(600, 3, penalty=AUTO, epochs=2, hidden=(4,), predictor_hidden=(4,))
+    fit_table(plan, encoded(600, 300, weighted=True))
+    assert given == [(100, 100, 100)]

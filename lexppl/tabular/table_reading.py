@@ -1,0 +1,112 @@
+"""What estimators of tables read: X, its later rows, and scikit-learn's `random_state`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_regressor
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, validate_data
+from torch import Tensor
+
+from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding
+from lexppl.tabular.table_columns import has_levels, refuse_missing_cells
+
+LARGEST_SEED = 2**31 - 1
+
+
+def seed_of(random_state: Any) -> int:
+    """A number is the seed; a generator draws one; None takes one from the system.
+
+    NumPy's global random state is neither read nor moved, also with None.
+
+    Raises:
+        ValueError: none of these.
+
+    Example:
+        >>> seed_of(3), 0 <= seed_of(None) < 2**31
+        (3, True)
+    """
+    if random_state is None:
+        return int(np.random.default_rng().integers(LARGEST_SEED))
+    if random_state is np.random:
+        raise ValueError("random_state must not be numpy's global one; give a number or None")
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(LARGEST_SEED))
+    generator = check_random_state(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return int(generator.randint(LARGEST_SEED))
+    return int(random_state)
+
+
+class ReadsTables(BaseEstimator):
+    """X as a frame with names, checked as scikit-learn's estimators check it."""
+
+    hide_missing: bool
+    encoding_: TableEncoding
+    n_features_in_: int
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
+        """X as a given model sees it, X as a frame with names, and y."""
+        numeric_y = is_regressor(self)
+        if not has_levels(X):
+            array, y = validate_data(
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                y_numeric=numeric_y,
+                ensure_min_samples=2,
+                ensure_all_finite=self._finite,
+            )
+            return X if isinstance(X, pd.DataFrame) else array, self._named(array), y
+        if y is not None:
+            y = validate_data(self, y=y, y_numeric=numeric_y)
+        validate_data(self, X, y, skip_check_array=True)
+        check_consistent_length(X, y)
+        if len(X) < 2:
+            raise ValueError(f"Found array with {len(X)} sample(s); at least 2 are required")
+        if not self.hide_missing:
+            refuse_missing_cells(X)
+        return X, self._named(X), y
+
+    @property
+    def _finite(self) -> bool | str:
+        """What scikit-learn's check of numbers lets pass."""
+        return "allow-nan" if self.hide_missing else True
+
+    def __sklearn_tags__(self) -> Any:
+        """As scikit-learn has it, and that values may be missing where they are hidden."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.hide_missing)
+        return tags
+
+    def _named(self, rows: Any) -> pd.DataFrame:
+        """Rows as a frame whose columns have the names that the explanation uses."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{place}" for place in range(self.n_features_in_)]
+        if isinstance(rows, pd.DataFrame):
+            return rows.set_axis(list(names), axis=1)
+        return pd.DataFrame(rows, columns=list(names))
+
+    def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
+        """Later rows as the explainer sees them."""
+        if all(isinstance(c, NumericColumn | IndicatorColumn) for c in self.encoding_.columns):
+            array = validate_data(
+                self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite
+            )
+            return self.encoding_.encode(self._named(array), dtype)
+        if not isinstance(X, pd.DataFrame):
+            raise TypeError(
+                "X must be a data frame with the columns of fit, as some are of levels; it is a "
+                f"{type(X).__name__}"
+            )
+        validate_data(self, X, reset=False, skip_check_array=True)
+        if not self.hide_missing:
+            refuse_missing_cells(X)
+        return self.encoding_.encode(self._named(X), dtype)
