@@ -3,7 +3,6 @@
 import torch
 
 from lexppl import explain
-from lexppl.evaluation.refits.evalx import places
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference.contexts import seeded
 
@@ -24,5 +23,5 @@ def importances(result, x, replicate=0):
 
 def top(ranking, sizes):
     """The highest entries of each row, as masks `(N, G)`; one size, or one a row `(N,)`."""
-    order = places(ranking, *ranking.shape)
+    order = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
     return (order < torch.as_tensor(sizes).reshape(-1, 1)).float()

@@ -59,7 +59,7 @@ ROOMS = {
         "priors": set(),
         "survival": set(),
         "trees": set(),
-        "architectures": {"imputers"},
+        "architectures": {"imputers", "priors"},
     },
     "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
