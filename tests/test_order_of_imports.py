@@ -59,9 +59,9 @@ ROOMS = {
         "priors": set(),
         "survival": set(),
         "trees": set(),
-        "architectures": {"imputers"},
+        "architectures": {"imputers", "priors"},
     },
-    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
+    "evaluation": {"bayes": set(), "truth": set(), "refits": {"truth"}, "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
