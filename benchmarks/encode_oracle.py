@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.truth.oracle_gap import LabelOracle
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]

@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.data import Dataset
 from lexppl.data.synthetic import drawn_dataset
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary
 
 _NODES = 96
 # Elements of a block of rows.

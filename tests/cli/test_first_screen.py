@@ -64,6 +64,11 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     )
 
 
+def test_equal_counts_are_named_together():
+    rests, *_ = said([group("age", worse=0.05), group("x1", worse=0.02), group("x2", worse=0.02)])
+    assert "wrong without age and 2 more each without x1 or x2." in rests
+
+
 def test_nothing_found_is_no_finding():
     rests, sure, _ = said([group("age", 0.1, found=False), group("sex", 0.02, found=False)])
     assert rests == "200 rows do not show that any of the 10 features helps to predict y."

@@ -279,7 +279,7 @@ def test_columns_that_depend_are_one_group_with_its_members_below(tmp_path, caps
     table, page = ran(tmp_path / "r", written(with_years(), tmp_path), *words)
     assert [*table.columns[-6:]] == [*COLUMNS[1:], "group"]
     name = table.loc["age", "group"]
-    assert name in ("age / years", "years / age") and table.loc["years", "group"] == name
+    assert name in ("age (+1)", "years (+1)") and table.loc["years", "group"] == name
     assert table.loc["job", "group"] == "job" and table.loc["job", "found"]
     out = capsys.readouterr().out
     lines = out[out.index("Ranked groups of features") :].splitlines()[1:]

@@ -68,7 +68,7 @@ def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
     [
         ({"by": "row"}, "by must be 'group' or 'feature'"),
         ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
-        ({"groups": {"g": ["a"], "h": ["a"]}}, "group 'h' has the column 'a'"),
+        ({"groups": {"g": ["a"], "h": ["a"]}}, "which is in the group 'g' too"),
         ({"fdr": 2.0}, "fdr must be"),
     ],
 )

@@ -43,17 +43,17 @@ def dial_data(findings: ReportData) -> dict[str, Any] | None:
     return {"settings": each, "chosen": len(each) - 1 - settings.chosen, "rows": rows}
 
 
-def dial_chart(path: PenaltyPath) -> str:
-    """Held-out log-likelihood against the number of features kept, as SVG."""
-    table = path.table
-    size, fit = table["size"].tolist(), table["log_likelihood"].tolist()
-    line = Line(size, fit, "first", errors=table["error"].tolist(), points=True)
+def dial_chart(path: PenaltyPath, scale: float) -> str:
+    """Held-out log-likelihood, in a response's own units, against the number of features kept."""
+    table = path.table.sort_values("size")
+    size, fit = table["size"], table["log_likelihood"] - math.log(scale)
+    line = Line(size.tolist(), fit.tolist(), "first", errors=table["error"].tolist(), points=True)
     return Chart(
         [line],
         "features that a row keeps, mean",
         "log-likelihood, nats a row",
         "Held-out log-likelihood against the number of features kept",
-        (size[path.index], fit[path.index], "in use"),
+        (float(size[path.index]), float(fit[path.index]), "in use"),
     ).svg()
 
 

@@ -52,7 +52,7 @@ def write_report(findings: ReportData, path: Path) -> None:
 
 def report_context(findings: ReportData) -> dict[str, Any]:
     """What the template speaks of."""
-    data, curve = findings.source.data, findings.judgement.curve
+    data, curve, path = findings.source.data, findings.judgement.curve, findings.path
     groups = None if findings.gains is None else findings.gains.groups
     lines = ranking_lines(findings.ranking, groups, findings.kind, direction_cells(findings))
     head, rows = score_cells(findings.judgement.scores)
@@ -63,7 +63,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "subtitle": findings.summary()[0],
         "answers": [(q, html(answer)) for q, answer in first_screen_of(findings).answers()],
         "dial": dial_data(findings),
-        "dial_chart": None if findings.path is None else dial_chart(findings.path),
+        "dial_chart": path and dial_chart(path, findings.source.target_scale),
         "labels": data.class_names is not None,
         "warnings": findings.warnings,
         "replicates": findings.plan.replicates,
@@ -87,7 +87,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "score_notes": score_notes(findings),
         "sizes_caption": "" if curve is None else sizes_caption(curve, figure),
         "pictures": pictures(findings),
-        "path_caption": "" if findings.path is None else _path_caption(findings.path),
+        "path_caption": path and _path_caption(path),
         "command": shlex.join(findings.command),
         "settings": _settings(findings),
         "files": _files(findings),

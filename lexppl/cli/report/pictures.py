@@ -41,7 +41,7 @@ def sizes_chart(curve: SizeCurve, name: str) -> Markup:
     ends = [curve.sizes[0], curve.sizes[-1]]
     return Chart(
         [
-            Line(ends, [curve.everything] * 2, "dashed", label="all"),
+            Line(ends, [curve.everything] * 2, "dashed", label="all features"),
             Line(curve.sizes, curve.at_random, "soft", points=True, label="as many at random"),
             Line(curve.sizes, curve.ranked, "first", points=True, label="most important first"),
         ],
@@ -56,12 +56,15 @@ def history_chart(history: History) -> Markup:
     train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
     epochs = np.arange(1, len(train) + 1)
     some = np.unique(np.linspace(0, len(train) - 1, min(len(train), MOST_EPOCHS)).astype(int))
-    lines = [Line(epochs[some], loss[some], "soft thin", points=len(some) == 1) for loss in train.T]
-    lines[0] = Line(lines[0].x, lines[0].y, "soft thin", points=len(some) == 1, label="training")
-    judged = [loss for loss in valid.T if np.isfinite(loss).any()]
+    one, last = len(some) == 1, history.stage == history.stage[-1]
+    lines = [
+        Line(epochs[some], loss[some], "soft thin", points=one, label="" if place else "training")
+        for place, loss in enumerate(train.T)
+    ]
+    judged = [loss for loss in valid.T if np.isfinite(loss[last]).any()]
     for place, loss in enumerate(judged):
         label = "" if place else "validation"
-        best = np.nanargmin(np.where(history.stage == history.stage[-1], loss, np.nan))
+        best = np.nanargmin(np.where(last, loss, np.nan))
         lines.append(Line(epochs[some], loss[some], "first thin", label=label))
         lines.append(
             Line([epochs[best]], [loss[best]], "other", points=True, label=label and "best epoch")

@@ -31,11 +31,10 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     print()
     kind, gains = findings.kind, findings.gains
     ranking = ranked_lines(findings.ranking, None if gains is None else gains.groups)
-    what, ranked = kind.meaning, "features"
+    what = f"Ranked features: {kind.meaning}"
     if gains is not None:
-        what = f"gain in nats, and {what.replace('feature', 'group')}"
-        ranked = "groups of features"
-    print(f"Ranked {ranked}: {what}, mean over held-out rows")
+        what = f"Ranked groups of features: gain in nats, and {kind.name}"
+    print(f"{what}, mean over held-out rows")
     in_folds = findings.source.fold is not None
     head = ranking_head(kind, gains is not None, consistency(findings), in_folds=in_folds)
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -156,17 +157,19 @@ class Reading:
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        unseen: list[str] = []
-        items: list[str] = []
+        unseen, items = [], []
+        seen: list[tuple[str, str]] = []
         for group in known[:NAMED]:
             count, missed = round(100 * group.worse), _figure(self.error + group.worse)
             if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
                 unseen.append(group.bold)
-            elif self.base:
-                would = "" if items else " would be predicted wrong"
-                items.append(f"{count} more{would} without {group.bold}")
             else:
-                items.append(f"by {missed} without {group.bold}")
+                seen.append((f"{count} more" if self.base else f"by {missed}", group.bold))
+        for much, some in groupby(seen, key=itemgetter(0)):
+            names = [name for _, name in some]
+            each = " each" if len(names) > 1 else ""
+            would = " would be predicted wrong" if self.base and not items else ""
+            items.append(f"{much}{each}{would} without {listed(names, 'or')}")
         off = f"On average the prediction is off by {_figure(self.error)}, "
         lines = [f"{'Of 100 rows ' if self.base else off}{listed(items)}."] if items else []
         if unseen:
