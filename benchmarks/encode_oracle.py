@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.truth.oracle_gap import LabelOracle
 from lexppl.evaluation.prediction import check_binary
+from lexppl.evaluation.truth.oracle_gap import LabelOracle
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
