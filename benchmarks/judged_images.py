@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from importances import importances, top
+from importances import accuracy_of, importances, top
 from record import Records, options_of
 
 from lexppl.evaluation import (
     auroc,
     best_validation,
-    fidelity_scores,
     fit_evalx,
     fit_predictor,
 )
@@ -88,12 +87,6 @@ def masks_of(method, result, x, place, k):
     return top(ranking, int(k)) if method == "l2x" else (ranking > 0.5).float()
 
 
-def accuracy_of(model, data, masks, grouping):
-    """The share of images whose label a predictor finds from what masks keep of them."""
-    scores = fidelity_scores(model.predictor, data.x, masks, y=data.y, grouping=grouping)
-    return scores.labels.fs_m
-
-
 def judged(method, result, task, judge, seed):
     """Every candidate on the test images, with what it is chosen by."""
     grouping = task.architecture.grouping.to(task.test.x.device)
@@ -107,9 +100,9 @@ def judged(method, result, task, judge, seed):
             {
                 "setting": setting,
                 "check_size": float(apart.sum(-1).mean()),
-                "check_accuracy": accuracy_of(model, task.check, apart, grouping),
+                "check_accuracy": accuracy_of(model.predictor, task.check, apart, grouping),
                 "size": float(masks.sum(-1).mean()),
-                "accuracy": accuracy_of(model, task.test, masks, grouping),
+                "accuracy": accuracy_of(model.predictor, task.test, masks, grouping),
                 "evalx_accuracy": heard.accuracy,
                 "evalx_auroc": heard.auroc,
                 "collapse": result.collapse[place],

@@ -61,7 +61,7 @@ ROOMS = {
         "trees": set(),
         "architectures": {"imputers", "priors"},
     },
-    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
+    "evaluation": {"bayes": set(), "truth": set(), "refits": {"truth"}, "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
