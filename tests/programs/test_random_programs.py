@@ -1,0 +1,197 @@
+"""Two hundred programs composed at random, value and gradient against the sum over all draws."""
+
+import dataclasses
+import math
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
+from lexppl.inference.estimators import leave_one_out, leaving_one_out
+from lexppl.inference.objective import bound
+from tests.programs.enumeration import distance, exact, expected, support, traces
+from tests.programs.random_programs import recipes
+
+SHARDS, PROGRAMS = 8, 25
+MOST_DRAWS = 300
+PENALTY = 0.7
+REFUSED = (
+    "no log in common",
+    "must share one scale",
+    "differs within its log",
+    "shared by several logs",
+)
+
+
+def draws(recipe):
+    """How many joint values its latents have."""
+    case = recipe.case()
+    with torch.no_grad():
+        particles = recipe.masks * recipe.samples
+        model, guide = traces(case, case.parameters, particles, recipe.imputations)
+    nodes = [s for s in guide.values() if not s["is_observed"]]
+    nodes += [s for n, s in model.items() if not s["is_observed"] and n not in guide]
+    return math.prod(
+        len(support(s["fn"])) ** math.prod(s["fn"].batch_shape)
+        for s in nodes
+        if not s["fn"].has_rsample
+    )
+
+
+def objective(recipe, estimator):
+    return NestedIWAE(
+        recipe.masks,
+        recipe.imputations,
+        samples=recipe.samples,
+        entropy=recipe.entropy,
+        penalty=PENALTY,
+        estimator=estimator,
+    )
+
+
+def truth(recipe):
+    return exact(
+        recipe.case(),
+        recipe.masks,
+        recipe.imputations,
+        entropy=recipe.entropy,
+        penalty=PENALTY,
+    )
+
+
+def error(recipe, estimator):
+    """The estimator's expectation less the objective, value and gradient."""
+    particles = recipe.masks * recipe.samples
+    found = expected(recipe.case(), objective(recipe, estimator), particles, recipe.imputations)
+    return distance(found, truth(recipe))
+
+
+def readable(recipe):
+    """The recipe, or where its sites have no log in common that of its sum of logs."""
+    case = recipe.case()
+    try:
+        elbo = objective(recipe, LeaveOneOut())
+        elbo.differentiable_loss(case.model, case.guide, recipe.parameters())
+    except ValueError as refusal:
+        assert any(part in str(refusal) for part in REFUSED), refusal
+        recipe = dataclasses.replace(recipe, masks=1, samples=2, imputations=1)
+        try:
+            objective(recipe, LeaveOneOut()).differentiable_loss(
+                case.model, case.guide, recipe.parameters()
+            )
+        except ValueError as again:
+            assert "drawn after latents in plates" in str(again), again
+            assume(False)
+    return recipe
+
+
+def over_programs(shard, programs, check, *, such_that=lambda recipe: True):
+    """Run a check on so many programs, the same ones each time."""
+
+    @hypothesis.seed(shard)
+    @settings(
+        max_examples=programs,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @given(recipes())
+    def run(recipe):
+        assume(such_that(recipe))
+        assume(draws(recipe) <= MOST_DRAWS)
+        check(recipe)
+
+    run()
+
+
+@pytest.mark.complete(but=1)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_value_and_gradient_are_those_of_the_sum_over_all_draws(shard):
+    compared = []
+
+    def check(recipe):
+        recipe = readable(recipe)
+        assume(draws(recipe) <= MOST_DRAWS)
+        estimator = (LeaveOneOut(), ScoreFunction(baseline=-0.8))[len(compared) % 2]
+        assert error(recipe, estimator) < 1e-9, recipe
+        compared.append(recipe)
+
+    over_programs(shard, PROGRAMS, check)
+    assert len(compared) == PROGRAMS
+
+
+@pytest.mark.complete
+def test_enumerate_is_exact():
+    compared = []
+
+    def check(recipe):
+        recipe = readable(recipe)
+        case = recipe.case()
+        leaves = {n: v.clone().requires_grad_() for n, v in case.parameters.items()}
+        elbo = objective(recipe, Enumerate())
+        value = -elbo.differentiable_loss(case.model, case.guide, leaves)
+        gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+        found = {
+            name: torch.zeros_like(leaf) if g is None else g
+            for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
+        }
+        assert distance((value.detach(), found), truth(recipe)) < 1e-9, recipe
+        compared.append(recipe)
+
+    over_programs(100, 40, check, such_that=lambda r: r.fill == "none")
+    assert len(compared) == 40
+
+
+def scale_inside_the_log(patch):
+    patch.setattr(bound, "common_scale", lambda *sites: 1.0)
+    patch.setattr(
+        bound,
+        "log_weight_of",
+        lambda weighted: sum(sign * site.scaled_log_prob() for site, sign in weighted),
+    )
+
+
+def a_score_dropped(patch):
+    whole = leave_one_out.mask_score
+
+    def all_but_the_first(site, terms):
+        return 0.0 if site is terms.run.drawn[0] else whole(site, terms)
+
+    patch.setattr(leave_one_out, "mask_score", all_but_the_first)
+
+
+def another_rows_score(patch):
+    right = bound.learned_score_of
+
+    def rolled(site):
+        score = right(site)
+        return None if score is None else score.roll(1, -1)
+
+    patch.setattr(leaving_one_out, "learned_score_of", rolled)
+
+
+CONTROLS = {
+    scale_inside_the_log: lambda recipe: recipe.masks > 1,
+    a_score_dropped: lambda recipe: True,
+    another_rows_score: lambda recipe: not recipe.rows_inside,
+}
+"""What is broken, and the programs that have the thing."""
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.__name__)
+def test_a_broken_objective_is_noticed(control, monkeypatch):
+    noticed = []
+
+    def check(recipe):
+        assume(readable(recipe) is recipe)
+        with monkeypatch.context() as patch:
+            control(patch)
+            noticed.append(error(recipe, LeaveOneOut()) > 1e-6)
+
+    over_programs(7, 30, check, such_that=CONTROLS[control])
+    assert len(noticed) == 30
+    assert sum(noticed) >= 27
