@@ -20,6 +20,8 @@ import pandas as pd
 
 TABLES = {"300 rows": 300, "1,800 rows": 1_800, "20,000 rows": 20_000}
 SHIPPED = "breast_cancer"
+MOST_OF_BORUTA = 5_000
+"""Rows beyond which Boruta takes more than ten minutes."""
 OURS, BORUTA = "lexppl explain", "Boruta, 500 trees"
 RIVAL = """
 import sys, numpy as np, pandas as pd
@@ -89,7 +91,7 @@ def timed_answers(run: dict[str, Any], beside: Path | None, words: tuple[str, ..
             if tree is not None:
                 found[name] = _explained(data, tree, Path(folder) / name, words)
         for name, code in RIVALS.items():
-            if name == BORUTA and find_spec("boruta") is None:
+            if name == BORUTA and (find_spec("boruta") is None or run["size"] > MOST_OF_BORUTA):
                 continue
             found[name] = seconds([sys.executable, "-W", "ignore", "-c", code, data], None)
     return {"seconds": found, "beside": None if beside is None else str(beside)}

@@ -63,13 +63,12 @@ SAME = (
     "labels",
     "folds",
     "penalty",
-    "selector_decay",
-    "predictor_decay",
+    "decay",
     "seed",
     "epochs",
     "batch",
 )
-NOT_OF_THE_FLOOR = ("labels", "penalty", "selector_decay")
+NOT_OF_THE_FLOOR = ("labels", "penalty")
 LINE = (
     "{kind} {set} data {seed}, {labels}, folds {folds}, batches of {batch}: {summary}, "
     "{cpu_seconds:.0f} s of one core"
@@ -127,11 +126,6 @@ def training(run: dict[str, Any]) -> dict[str, Any]:
         "seed": run["seed"],
         "progress": False,
     }
-
-
-def decays(run: dict[str, Any]) -> dict[str, float]:
-    """Weight decay by part."""
-    return {"selector": run["selector_decay"], "predictor": run["predictor_decay"]}
 
 
 @contextmanager
@@ -196,7 +190,7 @@ def switch(
             explainer(record),
             train,
             replicates=record["replicates"],
-            weight_decay=decays(record),
+            weight_decay=record["decay"],
             **training(record),
         )
     best = Oracle(name).full(test.x, test.y).log_likelihood
@@ -207,7 +201,7 @@ def switch(
             floor_system(name, record["folds"]),
             train,
             replicates=record["replicates"],
-            weight_decay=record["predictor_decay"],
+            weight_decay=record["decay"],
             **training(record),
         )
         floors[key] = [best - log_likelihood(model, test, seed) for model in floor.models]
@@ -244,7 +238,7 @@ def branches(record: dict[str, Any], rows: int) -> None:
     name, seeds = record["set"], [record["seed"], record["seed"] + 1]
     train = ReplicateData([synthetic(name, rows=rows, seed=seed) for seed in seeds])
     with clocked(record):
-        result = fit(explainer(record), train, weight_decay=decays(record), **training(record))
+        result = fit(explainer(record), train, weight_decay=record["decay"], **training(record))
     each = []
     for seed, model in zip(seeds, result.models, strict=True):
         test = synthetic(name, rows=rows, seed=TESTED + seed)
@@ -264,8 +258,7 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", default=["averaged"])
     parser.add_argument("--folds", type=int, nargs="+", default=[1])
     parser.add_argument("--penalty", type=float, nargs="+", default=[0.0125], help="nats an entry")
-    parser.add_argument("--selector-decay", type=float, default=3e-4)
-    parser.add_argument("--predictor-decay", type=float, default=3e-4)
+    parser.add_argument("--decay", type=float, default=3e-4, help="of all weights")
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[*range(9201, 9206)], help="of the data"
     )
@@ -284,8 +277,7 @@ def main() -> None:
         options.labels,
         options.folds,
         options.penalty,
-        [options.selector_decay],
-        [options.predictor_decay],
+        [options.decay],
         options.seeds,
         [options.epochs],
         options.batches or ([64, 200, 1000] if options.branches else [500]),

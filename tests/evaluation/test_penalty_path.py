@@ -65,7 +65,7 @@ def test_the_plateau_of_its_own_table_is_chosen(path):
     assert path.index == plateau(PENALTIES, *given, entries=3)
     assert path.table["chosen"].tolist() == [place == path.index for place in range(3)]
     assert path.penalty == 0.06
-    assert 0.5 < path.table["size"][1] < 2.0 and path.table["size"][2] < 0.5
+    assert path.table["size"][2] < 0.6 < path.table["size"][1] < 2.0
 
 
 def test_the_result_is_the_fit_at_the_chosen_penalty(path, result, rows):

@@ -284,7 +284,8 @@ class ComponentDistribution(HiddenFeatures):
         # Of a mask inside vmap, detached or not, values cannot be read.
         if may_carry_gradient(self._keep if torch.is_grad_enabled() else self._keep.detach()):
             return True
-        return bool((self._kept & (self._keep < 1)).any())
+        # On other devices nothing waits for a number.
+        return self._keep.device.type != "cpu" or bool((self._kept & (self._keep < 1)).any())
 
     def _uniform(self, shape: torch.Size) -> Tensor:
         like = self._keep
