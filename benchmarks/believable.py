@@ -7,7 +7,7 @@
     python benchmarks/believable.py --words="--penalty 0.01"     # as typed after lexppl explain
     python benchmarks/believable.py --small                      # to see that it runs
 
-Each table is written to a file and put through `lexppl explain`; its explainer is then asked for
+Each table is written to a file and put through `lexppl explain`; its explainer then gives
 new rows of the same law, 5,000 or as many as the table has, but for those with a city that the
 table lacks. Boosted trees and a full network are fitted on four fifths of its rows, and stop by the
 others. SHAP, permutation importance, Boruta, and hidimstat's conditional importance and knockoffs
@@ -151,19 +151,19 @@ def by_others(run: dict, source: DividedTable) -> dict:
 
 
 def line(**record) -> str:
-    told = (
+    text = (
         f"{record['kind']} {record['rows']} {record['seed']} {record['method']} "
         f"{record['settings'] or ''}: false {record['false']}, missed {record['missed']}"
     )
     if record["method"] == "explain":
         nulls = null_columns(record)
         most = max(nulls, key=lambda name: record["features"][name]["selection"])
-        told += (
+        text += (
             f"; {most} kept in {record['features'][most]['selection']:.2f}; log-likelihood "
             f"{record['averaged']:.3f}, boosting {record['boosting']:.3f}, network "
             f"{record['network']:.3f}, oracle {record['oracle']:.3f}"
         )
-    return f"{told}; {record['seconds']:.0f} s"
+    return f"{text}; {record['seconds']:.0f} s"
 
 
 def null_columns(record) -> list[str]:

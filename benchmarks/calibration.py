@@ -55,7 +55,7 @@ ROWS, Q_FIT_ROWS = 40, 200
 CELLS = 121
 """Of the line's grid, a dimension, from −4 to 4."""
 SAME = ("program", "method")
-LINE = "{program}, {method}: {told}, {seconds:.0f} s".format
+LINE = "{program}, {method}: {summary}, {seconds:.0f} s".format
 
 
 def rows_of(count: int, features: int, seed: int = 0) -> Tensor:
@@ -310,7 +310,7 @@ def filled(record: dict[str, Any], found: Calibration, start: float) -> None:
         "alarms": alarms,
         "seconds": time.process_time() - start,
     }
-    record["told"] = (
+    record["summary"] = (
         f"{record['verdict']}, p {record['p_value']:.4f}, distance {record['distance']:.3f} "
         f"(usual {record['usual_distance']:.3f}), 90 % hold {100 * record['coverage_90']:.0f} %"
     )

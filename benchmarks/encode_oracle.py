@@ -1,4 +1,4 @@
-"""What the choice of features tells of y, exactly, where the data's distribution is known."""
+"""Information of the choice of features about y, exact, where the data's distribution is known."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.prediction import check_binary
 from lexppl.evaluation.truth.oracle_gap import LabelOracle
-from lexppl.evaluation.truth.selection import check_binary
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
@@ -28,7 +28,7 @@ _HALVES = 2
 
 @dataclass(frozen=True, eq=False)
 class EncodeTruth:
-    """What the choice of features tells, by the data's own distribution.
+    """Information of the choice of features about y, by the data's own distribution.
 
     Args:
         value: mean over rows of `KL(p(y | x_v, E = v) ‖ p(y | x_v))`, in nats.
@@ -37,7 +37,7 @@ class EncodeTruth:
             the redraws' noise.
         log_ratio: `log p(y_n | x_v, E = v) − log p(y_n | x_v)` by row, `(N,)`, at the labels given;
             None without. Its mean over rows of fresh labels is `value`.
-        thin: share of the pairs of a row and a mask with fewer redraws than asked for.
+        thin: share of the pairs of a row and a mask with fewer redraws than requested.
     """
 
     value: float
@@ -93,12 +93,12 @@ def oracle_encode_meter(
         >>> from lexppl.data import synthetic
         >>> from lexppl.evaluation.truth.oracle import Oracle
         >>> data, oracle = synthetic("S1", rows=200, seed=0), Oracle("S1")
-        >>> def told(x):  # which of two idle features is kept says which label is likelier
+        >>> def by_label(x):  # which of two idle features is kept says which label is likelier
         ...     likely = (oracle.probability(x, torch.ones_like(x)) > 0.5).to(x.dtype)
         ...     mask = torch.zeros_like(x)
         ...     mask[:, 7], mask[:, 8] = likely, 1 - likely
         ...     return mask
-        >>> truth = oracle_encode_meter(of_function(told), told(data.x), oracle, data.x)
+        >>> truth = oracle_encode_meter(of_function(by_label), by_label(data.x), oracle, data.x)
         >>> truth.value > 0.05
         True
         >>> honest = oracle_encode_meter(
@@ -199,7 +199,7 @@ def _independent(rows: Tensor, kept: Tensor, draws: int) -> Tensor:
 
 
 def _conditional(sums: Tensor, itself: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`p(y = 1 | x_v, E = v)` by all redraws and by each half; what none tells of is the row's."""
+    """`p(y = 1 | x_v, E = v)` by all redraws and by each half; without redraws it is the row's."""
     total = sums.sum(1)
     whole = torch.where(total[0] > 0, total[1] / total[0], itself)
     halves = torch.where(sums[0] > 0, sums[1] / sums[0], whole)

@@ -118,18 +118,18 @@ def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
     """
     if BEFORE in words and BEFORE not in METHODS:
         METHODS.register("LEX as it was before cross-fitting", name=BEFORE, **AS_BEFORE)(lex)
-    told = io.StringIO()
+    printed = io.StringIO()
     command = ["explain", str(data), "--out", str(out), "--seed", str(seed), "--overwrite"]
     start, cpu_start = time.perf_counter(), time.process_time()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         code = lexppl_command([*command, "--quiet", *words])
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     if code != 0:
         raise ExplainError(
-            f"lexppl {' '.join([*command, *words])} ended with {code}: {told.getvalue()}"
+            f"lexppl {' '.join([*command, *words])} ended with {code}: {printed.getvalue()}"
         )
     mark = "lexppl: warning: "
-    lines = [line.removeprefix(mark) for line in told.getvalue().splitlines() if mark in line]
+    lines = [line.removeprefix(mark) for line in printed.getvalue().splitlines() if mark in line]
     importance = pd.read_csv(out / "importance.csv", index_col="feature")
     path = out / "groups.csv"
     groups = pd.read_csv(path, index_col="group") if path.exists() else None

@@ -3,9 +3,11 @@
 import torch
 
 from lexppl import explain
-from lexppl.evaluation.refits.evalx import places
+from lexppl.evaluation import prediction_scores
+from lexppl.evaluation.refits.hidden_entries import hard_draws, with_hidden
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference.contexts import seeded
+from lexppl.models import black_box
 
 
 def importances(result, x, replicate=0):
@@ -24,5 +26,12 @@ def importances(result, x, replicate=0):
 
 def top(ranking, sizes):
     """The highest entries of each row, as masks `(N, G)`; one size, or one a row `(N,)`."""
-    order = places(ranking, *ranking.shape)
+    order = ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
     return (order < torch.as_tensor(sizes).reshape(-1, 1)).float()
+
+
+def accuracy_of(predictor, data, masks, grouping):
+    """The share of rows whose label a predictor finds from what masks keep, the rest 0."""
+    draws = hard_draws(data.x, masks, masks.shape[-1])
+    (kept,) = with_hidden(data.x, draws, None, grouping)
+    return prediction_scores(black_box(predictor).targets(kept), data.y).accuracy

@@ -180,9 +180,9 @@ def judged(
         seed=seed,
         progress=False,
     )
-    told = {key: 100 * getattr(scores, key) for key in ("fs_m", "fu_m", "fs_a", "fu_a")}
+    figures = {key: 100 * getattr(scores, key) for key in ("fs_m", "fu_m", "fs_a", "fu_a")}
     differing = len(torch.unique(masks, dim=0)) / len(masks)
-    return {**told, "differing_masks": differing, "seconds_a_row": seconds}
+    return {**figures, "differing_masks": differing, "seconds_a_row": seconds}
 
 
 def sensitivity(result: Any, x: Tensor) -> float | None:

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from importances import importances, top
+from importances import accuracy_of, importances, top
 from record import Records, options_of
 
 from lexppl.evaluation import (
     auroc,
     best_validation,
-    fidelity_scores,
     fit_evalx,
     fit_predictor,
 )
@@ -88,34 +87,28 @@ def masks_of(method, result, x, place, k):
     return top(ranking, int(k)) if method == "l2x" else (ranking > 0.5).float()
 
 
-def accuracy_of(model, data, masks, grouping):
-    """The share of images whose label a predictor tells from what masks keep of them."""
-    scores = fidelity_scores(model.predictor, data.x, masks, y=data.y, grouping=grouping)
-    return scores.labels.fs_m
-
-
 def judged(method, result, task, judge, seed):
     """Every candidate on the test images, with what it is chosen by."""
     grouping = task.architecture.grouping.to(task.test.x.device)
-    told = []
+    accuracies = []
     for place, setting in enumerate(task.grids[method]):
         model = result.models[place]
         apart = masks_of(method, result, task.check.x, place, setting)
         masks = masks_of(method, result, task.test.x, place, setting)
         heard = judge.scores(task.test.x, task.test.y, masks, seed=seed)
-        told.append(
+        accuracies.append(
             {
                 "setting": setting,
                 "check_size": float(apart.sum(-1).mean()),
-                "check_accuracy": accuracy_of(model, task.check, apart, grouping),
+                "check_accuracy": accuracy_of(model.predictor, task.check, apart, grouping),
                 "size": float(masks.sum(-1).mean()),
-                "accuracy": accuracy_of(model, task.test, masks, grouping),
+                "accuracy": accuracy_of(model.predictor, task.test, masks, grouping),
                 "evalx_accuracy": heard.accuracy,
                 "evalx_auroc": heard.auroc,
                 "collapse": result.collapse[place],
             }
         )
-    return told
+    return accuracies
 
 
 def place_of(candidates, full_accuracy):
@@ -184,7 +177,7 @@ def run(name, options, task_of, patches, networks):
         judge = random_masks(seed)
         network = task.architecture.predictor(outputs, seed=seed).to(options.device)
         full = fit_predictor(task.train, network=network, seed=seed, **task.judge)
-        told = {
+        reference = {
             "full_accuracy": full.scores(task.test.x, task.test.y).accuracy,
             "full_auroc": auroc(full.predict(task.test.x), task.test.y),
             "full_check_accuracy": full.scores(task.check.x, task.check.y).accuracy,
@@ -209,9 +202,9 @@ def run(name, options, task_of, patches, networks):
                     **training,
                 )
                 tried = judged(method, result, task, judge, seed)
-                place = place_of(tried, told["full_check_accuracy"])
+                place = place_of(tried, reference["full_check_accuracy"])
                 record |= {
-                    **told,
+                    **reference,
                     "fit_epochs": training["epochs"],
                     "batch_size": training["batch_size"],
                     **tried[place],

@@ -84,7 +84,7 @@ def model() -> LEX:
 
 
 def images(rows: int) -> tuple[Tensor, Tensor]:
-    """Noise, with classes that its first panel's mean tells."""
+    """Noise, with classes that follow its first panel's mean."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(rows, 1, HEIGHT, WIDTH, generator=generator)
     return x, (x[..., : WIDTH // 2].mean((1, 2, 3)) > 0.5).long()

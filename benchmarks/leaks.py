@@ -1,6 +1,6 @@
 """Does the choice of features itself tell the answer, and does the meter notice?
 
-S1, S2, S3, and a three-way switch on correlated features (`switch`), whose pair of features tells
+S1, S2, S3, and a three-way switch on correlated features (`switch`), whose pair of features shows
 by its being kept which way the switch stands.
 
     python benchmarks/leaks.py                            # all explainers, five data sets: hours
@@ -50,7 +50,7 @@ REAL_X_PENALTY = {"S1": 0.05 / 11, "S2": 0.05 / 11, "S3": 0.1 / 11}
 OWN = {"suwr": {"batch_size": 100, "weight_decay": 1e-4}}
 """Of an explainer's training: SUWR needs many steps more than it needs rows in each, and with
 more decay its predictor does not learn a product of features that few masks keep together."""
-BY_HAND = ("truth", "random", "told", "twin", "no switch", "best two")
+BY_HAND = ("truth", "random", "leaking", "twin", "no switch", "best two")
 OF_THE_SWITCH = ("truth", "random", "no switch", "l2x", "lex constant", "lex gaussian")
 LEARNED = ("l2x", "base_x", "real_x", "lex constant", "lex gaussian", "suwr")
 FEW = {"best two": 1_000, "suwr": 50}
@@ -104,7 +104,7 @@ def by_hand(name: str, problem: Problem) -> tuple[Masks, Selection]:
     """From rows to masks, and how likely a row has a mask."""
     oracle, switch = problem.oracle, problem.control
     law = oracle.distribution
-    if name in ("told", "twin"):
+    if name in ("leaking", "twin"):
         return idle_pair(name, law)
 
     def no_switch(x: Tensor) -> Tensor:
@@ -136,11 +136,11 @@ def idle_pair(name: str, law: SyntheticSet) -> tuple[Masks, Selection]:
         mask[:, law.control], mask[:, idle[0]], mask[:, idle[1]] = 1.0, first, 1.0 - first
         return mask
 
-    def told(x: Tensor) -> Tensor:
+    def leaking(x: Tensor) -> Tensor:
         return pair(x, (law.log_f(x) < 0).to(x.dtype))
 
-    if name == "told":
-        return told, of_function(told)
+    if name == "leaking":
+        return leaking, of_function(leaking)
     return lambda x: pair(x, torch.bernoulli(torch.full_like(x[:, 0], 0.5))), as_likely_as_any
 
 
@@ -246,7 +246,7 @@ def main() -> None:
             # A law that cannot tell has 0 at every row.
             found = 0.0 * meter.by_row if explainer == "suwr" else truth.log_ratio
             apart = meter.by_row[: len(found)] - found
-            told = judge.scores(test.x, test.y, masks)
+            scores = judge.scores(test.x, test.y, masks)
             scores = selection_scores(masks, test.truth, control=problem.control)
             record |= {
                 "meter": meter.value,
@@ -258,9 +258,9 @@ def main() -> None:
                 "thin": truth.thin,
                 "apart": float(apart.mean()),
                 "apart_error": float(apart.std()) / len(apart) ** 0.5,
-                "eval_x": told.log_likelihood,
+                "eval_x": scores.log_likelihood,
                 "eval_x_oracle": float(oracle.log_likelihood(test.x, test.y, masks).mean()),
-                "stripe_x": stripe_x(told.log_likelihood, meter),
+                "stripe_x": stripe_x(scores.log_likelihood, meter),
                 "tpr": scores.tpr,
                 "fdr": scores.fdr,
                 "control_flow": scores.control_flow,

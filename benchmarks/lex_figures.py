@@ -71,7 +71,7 @@ def judged(model, test, seed):
 
 
 def plan(options, epochs):
-    """Fits as lists of replicates, each told by the fields of `SAME`."""
+    """Fits as lists of replicates, each with the fields of `SAME`."""
     if options.figure == 3:
         sets, imputers = options.sets or ["S1", "S2", "S3"], options.imputers
         rates = range(2, 10) if options.full else (3, 5, 7)
@@ -80,8 +80,8 @@ def plan(options, epochs):
         sets, imputers = options.sets or ["S3"], [i for i in options.imputers if "constant" in i]
         fits = [[(5, float(c), seed) for c in options.constants] for seed in options.seeds]
     for name, imputer, replicates in product(sets, imputers, fits):
-        told = ((options.figure, name, imputer, *one, epochs) for one in replicates)
-        yield [dict(zip(SAME, values, strict=True)) for values in told]
+        runs = ((options.figure, name, imputer, *one, epochs) for one in replicates)
+        yield [dict(zip(SAME, values, strict=True)) for values in runs]
 
 
 def imputer_for(run, train):

@@ -110,7 +110,7 @@ def peak() -> float:
     """Megabytes that this process held at most."""
     status = Path("/proc/self/status")
     if status.is_file():
-        # What getrusage tells includes the process that started this one.
+        # getrusage includes the process that started this one.
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) * 1024 / 1e6
     return getrusage(RUSAGE_SELF).ru_maxrss / 1e6
@@ -180,14 +180,14 @@ def in_a_process(run: dict[str, object], options: argparse.Namespace) -> dict[st
     command = [sys.executable, __file__, *map(str, words)]
     with timed(taken):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        told = process.stdout.read() if process.stdout else ""
+        printed = process.stdout.read() if process.stdout else ""
         # Of a process and those that it waited for.
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise RuntimeError(f"{run} ended with {process.returncode}")
     cpu = usage.ru_utime + usage.ru_stime
-    return {**taken, "cpu_seconds": cpu, **json.loads(told.splitlines()[-1])}
+    return {**taken, "cpu_seconds": cpu, **json.loads(printed.splitlines()[-1])}
 
 
 def main() -> None:

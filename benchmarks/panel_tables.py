@@ -51,12 +51,12 @@ def infidelity_table(records: list[Record]) -> str:
     for found in grouped(records, "set", "rows", "epochs", "method").values():
         r = found[0]
         scores = " | ".join(spread([f[score] for f in found], 1) for score in SCORES)
-        told = ", ".join(f"{value:g}" for value in MEED.get((r["set"], r["method"]), ()))
+        published = ", ".join(f"{value:g}" for value in MEED.get((r["set"], r["method"]), ()))
         moved = [f["sensitivity"] for f in found if f["sensitivity"] is not None]
         differing = [100 * f["differing_masks"] for f in found if "differing_masks" in f]
         rows.append(
             f"| {r['set']} | {r['k']} of {r['entries']} | {r['method']} | {scores} | "
-            f"{told or '—'} | {spread(differing, 1) if differing else '—'} | "
+            f"{published or '—'} | {spread(differing, 1) if differing else '—'} | "
             f"{spread(moved, 2) if moved else '—'} | "
             f"{1000 * mean(f['seconds_a_row'] for f in found):.2f} | "
             f"{spread([f['model_accuracy'] for f in found], 1)} | {r['rows']} | {r['epochs']} | "

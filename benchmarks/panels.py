@@ -146,11 +146,11 @@ def main() -> None:
     if not present():
         return
     records = Records("panels", SAME, LINE, options)
-    told = {key: getattr(options, key) for key in SAME if hasattr(options, key)}
+    settings = {key: getattr(options, key) for key in SAME if hasattr(options, key)}
     for seed in range(1, 1 + options.data_sets):
         for name in options.sets:
             due = records.due(
-                {**told, "set": name, "imputer": imputer, "rate": rate, "seed": seed}
+                {**settings, "set": name, "imputer": imputer, "rate": rate, "seed": seed}
                 for imputer in options.imputers
                 for rate in options.rates
             )

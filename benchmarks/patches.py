@@ -15,12 +15,12 @@ one fit, chosen by the given model's accuracy over k = 1 … 5 on digits apart.
 
 import argparse
 
-from importances import importances, top
+from importances import accuracy_of, importances, top
 from judged_images import FOLDER, RATE, said_if_absent
 from record import Records, options_of
 
 from lexppl.data import mnist
-from lexppl.evaluation import fidelity_scores, fit_predictor
+from lexppl.evaluation import fit_predictor
 from lexppl.inference import fit
 from lexppl.models import flat_images, frozen, regime_targets
 from lexppl.systems import METHODS, invase, l2x, lex, q_fit, real_x
@@ -68,12 +68,11 @@ def fitted(method, tried, data, training):
 
 def accuracies(found, data, judge, grouping):
     """The judge's accuracy with the k highest patches by the k-th of five fits, k = 1 … 5."""
-    told = []
+    shares = []
     for (result, place), k in zip(found, SIZES, strict=True):
         ranking = importances(result, data.x, place)
-        scores = fidelity_scores(judge, data.x, top(ranking, k), y=data.y, grouping=grouping)
-        told.append(scores.labels.fs_m)
-    return told
+        shares.append(accuracy_of(judge, data, top(ranking, k), grouping))
+    return shares
 
 
 def parts(seed, options):

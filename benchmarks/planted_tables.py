@@ -309,7 +309,7 @@ KINDS: Mapping[str, Kind] = {
         _people,
         lambda x: _two_labels(np.zeros(len(x["age"]))),
         (),
-        "the same columns, and labels that none of them tells of",
+        "the same columns, and labels that depend on none of them",
     ),
     "correlated": Kind(
         _alike,

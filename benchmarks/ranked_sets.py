@@ -97,7 +97,7 @@ def ranked_set(
 ) -> Dataset:
     """Draw one of XTab's sets, with its truth mask.
 
-    Ten features, ``x_d ~ N(0, 1)`` but where said, and ``P(y=1|x) = 1/(1+g(x))``:
+    Ten features, ``x_d ~ N(0, 1)`` unless stated, and ``P(y=1|x) = 1/(1+g(x))``:
 
     - XOR: ``g = exp(f1 f2)``. Orange: ``g = exp(f1² + f2² + f3² + f4² − 4)``.
     - Additive: ``g = exp(−100 sin(2 f1) + 2|f2| + f3 + e^{−f4})``.
@@ -118,8 +118,8 @@ def ranked_set(
             The second where ``copied``, else the first.
         copied: Switch as L2X's generator makes it, and not as its paper says. It means to swap
             f1 … f4 with f5 … f8 in the Additive rows, and as both sides are views of one array,
-            f5 … f8 become **copies** of f1 … f4 there: those rows can be told by either four. The
-            truth mask keeps f5 … f8.
+            f5 … f8 become **copies** of f1 … f4 there: either four explain those rows. The truth
+            mask keeps f5 … f8.
         dtype: of the features; torch's default where ``None``.
 
     Raises:

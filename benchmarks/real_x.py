@@ -91,7 +91,7 @@ def main() -> None:
             systems, train, valid=0.1, epochs=options.epochs, batch_size=options.batch_size,
             learning_rate=options.rate, weight_decay=0.0, seed=seed, progress=False,
         )  # fmt: skip
-        said = predictive(result, test.x, masks=20, seed=seed)
+        predicted = predictive(result, test.x, masks=20, seed=seed)
         for place, run in enumerate(due):
             with records.run(run) as record, torch.no_grad():
                 masks = (result.models[place].selector(test.x).mean > 0.5).float()
@@ -102,7 +102,7 @@ def main() -> None:
                     "cfsr": scores.control_flow,
                     "size": scores.mean_size,
                     "kept_by_branch": kept_by_branch(masks, test.truth),
-                    "accuracy": float((said[place].argmax(-1) == test.y).float().mean()),
+                    "accuracy": float((predicted[place].argmax(-1) == test.y).float().mean()),
                     "seconds": sum(result.history.seconds) / len(due),
                 }
 

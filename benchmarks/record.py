@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def options_of(parser: argparse.ArgumentParser, small: dict[str, Any]) -> argparse.Namespace:
-    """What was asked of a script, with what every script takes.
+    """Options of a script, with those that every script takes.
 
     Args:
         parser: has the script's own options.
@@ -88,7 +88,7 @@ class Records:
     options: argparse.Namespace
 
     def due(self, runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of the runs, told by the fields of `same`, those that are not recorded yet.
+        """Of the runs, identified by the fields of `same`, those that are not recorded yet.
 
         Raises:
             ValueError: the folder has records of another size.

@@ -108,26 +108,26 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 def fitted(case: str, epochs: int, folder: Path | None) -> FitResult:
     """A case's fit, in this process."""
-    asked = {"train": (X, Y), "epochs": epochs, "batch_size": 50, **CASES[case]()}
-    model, train = asked.pop("model"), asked.pop("train")
+    settings = {"train": (X, Y), "epochs": epochs, "batch_size": 50, **CASES[case]()}
+    model, train = settings.pop("model"), settings.pop("train")
     kept = None if folder is None else Checkpoints(folder, every_minutes=0)
-    return fit(model, train, checkpoint=kept, progress=False, **asked)
+    return fit(model, train, checkpoint=kept, progress=False, **settings)
 
 
 def digest(result: FitResult) -> str:
     """Of all that a fit has come to."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     history = result.history
     for values in (history.train, history.valid, history.stage, result.best_epoch):
-        told.update(values.tobytes())
-    told.update(result.best_valid.tobytes())
+        digest.update(values.tobytes())
+    digest.update(result.best_valid.tobytes())
     for module in result.modules:
         for name, tensor in module.state_dict().items():
-            told.update(name.encode() + tensor.detach().numpy().tobytes())
+            digest.update(name.encode() + tensor.detach().numpy().tobytes())
     masks = masks_of(explain(result, X[:50], draws=5, seed=0))
     for name in masks:
-        told.update(masks[name].values.tobytes())
-    return told.hexdigest()
+        digest.update(masks[name].values.tobytes())
+    return digest.hexdigest()
 
 
 def begun(case: str, epochs: int, folder: Path | None, answer: Path) -> int:

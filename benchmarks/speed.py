@@ -74,9 +74,11 @@ SMALL_GROWTH = {name: sizes[:2] for name, sizes in GROWTH.items() if name != "N"
 
 def line(**record: Any) -> str:
     """What is printed of a record."""
-    said = {k: v for k, v in record.items() if k not in ("machine", "versions", "python", "date")}
+    figures = {
+        k: v for k, v in record.items() if k not in ("machine", "versions", "python", "date")
+    }
     return ", ".join(
-        f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in said.items()
+        f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items()
     )
 
 
@@ -287,7 +289,7 @@ def epoch_seconds(rows: int, rounds: int, widths: dict[str, tuple[int, ...]]) ->
 
 
 def among(run: dict[str, Any], chosen: dict[str, list[Any] | None]) -> bool:
-    """Whether a run is one of those that are asked for."""
+    """Whether a run is one of those that are requested."""
     return all(not values or run.get(name) in (None, *values) for name, values in chosen.items())
 
 
@@ -304,9 +306,9 @@ def main() -> None:
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     if "--alone" in sys.argv:
-        asked = parser.parse_args()
+        options = parser.parse_args()
         with warnings.catch_warnings(action="ignore"):
-            print(json.dumps(explained_alone(asked.alone, asked.rows)))
+            print(json.dumps(explained_alone(options.alone, options.rows)))
         return
     options = options_of(parser, small={"rounds": 2})
     threads = circumstances()["threads"]

@@ -66,8 +66,8 @@ def growth_table(records: list[Record]) -> str:
             found[r["name"]].append(r)
     for name, of_name in found.items():
         ordered = sorted(of_name, key=lambda r: r["size"])
-        told = ", ".join(f"{r['size']:,}: {r['milliseconds']:.3g}" for r in ordered)
-        rows.append(f"| {name} | {told} | {slope(ordered):.2f} |")
+        times = ", ".join(f"{r['size']:,}: {r['milliseconds']:.3g}" for r in ordered)
+        rows.append(f"| {name} | {times} | {slope(ordered):.2f} |")
     return "\n".join(rows)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.data import Dataset
 from lexppl.data.synthetic import drawn_dataset
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary
 
 _NODES = 96
 # Elements of a block of rows.
@@ -150,8 +150,8 @@ class ThreeWaySwitchOracle:
         >>> data, oracle = three_way_switch(4000), ThreeWaySwitchOracle()
         >>> blind = data.truth.clone()
         >>> blind[:, 11] = 0
-        >>> said = [oracle.log_likelihood(data.x, data.y, m).mean() for m in (data.truth, blind)]
-        >>> round(float(said[0] - said[1]), 1)  # nats that the switch is worth
+        >>> scores = [oracle.log_likelihood(data.x, data.y, m).mean() for m in (data.truth, blind)]
+        >>> round(float(scores[0] - scores[1]), 1)  # nats that the switch is worth
         0.2
     """
 
@@ -213,9 +213,9 @@ class ThreeWaySwitchOracle:
         gain, covariance = self._gain(kept), law.covariance.to(x)
         switch = torch.zeros(1, law.n_features, dtype=x.dtype, device=x.device)
         switch[0, law.control] = 1.0
-        asked = torch.cat([switch, law.weights.to(x)])
-        mean = (gain @ torch.where(kept == 1, x, 0.0)[..., None]).squeeze(-1) @ asked.T
-        spread = asked @ (covariance - gain @ covariance) @ asked.T
+        directions = torch.cat([switch, law.weights.to(x)])
+        mean = (gain @ torch.where(kept == 1, x, 0.0)[..., None]).squeeze(-1) @ directions.T
+        spread = directions @ (covariance - gain @ covariance) @ directions.T
         nodes, weights = (torch.from_numpy(v).to(x) for v in _hermite())
         edges = [-math.inf, -THIRD, THIRD, math.inf]
         total = torch.zeros_like(x[:, 0])

@@ -71,7 +71,7 @@ SAME = (
 )
 NOT_OF_THE_FLOOR = ("labels", "penalty", "selector_decay")
 LINE = (
-    "{kind} {set} data {seed}, {labels}, folds {folds}, batches of {batch}: {told}, "
+    "{kind} {set} data {seed}, {labels}, folds {folds}, batches of {batch}: {summary}, "
     "{cpu_seconds:.0f} s of one core"
 ).format
 
@@ -118,7 +118,7 @@ def explainer(run: dict[str, Any]) -> System:
 
 
 def training(run: dict[str, Any]) -> dict[str, Any]:
-    """What `fit` is told."""
+    """Settings of `fit`."""
     return {
         "valid": 0.1,
         "epochs": run["epochs"],
@@ -224,11 +224,11 @@ def switch(
         "gap_ratio": mean(gaps) / mean(floors[key]),
         "best_epoch": result.best_epoch.tolist(),
         "best_valid": result.best_valid.tolist(),
-        "told": told(record, mean(gaps), mean(floors[key])),
+        "summary": summary_of(record, mean(gaps), mean(floors[key])),
     }
 
 
-def told(record: dict[str, Any], gap: float, floor: float) -> str:
+def summary_of(record: dict[str, Any], gap: float, floor: float) -> str:
     """The figures in a line."""
     above = [
         "p > {}: TPR {tpr:.3f} FDR {fdr:.3f} control {control_flow:.3f}".format(
@@ -255,7 +255,7 @@ def branches(record: dict[str, Any], rows: int) -> None:
     lost = sum(one["lost"] for one in each)
     figures = ", ".join(f"TPR {one['tpr']:.3f} FDR {one['fdr']:.3f}" for one in each)
     record |= {"each": each, "lost": lost, "fits": len(each)}
-    record["told"] = f"{lost} of {len(each)} with a branch lost; {figures}"
+    record["summary"] = f"{lost} of {len(each)} with a branch lost; {figures}"
 
 
 def main() -> None:

@@ -50,13 +50,13 @@ def real_x_table(records: list[Record]) -> str:
             continue
         column = {key: [100 * r[key] for r in found] for key in ("cfsr", "tpr", "fdr", "accuracy")}
         judged = [100 * r["evalx_accuracy"] for r in found]
-        told = ", ".join(f"{v:g}" for v in REAL_X.get(method, {}).get(name, ()))
+        paper = ", ".join(f"{v:g}" for v in REAL_X.get(method, {}).get(name, ()))
         if method == "real_x":
-            told += " ({:g}, {:g}, {:g})".format(*REAL_X_SCORES[name])
+            paper += " ({:g}, {:g}, {:g})".format(*REAL_X_SCORES[name])
         rows.append(
             f"| {method} | {name} | {spread(column['cfsr'], 1)} | {spread(column['tpr'], 1)} | "
             f"{spread(column['fdr'], 1)} | {spread(column['accuracy'], 1)} | {spread(judged, 1)} | "
-            f"{spread([r['evalx_auroc'] for r in found])} | {told or '—'} | {penalties(found)} | "
+            f"{spread([r['evalx_auroc'] for r in found])} | {paper or '—'} | {penalties(found)} | "
             f"{mean(r['seconds'] for r in found):.0f} | {len(found)} |"
         )
     return "\n".join(rows)
@@ -69,8 +69,8 @@ def real_x_grid_table(records: list[Record]) -> str:
         "|---" * 10 + "|",
     ]
     key = ("set", "epochs", "batch_size", "rate", "variant", "penalty", "numbers")
-    told = [{**r, "numbers": r.get("numbers", "")} for r in records]
-    for run, found in sorted(grouped(told, *key).items()):
+    numbered = [{**r, "numbers": r.get("numbers", "")} for r in records]
+    for run, found in sorted(grouped(numbered, *key).items()):
         name, epochs, batch, rate, variant, penalty, numbers = run
         cells = (spread([r[key] for r in found]) for key in ("tpr", "fdr", "cfsr", "accuracy"))
         rows.append(
@@ -113,8 +113,8 @@ def q_fit_table(records: list[Record]) -> str:
         by_set = {name: [r["mcc"] for r in found if r["set"] == name] for name in sets}
         cells = [spread(by_set[name]) if by_set[name] else "not run" for name in sets]
         counts = sorted({len(values) for values in by_set.values() if values})
-        told = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-        rows.append(f"| {named[explained]} | {weight} | {' | '.join(cells)} | {told} |")
+        shown = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        rows.append(f"| {named[explained]} | {weight} | {' | '.join(cells)} | {shown} |")
     return "\n".join(rows)
 
 
@@ -126,35 +126,35 @@ def xtab_table(records: list[Record]) -> str:
         "| first three, commonest: global; final | ties among the final mask's first five |",
         "|---" * 10 + "|",
     ]
-    told_settings = [{**r, "settings": _settings(r)} for r in records]
-    groups = grouped(told_settings, "set", "settings", "width", "seeds")
+    with_settings = [{**r, "settings": _settings(r)} for r in records]
+    groups = grouped(with_settings, "set", "settings", "width", "seeds")
     for (name, settings, width, seeds), found in groups.items():
         cells = []
         for who in ("global", "final", "mean of seeds"):
             right = [r["ranked"][who]["as_expected"] for r in found]
             cells.append("—" if right[0] is None else f"{sum(right)} of {len(right)}")
-        told = []
+        leading = []
         for who in ("global", "final"):
             firsts = [", ".join(r["ranked"][who]["order"][:3]) for r in found]
-            told.append(max(firsts, key=firsts.count))
+            leading.append(max(firsts, key=firsts.count))
         rows.append(
             f"| {name} | {settings}, {width}, {seeds} | {len(found)} | {cells[0]} | {cells[1]} | "
             f"{cells[2]} | {spread([r['kendall_w_of_seeds'] for r in found], 2)} | "
-            f"{spread([r['accuracy'] for r in found])} | {'; '.join(told)} | {_ties(found)} |"
+            f"{spread([r['accuracy'] for r in found])} | {'; '.join(leading)} | {_ties(found)} |"
         )
     return "\n".join(rows)
 
 
 def _settings(record: Record) -> str:
     """The name of a run's settings, with what of them is not the paper's."""
-    told = [record["settings"]]
+    words = [record["settings"]]
     if record.get("asked_rows"):
-        told.append(f"{record['asked_rows']:,} rows")
+        words.append(f"{record['asked_rows']:,} rows")
     if record.get("penalties") is not None:
-        told.append(f"penalties × {record['penalties']:g}")
+        words.append(f"penalties × {record['penalties']:g}")
     if record.get("matmul"):
-        told.append("bfloat16 products")
-    return " and ".join(told)
+        words.append("bfloat16 products")
+    return " and ".join(words)
 
 
 def _ties(found: list[Record]) -> str:
@@ -170,7 +170,7 @@ def _ties(found: list[Record]) -> str:
 
 def tabular_table(records: list[Record], data: str) -> str:
     """Accuracy with the k most important variables; on Adult beside Q-FIT's Table 2."""
-    told = ADULT if data == "adult" else CREDIT if data == "creditcard" else {}
+    published = ADULT if data == "adult" else CREDIT if data == "creditcard" else {}
     rows = [
         "| method | EVAL-X, k = 1, 3, 5 | the model itself agrees, k = 1, 3, 5 | paper (Q-FIT) | "
         "first three variables | seeds |",
@@ -185,7 +185,7 @@ def tabular_table(records: list[Record], data: str) -> str:
             ", ".join(f"{100 * mean(v):.1f}" for v in zip(*(r[key] for r in found), strict=True))
             for key in ("evalx_accuracy", "fs_m")
         )
-        paper = ", ".join(f"{v:g}" for v in told.get(method, ())) or "—"
+        paper = ", ".join(f"{v:g}" for v in published.get(method, ())) or "—"
         firsts = "; ".join(dict.fromkeys(", ".join(r["order"][:3]) for r in found))
         rows.append(f"| {method} | {judged} | {agreed} | {paper} | {firsts} | {len(found)} |")
     full = mean(r["full_accuracy"] for r in records)
@@ -254,5 +254,5 @@ def figure_4_table(records: list[Record]) -> str:
         kind: len({r["seed"] for r in records if (r["set"], r["imputer"]) == kind})
         for kind in kinds
     }
-    told = ", ".join(f"{imputer} on {name} {count}" for (name, imputer), count in seeds.items())
-    return "\n".join([*rows, "", f"Data sets: {told}."])
+    counts = ", ".join(f"{imputer} on {name} {count}" for (name, imputer), count in seeds.items())
+    return "\n".join([*rows, "", f"Data sets: {counts}."])

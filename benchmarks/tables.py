@@ -58,12 +58,12 @@ def selection(records: list[Record]) -> str:
     order = sorted(groups.items(), key=lambda item: (item[0][0] == "bernoulli", *item[0]))
     for (law, size, name), found in order:
         column = {key: [r[key] for r in found] for key in found[0]}
-        told = f"least FDR {LEAST_FDR[name]:.2f}"
+        shown = f"least FDR {LEAST_FDR[name]:.2f}"
         if law == "bernoulli":
-            told = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
+            shown = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
         rows.append(
             f"| {law} | {size} | {name} | {spread(column['tpr'])} | {spread(column['fdr'])} | "
-            f"{told} | {spread(column['control_flow'])} | {mean(column['size']):.2f} | "
+            f"{shown} | {spread(column['control_flow'])} | {mean(column['size']):.2f} | "
             f"{spread(column['gap'])} | {mean(column['accuracy']):.3f} "
             f"({mean(column['oracle_accuracy']):.3f}) | {mean(column['seconds']):.0f} | "
             f"{len(found)} |"
@@ -116,13 +116,13 @@ def branches(records: list[Record]) -> str:
             groups[r["batch"], r["epochs"], r["labels"], r["folds"]].append(r)
     for key, found in sorted(groups.items()):
         by_set = {r["set"]: r["each"] for r in found}
-        told = [
+        shown = [
             f"{mean(e['tpr'] for e in each):.3f}, {mean(e['fdr'] for e in each):.3f}"
             for each in (by_set.get(name, []) for name in ("S1", "S2", "S3"))
             if each
         ]
         lost, fits = sum(r["lost"] for r in found), sum(r["fits"] for r in found)
-        rows.append(f"| {' | '.join(map(str, key))} | {lost} of {fits} | {' | '.join(told)} |")
+        rows.append(f"| {' | '.join(map(str, key))} | {lost} of {fits} | {' | '.join(shown)} |")
     return "\n".join(rows)
 
 

@@ -4,7 +4,7 @@
     python benchmarks/two_processes.py --small       # to see that it runs
 
 S3, L = 10 masks, LEX with networks of 64 and of 200, batches of 1000 and 4000, one thread a process
-(gloo). The two are fitted in turn, each in processes of its own; the median epoch is told. Two
+(gloo). The two are fitted in turn, each in processes of its own; the median epoch is reported. Two
 processes want two cores that nothing else uses.
 """
 

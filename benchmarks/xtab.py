@@ -69,12 +69,12 @@ GENERATED = {
 
 
 def line(**record):
-    told = (
+    text = (
         f"{record['ranked'][who]['order'][:5]} {record['ranked'][who]['as_expected']}"
         for who in ("global", "final")
     )
     return (
-        f"{record['set']} {record['run']}: {', final '.join(told)}, accuracy "
+        f"{record['set']} {record['run']}: {', final '.join(text)}, accuracy "
         f"{record['accuracy']:.3f}, {record['seconds']:.0f} s"
     )
 

@@ -13,7 +13,8 @@ operator changed, a statement dropped, arguments swapped, and an index or bound 
 fixture's lines counting for each test that uses it. ``run`` applies each mutation to a copy of the
 tree and runs the tests that execute its line, those of the mirrored folder and the shortest first,
 until one fails or four minutes have passed; ``--tier default`` leaves out what the README's command
-leaves out. ``compare`` prints what one run caught and another missed.
+leaves out, and a run that was stopped goes on where it was. ``compare`` prints what one run caught
+and another missed.
 
 cosmic-ray and mutmut neither drop statements nor swap arguments, and run one command for every
 mutation; the operators here are few enough to be read.
@@ -32,7 +33,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,36 +131,27 @@ def draw(root: Path, seed: int, count: int) -> list[dict[str, Any]]:
     """``count`` mutations of ``lexppl``, the kinds in turn, each of a line of its own."""
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for path in sorted((root / "lexppl").rglob("*.py")):
-        source = path.read_text()
-        for kind, begin, end, after in edits(source):
-            data = source.encode()
-            line = data[:begin].count(b"\n") + 1
-            found[kind].append(
-                {
-                    "file": str(path.relative_to(root)),
-                    "line": line,
-                    "last_line": data[:end].count(b"\n") + 1,
-                    "kind": kind,
-                    "begin": begin,
-                    "end": end,
-                    "before": data[begin:end].decode(),
-                    "after": after,
-                }
-            )
+        data = path.read_bytes()
+        for kind, begin, end, after in edits(data.decode()):
+            lines = {
+                "line": data[:begin].count(b"\n") + 1,
+                "last_line": data[:end].count(b"\n") + 1,
+            }
+            place = {"file": str(path.relative_to(root)), **lines, "begin": begin, "end": end}
+            before = data[begin:end].decode()
+            found[kind].append({**place, "kind": kind, "before": before, "after": after})
     generator = random.Random(seed)
-    drawn: list[dict[str, Any]] = []
+    drawn: dict[tuple[str, int], dict[str, Any]] = {}
     while len(drawn) < count:
         edit = generator.choice(found[KINDS[len(drawn) % len(KINDS)]])
-        if any((edit["file"], edit["line"]) == (other["file"], other["line"]) for other in drawn):
-            continue
         data = (root / edit["file"]).read_bytes()
         try:
             changed = ast.dump(ast.parse(mutated(data, edit)))
         except SyntaxError:
             continue
         if changed != ast.dump(ast.parse(data)):
-            drawn.append({"number": len(drawn), **edit})
-    return drawn
+            drawn.setdefault((edit["file"], edit["line"]), {"number": len(drawn), **edit})
+    return list(drawn.values())
 
 
 class TestsByLine:
@@ -169,16 +160,13 @@ class TestsByLine:
     def __init__(self, folder: Path, files: set[str]) -> None:
         import coverage
 
-        self.folder, self.files = folder, files
-        name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        include = [str(ROOT / file) for file in files]
         self.coverage = coverage.Coverage(
-            data_file=str(folder / f"coverage.{name}"),
-            include=[str(ROOT / file) for file in files],
-            config_file=False,
+            data_file=str(folder / "coverage"), include=include, config_file=False
         )
         self.coverage.start()
         self.context = "import"
-        self.log = (folder / f"tests.{name}.jsonl").open("w")
+        self.log = (folder / "tests.jsonl").open("w")
 
     def switch(self, context: str) -> str:
         self.context, left = context, self.context
@@ -205,17 +193,13 @@ class TestsByLine:
         outcome = yield
         report = outcome.get_result()
         definitions = getattr(item, "_fixtureinfo", None)
-        fixtures = [
-            f"fixture {definition[-1].baseid} {name}"
-            for name, definition in (definitions.name2fixturedefs if definitions else {}).items()
-        ]
+        names = definitions.name2fixturedefs.items() if definitions else ()
         entry = {
             "test": item.nodeid,
-            "phase": report.when,
             "seconds": report.duration,
-            "outcome": report.outcome,
+            "passed": report.outcome == "passed",
             "complete": item.get_closest_marker("complete") is not None,
-            "fixtures": fixtures,
+            "fixtures": [f"fixture {found[-1].baseid} {name}" for name, found in names],
         }
         self.log.write(json.dumps(entry) + "\n")
         self.log.flush()
@@ -240,47 +224,32 @@ def measure(mutations: list[dict[str, Any]], options: list[str], folder: Path) -
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "files.json").write_text(json.dumps(sorted({edit["file"] for edit in mutations})))
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutations", *options],
-        cwd=ROOT,
-        env={**os.environ, "LEXPPL_MUTATIONS": str(folder), "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    environment = {**os.environ, "LEXPPL_MUTATIONS": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tests.mutations", *options]
+    subprocess.run(command, cwd=ROOT, env=environment, check=False)
     tests: dict[str, dict[str, Any]] = {}
-    for log in sorted(folder.glob("tests.*.jsonl")):
-        for entry in map(json.loads, log.read_text().splitlines()):
-            test = tests.setdefault(
-                entry["test"],
-                {
-                    "seconds": 0.0,
-                    "passed": True,
-                    **{key: entry[key] for key in ("complete", "fixtures")},
-                },
-            )
-            test["seconds"] += entry["seconds"]
-            test["passed"] &= entry["outcome"] == "passed"
     users = defaultdict(set)
-    for name, test in tests.items():
-        for fixture in test.pop("fixtures"):
-            users[fixture].add(name)
+    for entry in map(json.loads, (folder / "tests.jsonl").read_text().splitlines()):
+        for fixture in entry.pop("fixtures"):
+            users[fixture].add(entry["test"])
+        test = tests.setdefault(entry["test"], {**entry, "seconds": 0.0, "passed": True})
+        test["seconds"] += entry["seconds"]
+        test["passed"] &= entry["passed"]
+    data = coverage.CoverageData(str(folder / "coverage"))
+    data.read()
     lines: dict[str, list[str]] = {}
     for edit in mutations:
+        contexts = data.contexts_by_lineno(str(ROOT / edit["file"]))
         found: set[str] = set()
-        for path in folder.glob("coverage.*"):
-            data = coverage.CoverageData(str(path))
-            data.read()
-            contexts = data.contexts_by_lineno(str(ROOT / edit["file"]))
-            for line in range(edit["line"], edit["last_line"] + 1):
-                for context in contexts.get(line, ()):
-                    found |= users[context] if context.startswith("fixture ") else {context}
+        for line in range(edit["line"], edit["last_line"] + 1):
+            for context in contexts.get(line, ()):
+                found |= users[context] if context.startswith("fixture ") else {context}
         lines[str(edit["number"])] = sorted(found & tests.keys())
     return {"tests": tests, "lines": lines}
 
 
-def ordered(
-    edit: dict[str, Any], coverage: dict[str, Any], tier: str, first: set[str]
-) -> list[str]:
-    """The tests to run by file: known to fail, then of the mirrored folder, then short ones."""
+def ordered(edit: dict[str, Any], coverage: dict[str, Any], tier: str) -> list[str]:
+    """The tests to run: short ones first, and those of the mirrored folder before others."""
     tests = coverage["tests"]
     names = [
         name
@@ -288,17 +257,12 @@ def ordered(
         if tests[name]["passed"] and (tier == "complete" or not tests[name]["complete"])
     ]
     words = set(re.split(r"[/_.]", edit["file"]))
-    files = defaultdict(list)
-    for name in names:
-        slow = tests[name]["seconds"] > 5
-        files[name not in first, slow, name.partition("::")[0]].append(name)
 
-    def rank(key: tuple[bool, bool, str]) -> tuple[bool, bool, int, float]:
-        unknown, slow, file = key
-        alike = len(words & set(re.split(r"[/_.]", file)))
-        return unknown, slow, -alike, sum(tests[name]["seconds"] for name in files[key])
+    def rank(name: str) -> tuple[bool, int, float]:
+        alike = len(words & set(re.split(r"[/_.]", name.partition("::")[0])))
+        return tests[name]["seconds"] > 5, -alike, tests[name]["seconds"]
 
-    return [name for key in sorted(files, key=rank) for name in files[key]]
+    return sorted(names, key=rank)
 
 
 def attempt(
@@ -342,51 +306,22 @@ def attempt(
     return result
 
 
-def run(
-    mutations: list[dict[str, Any]],
-    coverage: dict[str, Any],
-    tier: str,
-    first: set[str],
-    processes: int,
-    out: Path,
-) -> None:
+def run(mutations: list[dict[str, Any]], coverage: dict[str, Any], tier: str, out: Path) -> None:
     """Write to ``out``, mutation by mutation, which of them a test catches, and print the share."""
     done: list[dict[str, Any]] = json.loads(out.read_text()) if out.exists() else []
-    left = [
-        edit for edit in mutations if edit["number"] not in {result["number"] for result in done}
-    ]
-    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(processes) as pool:
-        trees = []
-        for number in range(processes):
-            trees.append(Path(place) / f"{number}" / "tree")
-            shutil.copytree(
-                ROOT, trees[-1], ignore=shutil.ignore_patterns(".git", ".venv*", ".mypy_cache")
-            )
-            shared = ROOT.parent / "shared"
-            if shared.exists():
-                (trees[-1].parent / "shared").symlink_to(shared)
-
-        def one(edit: dict[str, Any]) -> None:
-            tree = trees.pop()
-            done.append(
-                attempt(edit, ordered(edit, coverage, tier, first), coverage["tests"], tree)
-            )
-            trees.append(tree)
-            out.write_text(json.dumps(sorted(done, key=lambda result: result["number"]), indent=1))
+    with tempfile.TemporaryDirectory() as place:
+        tree = Path(place) / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", ".mypy_cache"))
+        for edit in mutations[len(done) :]:
+            done.append(attempt(edit, ordered(edit, coverage, tier), coverage["tests"], tree))
+            out.write_text(json.dumps(done, indent=1))
             print(row(done[-1]), flush=True)
-
-        list(pool.map(one, left))
     rooms = defaultdict(list)
     for result in done:
-        rooms[room(result["file"])].append(result["caught"])
+        rooms["/".join(Path(result["file"]).parts[:2])].append(result["caught"])
     for name, caught in sorted(rooms.items()):
         print(f"{name:24} {sum(caught)} of {len(caught)} caught")
     print(f"{'all':24} {sum(result['caught'] for result in done)} of {len(done)} caught")
-
-
-def room(file: str) -> str:
-    """The package's folder that a file stands in, or the file itself."""
-    return "/".join(Path(file).parts[:2])
 
 
 def row(result: dict[str, Any]) -> str:
@@ -402,60 +337,46 @@ def row(result: dict[str, Any]) -> str:
 
 def compare(before: Path, after: Path) -> None:
     """Print which mutations caught before are missed after."""
-    old = {result["number"]: result for result in json.loads(before.read_text())}
-    new = {result["number"]: result for result in json.loads(after.read_text())}
-    caught = [number for number in old if old[number]["caught"]]
-    still = [number for number in caught if number in new and new[number]["caught"]]
-    print(f"{len(still)} of {len(caught)} that {before} caught are caught in {after}")
-    for number in caught:
-        if number not in still:
-            print(row(new.get(number, old[number])))
+    old, new = (json.loads(path.read_text()) for path in (before, after))
+    caught = [(one, other) for one, other in zip(old, new, strict=False) if one["caught"]]
+    missed = [other for _, other in caught if not other["caught"]]
+    print(
+        f"{len(caught) - len(missed)} of {len(caught)} that {before} caught are caught in {after}"
+    )
+    for result in missed:
+        print(row(result))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    drawing = commands.add_parser("draw")
+    drawing, measuring, running, comparing = map(
+        commands.add_parser, ("draw", "coverage", "run", "compare")
+    )
     drawing.add_argument("--seed", type=int, required=True)
     drawing.add_argument("--count", type=int, default=60)
-    measuring = commands.add_parser("coverage")
     measuring.add_argument("--options", nargs=argparse.REMAINDER, default=["-m", ""])
     measuring.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "mutations")
-    running = commands.add_parser("run")
     running.add_argument("--coverage", type=Path, required=True)
     running.add_argument("--tier", choices=("default", "complete"), default="complete")
-    running.add_argument(
-        "--first", type=Path, help="results of a run, whose failing tests go first"
-    )
-    running.add_argument("--processes", type=int, default=2)
     for command in (measuring, running):
         command.add_argument("--mutations", type=Path, required=True)
     for command in (drawing, measuring, running):
         command.add_argument("--out", type=Path, required=True)
-    comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     given = parser.parse_args()
     if given.command == "compare":
         compare(given.before, given.after)
-        return
-    if given.command == "draw":
+    elif given.command == "draw":
         given.out.write_text(json.dumps(draw(ROOT, given.seed, given.count), indent=1))
-        return
-    mutations = json.loads(given.mutations.read_text())
-    if given.command == "coverage":
-        given.out.write_text(json.dumps(measure(mutations, given.options, given.folder)))
-        return
-    results = json.loads(given.first.read_text()) if given.first else []
-    first = {result["by"] for result in results if result["caught"]}
-    run(
-        mutations,
-        json.loads(given.coverage.read_text()),
-        given.tier,
-        first,
-        given.processes,
-        given.out,
-    )
+    else:
+        mutations = json.loads(given.mutations.read_text())
+        if given.command == "coverage":
+            found = measure(mutations, given.options, given.folder)
+            given.out.write_text(json.dumps(found))
+        else:
+            run(mutations, json.loads(given.coverage.read_text()), given.tier, given.out)
 
 
 if __name__ == "__main__":

@@ -42,48 +42,44 @@ def test_nothing_is_left_of_a_failure(tmp_path, error):
     assert left(tmp_path) == []
 
 
-def test_failure_leaves_the_earlier_folder(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    (target / "a.txt").write_text("earlier")
-    with pytest.raises(ValueError, match="no"), output_folder(target, True, ["a.txt"]) as aside:
+@pytest.fixture
+def earlier(tmp_path):
+    """A folder of an earlier run."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "a.txt").write_text("earlier")
+    return folder
+
+
+def test_failure_leaves_the_earlier_folder(tmp_path, earlier):
+    with pytest.raises(ValueError, match="no"), output_folder(earlier, True, ["a.txt"]) as aside:
         (aside / "a.txt").write_text("new")
         raise ValueError("no")
-    assert (target / "a.txt").read_text() == "earlier"
+    assert (earlier / "a.txt").read_text() == "earlier"
     assert left(tmp_path) == ["results", "results/a.txt"]
 
 
-def test_empty_folder_is_taken_and_full_one_refused(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    with output_folder(target) as aside:
+def test_empty_folder_is_taken_and_full_one_refused(tmp_path, earlier):
+    (tmp_path / "empty").mkdir()
+    with output_folder(tmp_path / "empty") as aside:
         (aside / "a.txt").write_text("a")
-    with pytest.raises(FileExistsError, match="not empty; give --overwrite"), output_folder(target):
+    with pytest.raises(FileExistsError, match="not empty; give --over"), output_folder(earlier):
         pass
-    with output_folder(target, True, ["a.txt"]) as aside:
+    with output_folder(earlier, True, ["a.txt"]) as aside:
         (aside / "b.txt").write_text("b")
-    assert left(tmp_path) == ["results", "results/b.txt"]
+    assert left(earlier) == ["b.txt"] and left(tmp_path / "empty") == ["a.txt"]
 
 
-def test_overwrite_never_deletes_what_others_wrote(tmp_path):
-    target = tmp_path / "results"
-    target.mkdir()
-    (target / "thesis.txt").write_text("years of work")
-    with (
-        pytest.raises(FileExistsError, match=r"holds 'thesis.txt', which this program did not"),
-        output_folder(target, True, ["a.txt"]),
-    ):
+def test_what_others_wrote_is_never_deleted(tmp_path, earlier):
+    words = r"holds 'a.txt', which this program did not"
+    with pytest.raises(FileExistsError, match=words), output_folder(earlier, True, ["b.txt"]):
         pass
-    assert left(tmp_path) == ["results", "results/thesis.txt"]
-
-
-def test_what_appears_meanwhile_is_kept(tmp_path):
-    target = tmp_path / "results"
+    target = tmp_path / "new"
     with pytest.raises(FileExistsError), output_folder(target) as aside:
         (aside / "a.txt").write_text("a")
         target.mkdir()
         (target / "thesis.txt").write_text("years of work")
-    assert left(tmp_path) == ["results", "results/thesis.txt"]
+    assert left(tmp_path) == ["new", "new/thesis.txt", "results", "results/a.txt"]
 
 
 def test_a_place_below_a_file_is_refused_at_once(tmp_path):
@@ -112,17 +108,17 @@ def test_file_takes_its_place_at_the_end(tmp_path):
 
 
 def test_room_is_asked_for_where_the_output_shall_be(tmp_path, monkeypatch):
-    asked = []
+    places = []
 
     def usage(place):
-        asked.append(place)
+        places.append(place)
         return namedtuple("Usage", "free")(1000)
 
     monkeypatch.setattr("lexppl.atomic_output.shutil.disk_usage", usage)
     refuse_without_space(tmp_path / "deep" / "results", 1000)
     with pytest.raises(OSError, match=r"at least 2\.0 MB are needed, and there are 0\.0 MB") as one:
         refuse_without_space(tmp_path, 2_000_000)
-    assert asked == [tmp_path, tmp_path]
+    assert places == [tmp_path, tmp_path]
     assert is_full_disk(one.value)
     assert not is_full_disk(PermissionError(13, "Permission denied"))
     assert not is_full_disk(ValueError())

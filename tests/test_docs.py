@@ -103,11 +103,11 @@ def followed(tmp_path, monkeypatch, capsys):
 @pytest.mark.complete
 @pytest.mark.filterwarnings("ignore")
 def test_i_have_a_table(followed, tmp_path):
-    names, codes, told = followed("start/table.md")
+    names, codes, printed = followed("start/table.md")
     assert codes == [1, 0, 0]
     page = (DOCS / "start/table.md").read_text(encoding="utf-8")
     (refused,) = re.findall(r"^lexppl: error: (missing values in 1 of 6 columns)", page, re.M)
-    assert refused in told.err
+    assert refused in printed.err
     written = {path.name for path in (tmp_path / "explanation").iterdir()}
     listed = set(re.findall(r"^\| `([\w.]+)/?` \|", page, re.MULTILINE))
     assert listed <= written
@@ -129,35 +129,37 @@ def test_i_have_a_model(followed, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_i_write_pyro(followed):
-    names, _, told = followed("start/pyro.md")
+    names, _, printed = followed("start/pyro.md")
     exact, bounds = names["exact"], names["bounds"]
     # The page draws without a seed, networks too: bounds are above the sum but for their noise.
     assert all(0.99 * exact < bound < 1.1 * exact for bound in bounds)
-    assert "outside mask_particles()" in told.out
+    assert "outside mask_particles()" in printed.out
     assert "mask_mean_over_rows" in names["draws"]["posterior"].data_vars
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_write_your_own(followed):
     try:
-        names, _, told = followed("own.md")
+        names, _, printed = followed("own.md")
     finally:
         METHODS._methods.pop("at_most_one", None)
-    ones = [float(number) for number in re.findall(r"tensor\(\[(.*?)\]\)", told.out)[0].split(",")]
+    ones = [
+        float(number) for number in re.findall(r"tensor\(\[(.*?)\]\)", printed.out)[0].split(",")
+    ]
     assert ones == pytest.approx([1, 1, 1], abs=1e-3)
     assert names["result"].best_valid.shape == (1,)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn(followed):
-    names, _, _ = followed("scikit_learn.md")
-    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_systems(followed):
-    names, _, _ = followed("systems.md")
-    assert len(names["result"].history) == 4
+@pytest.mark.parametrize(
+    ("page", "check"),
+    [
+        ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
+        ("systems.md", lambda n: len(n["result"].history) == 4),
+    ],
+)
+def test_scikit_learn_and_systems(followed, page, check):
+    assert check(followed(page)[0])
 
 
 @pytest.mark.filterwarnings("ignore")

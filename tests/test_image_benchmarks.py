@@ -2,32 +2,13 @@
 
 import gzip
 import importlib
-import json
-import runpy
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-MODULES = {path.stem for path in FOLDER.glob("*.py")}
-
-
-@pytest.fixture(autouse=True)
-def the_scripts_folder_first(monkeypatch):
-    """As when a script is run; what it imports from there is forgotten after the test."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield
-    for name in MODULES:
-        sys.modules.pop(name, None)
-
-
-def run(monkeypatch, name, *arguments):
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
-    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 def made_images(labels, classes, generator):
@@ -62,7 +43,6 @@ def made_data(tmp_path, monkeypatch):
         arrays[f"{part}_labels"] = labels
     np.savez(tmp_path / "data" / "pneumoniamnist.npz", **arrays)
     monkeypatch.setenv("LEXPPL_DATA", str(tmp_path / "data"))
-    return tmp_path / "results"
 
 
 def candidate(setting, size, accuracy):
@@ -107,35 +87,31 @@ def test_a_table_has_every_candidate_and_the_paper_beside_the_chosen_one():
 
 @pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
-    ("name", "methods"),
+    ("name", "methods", "entries"),
     [
-        ("digits", ("l2x", "lex_random")),
-        ("radiographs", ("l2x",)),
-        ("patches", ("q_fit", "l2x", "invase")),
+        ("digits", ("l2x", "lex_random"), 784),
+        ("radiographs", ("l2x",), 49),
+        ("patches", ("q_fit", "l2x", "invase"), None),
     ],
 )
-def test_a_small_run_is_recorded_and_resumed(monkeypatch, capsys, made_data, name, methods):
-    words = ("--small", "--results", made_data, "--methods")
-    run(monkeypatch, name, *words, methods[0])
-    run(monkeypatch, name, *words, *methods)
-    assert "1 of" in capsys.readouterr().out
-    records = json.loads((made_data / f"{name}.json").read_text())
+def test_a_small_run_is_recorded_and_resumed(benchmarks, made_data, name, methods, entries):
+    benchmarks.run(name, "--small", "--methods", methods[0])
+    records = benchmarks.run(name, "--small", "--methods", *methods)
+    assert "1 of" in benchmarks.printed()
     assert tuple(r["method"] for r in records) == methods
     for record in records:
         assert record["device"] == "cpu"
         assert 0.0 <= np.min(record["accuracy"]) <= np.max(record["accuracy"]) <= 1.0
-    if name != "patches":
-        assert records[0]["size"] == 1.0
-        assert records[0]["entries"] == {"digits": 784, "radiographs": 49}[name]
-    run(monkeypatch, "tables", "--results", made_data)
-    printed = capsys.readouterr().out
+    if entries is not None:
+        assert (records[0]["size"], records[0]["entries"]) == (1.0, entries)
+    printed = benchmarks.tables()
     assert f"{name}\n\n| method |" in printed
     assert "A small run: the figures mean nothing." in printed
 
 
 @pytest.mark.parametrize("name", ["digits", "patches", "radiographs"])
-def test_an_absent_data_set_is_said(monkeypatch, tmp_path, name):
+def test_an_absent_data_set_is_named(benchmarks, monkeypatch, tmp_path, name):
     monkeypatch.setenv("LEXPPL_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match=r"LEXPPL_DATA"):
-        run(monkeypatch, name, "--small", "--results", tmp_path / "results")
-    assert not (tmp_path / "results").exists()
+        benchmarks.run(name, "--small")
+    assert not benchmarks.results.exists()

@@ -53,19 +53,15 @@ ROOMS = {
         "posterior": {"objective", "estimators"},
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
-    "inference/training": {
-        "rows": set(),
-        "compiled": {"rows"},
-        "distributed": {"rows"},
-    },
+    "inference/training": {"rows": set(), "compiled": {"rows"}, "distributed": {"rows"}},
     "models": {
         "imputers": set(),
         "priors": set(),
         "survival": set(),
         "trees": set(),
-        "architectures": {"imputers"},
+        "architectures": {"imputers", "priors"},
     },
-    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
+    "evaluation": {"bayes": set(), "truth": set(), "refits": {"truth"}, "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),

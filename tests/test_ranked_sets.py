@@ -15,7 +15,7 @@ ROWS = 40_000
 
 
 def log_g(name, x, truth):
-    """The formulas once more, by hand, with each row's branch told by its truth mask."""
+    """The formulas once more, by hand, with each row's branch by its truth mask."""
     orange = x[:, :4].square().sum(-1) - 4
     first = -100 * torch.sin(2 * x[:, 0]) + 2 * x[:, 1].abs() + x[:, 2] + torch.exp(-x[:, 3])
     fifth = -100 * torch.sin(2 * x[:, 4]) + 2 * x[:, 5].abs() + x[:, 6] + torch.exp(-x[:, 7])
@@ -72,7 +72,6 @@ def test_the_copied_switch_is_what_the_circulating_generator_makes():
     orange, _, additive, log_g_there = numpys_switch(1000, 0)
     assert np.array_equal(additive[:, 4:8], additive[:, :4])
     assert not np.array_equal(orange[:, 4:8], orange[:, :4])
-
     by_hand = -100 * np.sin(0.2 * additive[:, 4]) + np.abs(additive[:, 5]) + additive[:, 6]
     by_hand += np.exp(-additive[:, 7]) - 2.4
     np.testing.assert_allclose(by_hand, log_g_there)

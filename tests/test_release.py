@@ -52,9 +52,9 @@ def built(tmp_path_factory):
         pytest.skip('setuptools is not here, which builds the wheel: pip install "lexppl[tests]"')
     from setuptools import __version__ as version
 
-    asked = PYPROJECT["build-system"]["requires"][0].removeprefix("setuptools>=")
-    if int(version.split(".")[0]) < int(asked):
-        pytest.skip(f"setuptools {version} is older than {asked}, which pyproject.toml asks for")
+    needed = PYPROJECT["build-system"]["requires"][0].removeprefix("setuptools>=")
+    if int(version.split(".")[0]) < int(needed):
+        pytest.skip(f"setuptools {version} is older than {needed}, which pyproject.toml asks for")
     folder = tmp_path_factory.mktemp("release")
     source = folder / "source"
     for path in (*ROOT.glob("*.*"), ROOT / "LICENSE", *ROOT.glob("lexppl/**/*")):
@@ -64,8 +64,8 @@ def built(tmp_path_factory):
             copy.write_bytes(path.read_bytes())
     found = {}
     for kind in ("wheel", "sdist"):
-        told = run("-c", BUILD.format(kind=kind), folder, cwd=source)
-        found[kind] = folder / told.splitlines()[-1]
+        printed = run("-c", BUILD.format(kind=kind), folder, cwd=source)
+        found[kind] = folder / printed.splitlines()[-1]
     return found
 
 
@@ -74,7 +74,7 @@ def test_the_wheel_has_the_library_and_nothing_else(built):
     with zipfile.ZipFile(built["wheel"]) as wheel:
         names = set(wheel.namelist())
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
-        told = wheel.read(metadata).decode()
+        metadata_text = wheel.read(metadata).decode()
     files = {
         str(path.relative_to(ROOT))
         for path in ROOT.glob("lexppl/**/*")
@@ -84,8 +84,8 @@ def test_the_wheel_has_the_library_and_nothing_else(built):
     assert "lexppl/py.typed" in files
     assert any(name.endswith("LICENSE") for name in names)
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"lexppl"}
-    assert f"Version: {PROJECT['version']}\n" in told
-    assert "License-Expression: Apache-2.0" in told
+    assert f"Version: {PROJECT['version']}\n" in metadata_text
+    assert "License-Expression: Apache-2.0" in metadata_text
     assert built["wheel"].name == f"lexppl-{PROJECT['version']}-py3-none-any.whl"
 
 
@@ -107,8 +107,8 @@ def test_what_is_installed_is_whole(kind, built, tmp_path):
     run("-m", "pip", "install", *options, built[kind], cwd=tmp_path)
     # Not the checkout: another folder, and nothing on the path but what is installed.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = run("-W", "ignore", "-c", IMPORT, target, cwd=tmp_path, env=env)
-    count, version = told.splitlines()[-1].split()
+    printed = run("-W", "ignore", "-c", IMPORT, target, cwd=tmp_path, env=env)
+    count, version = printed.splitlines()[-1].split()
     assert int(count) > 400
     assert version == PROJECT["version"]
     env["PYTHONPATH"] = str(target)
@@ -135,8 +135,7 @@ def test_the_citation_has_what_its_schema_asks_for():
     assert citation["type"] == "software"
     assert citation["license"] == PROJECT["license"]
     for entry in (citation, *citation["references"]):
-        assert entry["title"]
-        assert entry["authors"]
+        assert entry["title"] and entry["authors"]
         for author in entry["authors"]:
             assert set(author) <= {"name", "family-names", "given-names"}
             assert ("name" in author) != ("family-names" in author)
@@ -144,12 +143,12 @@ def test_the_citation_has_what_its_schema_asks_for():
 
 
 def test_the_pythons_that_are_promised():
-    told = {
+    named = {
         name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)
     }
-    assert told == {"3.11", "3.12", "3.13"}
+    assert named == {"3.11", "3.12", "3.13"}
     assert PROJECT["requires-python"] == ">=3.11"
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in told
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in named
     # Nothing newer than the oldest is written: it would fail to parse there.
     for path in (ROOT / "lexppl").rglob("*.py"):
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 11))

@@ -1,11 +1,7 @@
 """What speed is measured against does the same as the library, and its figures make its tables."""
 
 import importlib
-import json
-import runpy
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,17 +9,8 @@ import torch
 from lexppl.data import synthetic
 from lexppl.inference import fit
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-MODULES = {path.stem for path in FOLDER.glob("*.py")}
+pytestmark = pytest.mark.usefixtures("benchmarks")
 ROWS, COPIES, STEPS, WIDTH = 6, 300, 40, 5
-
-
-@pytest.fixture(autouse=True)
-def the_scripts_folder_first(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 class Recorded(torch.optim.SGD):
@@ -111,26 +98,18 @@ def test_replicates_by_hand_are_as_many_fits():
 
 
 @pytest.mark.complete
-def test_speed_is_recorded_by_section_and_told_in_its_tables(monkeypatch, capsys, tmp_path):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["speed.py", *map(str, arguments)])
-        runpy.run_path(str(FOLDER / "speed.py"), run_name="__main__")
-
-    common = ["--small", "--results", tmp_path]
-    run(*common, "--only", "steps", "replicates", "--names", "LEX")
-    run(*common, "--only", "explained", "--names", "lime")
-    run(*common, "--only", "growth", "--names", "L")
-    records = json.loads((tmp_path / "speed.json").read_text())
+def test_speed_is_recorded_by_section_and_printed_in_its_tables(benchmarks):
+    for only, name in (("steps replicates", "LEX"), ("explained", "lime"), ("growth", "L")):
+        records = benchmarks.run("speed", "--small", "--only", *only.split(), "--names", name)
     sections = [r["section"] for r in records]
     assert sections == ["steps", "replicates", "explained", "growth", "growth"]
     step, several, theirs, *_ = records
     assert step["ratio"] > 0 and several["replicates"] == 2
     assert theirs["rows_a_second"] > 0 and theirs["peak"] > 100
-    capsys.readouterr()
     tables = importlib.import_module("speed_tables")
-    told = tables.steps_table(records)
-    assert f"| LEX | 64 | 64 | 1 | {step['by_hand_ms']:.2f} | {step['library_ms']:.2f} |" in told
-    assert "| LEX | 64 | 64 | 2 |" in told
+    steps = tables.steps_table(records)
+    assert f"| LEX | 64 | 64 | 1 | {step['by_hand_ms']:.2f} | {step['library_ms']:.2f} |" in steps
+    assert "| LEX | 64 | 64 | 2 |" in steps
     assert "| lime | 2 |" in tables.explained_table(records)
     assert "| L | 2: " in tables.growth_table(records)
 

@@ -62,7 +62,7 @@ def plain(thing):
 def test_a_result_says_what_was_fitted_to_what(table_fit, tmp_path):
     result = table_fit.result
     text = plain(result)
-    for said in (
+    for part in (
         "FitResult: LEX, 2 replicates, seed 0",
         "selector PenaltyConditioned",
         "predictor CrossFitted",
@@ -71,7 +71,7 @@ def test_a_result_says_what_was_fitted_to_what(table_fit, tmp_path):
         "3 classes: class_0, class_1, class_2",
         "NestedIWAE(masks=4",
     ):
-        assert said in text
+        assert part in text
     best = [int(epoch) + 1 for epoch in result.best_epoch]
     assert f"best {best[0]}, {best[1]}" in text
     assert "held-out loss" not in text
@@ -82,16 +82,10 @@ def test_a_result_says_what_was_fitted_to_what(table_fit, tmp_path):
 def test_a_result_says_what_went_wrong():
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     shut = lex(3, classes=2, penalty=20.0, **SMALL)
+    options = {"epochs": 60, "batch_size": 10, "learning_rate": 0.1, "valid": None}
     with pytest.warns(CollapseWarning):
         result = fit(
-            shut,
-            (x, (x[:, 0] > 0).long()),
-            epochs=60,
-            batch_size=10,
-            learning_rate=0.1,
-            valid=None,
-            row_weights="dirichlet",
-            progress=False,
+            shut, (x, (x[:, 0] > 0).long()), row_weights="dirichlet", progress=False, **options
         )
     text = plain(result)
     assert "warnings" in text and f"collapse, {result.collapse[0]} (1 of 1 replicate)" in text
@@ -117,13 +111,8 @@ def test_a_result_of_few_steps_says_so(epochs, short):
 def test_a_system_says_its_parts_by_role(name):
     black_box = lex(4, classes=2, **SMALL).program().predictor
     method = METHODS[name]
-    k = 2 if method.needs("k") else None
-    system = system_for(
-        name,
-        Settings(
-            4, 2, k=k, black_box=black_box, **{n: w for n, w in SMALL.items() if method.takes(n)}
-        ),
-    )
+    small = {n: w for n, w in SMALL.items() if method.takes(n)} | {"black_box": black_box}
+    system = system_for(name, Settings(4, 2, k=2 if method.needs("k") else None, **small))
     before = torch.get_rng_state()
     text = plain(system)
     assert torch.equal(torch.get_rng_state(), before)

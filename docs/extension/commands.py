@@ -1,4 +1,4 @@
-"""`{command-help}`: what a command prints when it is asked for help."""
+"""`{command-help}`: what a command prints with `--help`."""
 
 import contextlib
 import io
@@ -21,13 +21,13 @@ class CommandHelp(SphinxDirective):
 
     def run(self) -> list[Any]:
         words = self.arguments[0].split() if self.arguments else []
-        text = f"$ lexppl {' '.join([*words, '--help'])}\n\n{told([*words, '--help'])}"
+        text = f"$ lexppl {' '.join([*words, '--help'])}\n\n{printed([*words, '--help'])}"
         block = nodes.literal_block(text, text)
         block["language"] = "text"
         return [block]
 
 
-def told(words: list[str]) -> str:
+def printed(words: list[str]) -> str:
     """The help, at a width of 88 whatever the terminal's."""
     from lexppl.cli import main  # noqa: PLC0415
 

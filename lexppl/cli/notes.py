@@ -61,11 +61,11 @@ def learned_messages(
     """
     lines = []
     if not gain.shown:
-        rows = counted(gain.rows, "row")
+        count = counted(gain.rows, "row")
         error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
-            f"({gain.nats:+.3f}{error} nats a row, {counted(gain.rows, 'row')}): nothing shows that "
+            f"({gain.nats:+.3f}{error} nats a row, {count}): nothing shows that "
             "it has learned, and what it says of the features says nothing; give more rows"
             + ("" if sampled else " or more --epochs")
         )

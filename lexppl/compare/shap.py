@@ -105,7 +105,12 @@ class ImputerMasker:
             ValueError: a row or a mask of another shape.
         """
         row = np.asarray(x)
-        keep = torch.as_tensor(np.broadcast_to(mask, (self._entries(row),)).astype(bool))
+        mask, shape = np.asarray(mask), (self._entries(row),)
+        if mask.dtype != bool or mask.shape not in ((), shape):
+            raise ValueError(
+                f"mask must be boolean of shape {shape}; it is {mask.dtype} {mask.shape}"
+            )
+        keep = torch.from_numpy(np.broadcast_to(mask, shape).copy())
         if self.grouping is not None:
             keep = keep[self.grouping.index.cpu()]
         like = next(self.imputer.buffers(), torch.empty(()))

@@ -12,7 +12,7 @@ from lexppl.evaluation.effects import direction_table, feature_effects
 from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.gain_tables import gain_table, group_table, row_gains
+from lexppl.evaluation.gain_tables import gain_table, group_table, interaction_table, row_gains
 from lexppl.evaluation.gains import feature_gains
 from lexppl.evaluation.imputation import imputation, imputed_samples
 from lexppl.evaluation.leaks.encode_meter import encode_meter, stripe_x
@@ -68,6 +68,7 @@ __all__ = [
     "guide_check",
     "imputation",
     "imputed_samples",
+    "interaction_table",
     "log_bayes_factors",
     "log_hazard_ratio",
     "log_marginal_likelihood",

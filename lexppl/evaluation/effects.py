@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lexppl.evaluation.forced_runs import ForcedRuns, Run
 from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.beside.feature_values import FeatureValues
+from lexppl.explanation.beside.feature_values import FeatureValues, column_values
 from lexppl.explanation.masks.draws import RESPONSE, label_values
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.objective.program import ParticleTrace
@@ -104,7 +104,9 @@ def feature_effects(
     )
 
 
-def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]) -> pd.DataFrame:
+def direction_table(
+    effects: FeatureEffects | FitResult, values: Mapping[str, FeatureValues] | pd.DataFrame
+) -> pd.DataFrame:
     r"""Which way the prediction moves with each feature's value, over the rows that keep it.
 
     With `w_n` the share of draws that keep the feature in row n, mean over replicates, and `e_n`
@@ -131,8 +133,10 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
     keeps.
 
     Args:
-        effects: of :func:`feature_effects`.
-        values: of the features, for the same N rows; features that have none are left out.
+        effects: of :func:`feature_effects`; or a fit, whose effects are computed for the rows of a
+            data frame of its inputs, in their order and encoding.
+        values: of the features, for the same N rows, a data frame or by name; features that have
+            none are left out.
 
     Returns:
         columns `feature`, `class`, `level`, `direction`, `slope`, `effect`, `spread`, `kept`.
@@ -149,6 +153,15 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
           feature  direction  slope  kept
         0    dose        1.0  0.224   4.0
     """
+    if isinstance(values, pd.DataFrame):
+        by_name = {str(name): column_values(column) for name, column in values.items()}
+        if isinstance(effects, FitResult):
+            named = effects.entry_names or getattr(effects.model, "grouping", None)
+            names = None if named else list(by_name)
+            effects = feature_effects(effects, values.to_numpy(), entry_names=names)
+        return direction_table(effects, by_name)
+    if isinstance(effects, FitResult):
+        raise TypeError("values must be a data frame of the fit's inputs where effects is a fit")
     each = effects.effects.detach().double().cpu().numpy()
     kept = effects.kept.detach().double().cpu().numpy()
     lines: list[dict[str, Any]] = []
@@ -252,9 +265,9 @@ def _pooled(each: Array, kept: Array) -> tuple[Array, Array]:
 
 
 def _correlation(a: Array, b: Array, weight: Array) -> float:
-    a, b = a - np.average(a, weights=weight), b - np.average(b, weights=weight)
-    spread = (weight * a * a).sum() * (weight * b * b).sum()
-    return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else np.nan
+    spread = np.cov(a, b, aweights=weight, ddof=0)
+    size = spread[0, 0] * spread[1, 1]
+    return float(spread[0, 1] / np.sqrt(size)) if size > 0 else np.nan
 
 
 def _slope(v: Array, effect: Array, weight: Array) -> float:
@@ -262,7 +275,5 @@ def _slope(v: Array, effect: Array, weight: Array) -> float:
     seen = (weight > 0) & np.isfinite(v)
     if not seen.any():
         return np.nan
-    v_seen, effect, weight = v[seen], effect[seen], weight[seen]
-    centred = v_seen - np.average(v_seen, weights=weight)
-    spread = (weight * centred * centred).sum()
-    return float(np.nanstd(v) * (weight * centred * effect).sum() / spread) if spread else np.nan
+    spread = np.cov(v[seen], effect[seen], aweights=weight[seen], ddof=0)
+    return float(np.nanstd(v) * spread[0, 1] / spread[0, 0]) if spread[0, 0] else np.nan

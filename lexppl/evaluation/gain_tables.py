@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.gains import FeatureGains
+from lexppl.explanation.beside.feature_values import strata_of
 
 FDR, LEVEL = 0.1, 0.9
+INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
+INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
 
 
 def group_table(
@@ -135,6 +141,79 @@ def gain_table(
     place = by_group.index.get_indexer(pd.Index(table["group"]))
     order = np.lexsort((-table["gain"].to_numpy(), place))
     return table.iloc[order]
+
+
+def interaction_table(
+    gains: FeatureGains, feature: str, by: Any, *, bins: int = 2, level: float = LEVEL
+) -> pd.DataFrame:
+    r"""The gain of a feature or group by strata of another: "A matters only where B is high".
+
+    With the gains `d_n` of N rows, N_s of them in stratum s with mean m_s and the rest with m_r,
+    columns:
+
+    - `rows`, N_s; `gain`, m_s; `standard_error`, of the per-row values whose mean it is,
+
+          m_s + 𝟙[n ∈ s] (d_n − m_s) √(N (N − 1) / (N_s (N_s − 1))),
+
+      by rows, units or folds as in :func:`group_table`: √(s²_s / N_s) of independent rows.
+    - `difference`, m_s − m_r: whether the feature matters more here than in all other rows. Its
+      `difference_error` is of the differences of such values, so that units with rows in several
+      strata count as one; of independent rows it is Welch's, √(s²_s / N_s + s²_r / (N − N_s)).
+    - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
+      fits, of the smaller part's degrees of freedom. Each is at `level` by itself: they are not
+      adjusted for the number of strata, nor for a choice of `feature` and `by` from these rows.
+
+    Args:
+        gains: of held-out rows.
+        feature: name of a mask entry or of a group.
+        by: values of the same rows, `(N,)`: levels, each a stratum, or numbers, which are cut at
+            quantiles. Rows without a value and strata of one row are left out.
+        bins: into how many strata numbers are cut.
+        level: of the intervals, in (0, 1).
+
+    Returns:
+        indexed by `stratum`.
+
+    Raises:
+        ValueError: no such feature; values of another number of rows; fewer than two strata.
+
+    Example:
+        >>> each = torch.tensor([[0.1], [-0.1], [0.5], [0.3]]).double()
+        >>> age = [30.0, 40.0, 60.0, 80.0]
+        >>> table = interaction_table(FeatureGains(each, ("dose",)), "dose", age)
+        >>> table[["rows", "gain", "standard_error", "difference"]].round(3)
+                        rows  gain  standard_error  difference
+        stratum
+        (29.999, 50.0]     2   0.0             0.1        -0.4
+        (50.0, 80.0]       2   0.4             0.1         0.4
+    """
+    columns = dict(zip(gains.entry_names, gains.gains.T, strict=True))
+    if gains.groups is not None and gains.of_groups is not None:
+        columns |= dict(zip(gains.groups.names, gains.of_groups.T, strict=True))
+    if feature not in columns:
+        raise ValueError(f"feature must be one of {list(columns)}; it is {feature!r}")
+    inside = pd.get_dummies(strata_of(by, len(gains.gains), bins))
+    inside = inside.loc[:, inside.sum() > 1]
+    seen = inside.any(axis=1).to_numpy()
+    if inside.shape[1] < 2:
+        raise ValueError("by must have two strata of two rows or more")
+    gains, own = gains.where(torch.tensor(seen)), inside.to_numpy()[seen]
+    values = columns[feature].detach().double().cpu().numpy()[seen, None]
+    parts = np.hstack([own, ~own])
+    sizes = parts.sum(0)
+    mean = (values * parts).sum(0) / sizes
+    scale = np.sqrt(len(own) * (len(own) - 1) / (sizes * (sizes - 1)))
+    here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
+    each = np.hstack([here, here - elsewhere])
+    unit = np.arange(len(own)) if gains.unit is None else gains.unit.cpu().numpy()
+    counts = [min(len(np.unique(unit[s])), len(np.unique(unit[~s]))) for s in own.T]
+    free = np.tile(counts, 2) - 1
+    error = np.sqrt(_variance(each, gains))
+    half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
+    found = np.stack([each.mean(0), error, each.mean(0) - half, each.mean(0) + half], 1)
+    table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
+    table.insert(0, "rows", own.sum(0))
+    return table.rename_axis("stratum")
 
 
 def _tested(

@@ -86,7 +86,7 @@ def feature_gains(
     is lost without j where the rest of S is known, in the draws that keep any of S: of two copies
     of a feature each is worth nothing, and their group is.
 
-    The rows must be held out: on rows that a predictor has learned from, whatever tells rows apart
+    The rows must be held out: on rows that a predictor has learned from, whatever identifies a row
     gains. With `folds` each row is judged by the replicate that has not seen it.
 
     Args:

@@ -123,7 +123,7 @@ def base_density(train_y: Tensor, y: Tensor) -> Tensor:
 
 LEAST_RARE = 20
 """Held-out rows with another label than the commonest, of fewer of which a test says too much. Of
-some 8 in 400 rows .18 ± .04 of what gains find in planted tables was false where .1 was asked for,
+some 8 in 400 rows .18 ± .04 of what gains find in planted tables was false at a rate of .1,
 of 20 to 40 in 2,000 .06 to .11. By ten of 1,000 a choice without a leak seemed to leak in two
 tables of 16, by twenty in one of 32."""
 

@@ -375,14 +375,23 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
 
 
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
-    """Whether the mean of differences in pairs is above one standard error of it.
-
-    Args:
-        more: of each row, `(N,)`.
-        weights: how often each counts, `(N,)`; None for once.
+    """Whether the mean of differences `(N,)`, weighted or not, is above one standard error of it.
 
     Example:
         >>> more_by_an_error(np.array([1.0, 2.0, 3.0])), more_by_an_error(np.array([-1.0, 1.5]))
         (True, False)
     """
     return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
+
+
+def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
+    """Refuse tensors of other values than 0 and 1, or of another shape; with `draws` dimensions of
+    draws may stand before it."""
+    own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
+    if tuple(own) != shape or values.numel() == 0:
+        wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
+    if not ((values == 0) | (values == 1)).all():
+        raise ValueError(
+            f"{name} must hold 0 and 1 only; it holds other values (threshold probabilities before)"
+        )

@@ -275,6 +275,7 @@ class System(Summarised):
             args, kwargs: of `torch.nn.Module.to`.
 
         Example:
+            >>> import torch
             >>> from lexppl.systems import real_x
             >>> stages = real_x(3, classes=2, hidden=(4,)).to(torch.float64).build()
             >>> next(stages[0].terms[0].model.parameters()).dtype

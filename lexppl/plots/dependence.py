@@ -1,22 +1,25 @@
 """Importance of a feature against its value."""
 
+from typing import Any
+
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.plots.style import BLUE, evenly, new_figure, plain, short
+from lexppl.plots.rows import LOW_TO_HIGH
+from lexppl.plots.style import evenly, legend_outside, name_ticks, new_figure, plain, short
 
 MOST_LEVELS = 12
 
 
 def plot_dependence(
-    posterior: Posterior, feature: str, rows: int = 500, width: float = 6.0
+    posterior: Posterior, feature: str, rows: int = 500, width: float = 6.0, *, by: Any = None
 ) -> Figure:
     """Selection probability of a feature against its value, a point a row; or the values of soft
     masks, or attributions with their signs.
@@ -30,10 +33,12 @@ def plot_dependence(
         feature: its name.
         rows: how many to show at most, an even choice.
         width: of the figure, in inches.
+        by: what colours the points: another feature's name, or a value for each of the posterior's
+            rows. Levels have a colour each; numbers are cut at their median.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, no such feature, one whose values
-            are not known, fewer than one row.
+            are not known, fewer than one row, values of another number of rows.
 
     Example:
         >>> import xarray as xr
@@ -51,30 +56,25 @@ def plot_dependence(
         >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
         'age'
     """
-    rows = int_at_least("rows", rows)
-    means = mask_means(posterior)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    if feature not in names:
-        raise ValueError(
-            f"feature must be one of the posterior's; {feature!r} is not among {names}"
-        )
-    known = feature_values(posterior).get(feature)
-    if known is None:
-        raise ValueError(
-            f"the values of {feature!r} are not known; write them into the posterior with "
-            "lexppl.explanation.beside.feature_values.with_values"
-        )
-    each = means.values[:, :, names.index(feature)].astype(np.float64)
-    places = evenly(each.shape[1], rows)
-    each, numbers = each[:, places], known.numbers[places]
+    known, across, each = dependence_points(posterior, feature, rows)
+    split = ["mean of replicates"] * len(known) if by is None else by
+    split = _known(posterior, by).column() if isinstance(by, str) else split
+    strata = strata_of(split, len(known)).iloc[evenly(len(known), rows)]
+    strata = strata.cat.remove_unused_categories()
     kind = kind_of(posterior)
     figure, axes = new_figure(width, 0.45 * width + 0.6)
-    across = numbers if known.levels is None else _beside(numbers)
+    of = f"{short(by)}: " if isinstance(by, str) else ""
+    colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(strata.cat.categories)))
+    for stratum, color in zip(strata.cat.categories, colours, strict=True):
+        own = (strata == stratum).to_numpy()
+        x, y, name = across[own], each[:, own], of + short(stratum)
+        if len(y) > 1:
+            axes.vlines(x, y.min(0), y.max(0), color=color, linewidth=0.8, alpha=0.35, zorder=0.9)
+        axes.scatter(x, y.mean(0), s=14, color=color, alpha=0.75, linewidths=0, label=name)
     if len(each) > 1:
-        axes.vlines(
-            across, each.min(0), each.max(0), color=BLUE, linewidth=0.8, alpha=0.35, zorder=1
-        )
-    axes.scatter(across, each.mean(0), s=14, color=BLUE, alpha=0.75, linewidths=0, zorder=2)
+        axes.collections[0].set_label("range over replicates")
+    if len(each) > 1 or by is not None:
+        legend_outside(figure, width)
     axes.set_xlabel(short(feature))
     axes.set_ylabel(kind.label if kind is PROBABILITY else kind.name)
     if kind is PROBABILITY:
@@ -86,9 +86,39 @@ def plot_dependence(
     elif known.levels is None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     else:
-        _name_levels(axes, known)
+        levels = [short(level) for level in known.levels]
+        name_ticks(axes, levels, MOST_LEVELS, sum(map(len, levels)) > 40)
     plain(axes, grid="y")
     return figure
+
+
+def dependence_points(
+    posterior: Posterior, feature: str, rows: int
+) -> tuple[FeatureValues, NDArray[np.float64], NDArray[np.float64]]:
+    """The values of a feature, and where :func:`plot_dependence` has its points: across, and of
+    each replicate `(R, B)`."""
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = _known(posterior, feature)
+    each = means.values[:, :, names.index(feature)].astype(np.float64)
+    places = evenly(each.shape[1], rows)
+    each, numbers = each[:, places], known.numbers[places]
+    return known, numbers if known.levels is None else _beside(numbers), each
+
+
+def _known(posterior: Posterior, feature: str) -> FeatureValues:
+    found = feature_values(posterior).get(feature)
+    if found is None:
+        raise ValueError(
+            f"the values of {feature!r} are not known; write them into the posterior with "
+            "lexppl.explanation.beside.feature_values.with_values"
+        )
+    return found
 
 
 def _beside(numbers: np.ndarray) -> np.ndarray:
@@ -98,15 +128,3 @@ def _beside(numbers: np.ndarray) -> np.ndarray:
         own = numbers == level
         across[own] += np.linspace(-0.3, 0.3, own.sum()) if own.sum() > 1 else 0.0
     return across
-
-
-def _name_levels(axes: Axes, known: FeatureValues) -> None:
-    levels = known.levels or ()
-    every = max(1, int(np.ceil(len(levels) / MOST_LEVELS)))
-    turned = sum(map(len, levels)) > 40
-    axes.set_xticks(
-        np.arange(len(levels))[::every],
-        [short(level) for level in levels[::every]],
-        rotation=45 if turned else 0,
-        ha="right" if turned else "center",
-    )

@@ -17,7 +17,7 @@ from lexppl.plots.style import (
     ORANGE,
     NotebookFigure,
     check_kind,
-    legend_columns,
+    legend_outside,
     new_figure,
     plain,
     short,
@@ -81,7 +81,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     axes.set_ylabel("loss in nats a row")
     axes.xaxis.set_major_locator(whole_numbers())
     plain(axes, grid="y")
-    figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
+    legend_outside(figure, width)
     return figure
 
 
@@ -162,6 +162,7 @@ def plot_calibration(
             f"{short(name, 20)}: {alarms.get(name, 'consistent')}", fontsize=9, color=INK
         )
         plain(axes)
+    figure.suptitle(f"grey: {level * 100:g} % band of a whole line", fontsize=8, color=GREY)
     figure.supxlabel("rank of the truth / draws", fontsize=9)
     figure.supylabel("distribution function − uniform", fontsize=9)
     return figure

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
@@ -21,7 +20,8 @@ from lexppl.plots.style import (
     GREY,
     INK,
     evenly,
-    legend_columns,
+    legend_outside,
+    name_ticks,
     new_figure,
     plain,
     short,
@@ -29,11 +29,11 @@ from lexppl.plots.style import (
 
 
 def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4) -> Figure:
-    """Features ranked by selection probability, with intervals over replicates; soft masks by their
+    """Features ranked by selection probability, with their intervals; soft masks by their
     values, attributions by their size.
 
-    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % t-interval over
-    replicates (:func:`selection_table`), and faint points are the replicates.
+    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
+    legend (:func:`selection_table`), and faint points are the replicates.
 
     Args:
         posterior: what :func:`explain` returned.
@@ -82,6 +82,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
             label="one replicate",
             zorder=3,
         )
+    if table["lower"].notna().any():
         axes.hlines(
             place,
             shown["lower"].clip(0, most),
@@ -89,7 +90,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
             color=BLUE,
             linewidth=2.2,
             alpha=0.6,
-            label="95 % interval over replicates",
+            label=table.attrs["interval"],
             zorder=1,
         )
     mean = "mean of replicates" if len(chains) > 1 else kind.label
@@ -99,10 +100,8 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     axes.set_xlim(-0.02 * most, 1.02 * most)
     axes.set_xlabel(f"{kind.label}, mean over rows")
     plain(axes, keep_left=False)
-    if len(chains) > 1:
-        figure.legend(
-            loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8
-        )
+    if len(axes.get_legend_handles_labels()[0]) > 1:
+        legend_outside(figure, width)
     if len(table) > len(shown):
         axes.set_title(f"{len(shown)} of {len(table)} features", loc="left", fontsize=9, color=GREY)
     return figure
@@ -161,7 +160,7 @@ def plot_heatmap(
         aspect="auto",
         interpolation="nearest",
     )
-    _name_columns(axes, names, min(40.0, 5.0 * (width - 1.4)))
+    name_ticks(axes, names, min(40.0, 5.0 * (width - 1.4)), max(map(len, names)) > 3)
     if high <= 60:
         apart = 1 if high <= 30 else 2
         axes.set_yticks(np.arange(high)[::apart], row_names[::apart], fontsize=7.5)
@@ -195,19 +194,6 @@ def means_by_row(
     names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
     row_names = [short(name) for name in draws["row"].values[chosen][places]]
     return values[places][:, columns], row_names, names
-
-
-def _name_columns(axes: Axes, names: list[str], most: float) -> None:
-    every = max(1, int(np.ceil(len(names) / most)))
-    turned = max(map(len, names)) > 3
-    axes.set_xticks(
-        np.arange(len(names))[::every],
-        names[::every],
-        rotation=60 if turned else 0,
-        ha="right" if turned else "center",
-        rotation_mode="anchor" if turned else None,
-        fontsize=8,
-    )
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:

@@ -67,9 +67,19 @@ def short(name: Any, longest: int = LONGEST_LABEL) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def legend_columns(width: float) -> int:
-    """How many entries of a legend stand side by side in a figure of some inches."""
-    return 3 if width >= 5.0 else 1
+def name_ticks(axes: Axes, names: Sequence[str], most: float, turned: bool) -> None:
+    """Names along the axis below, at most so many, every second or third one of more."""
+    every = max(1, int(np.ceil(len(names) / most)))
+    places, ends = np.arange(len(names))[::every], "right" if turned else "center"
+    axes.set_xticks(places, names[::every], rotation=60 if turned else 0, ha=ends, fontsize=8)
+    for label in axes.get_xticklabels():
+        label.set_rotation_mode("anchor" if turned else None)
+
+
+def legend_outside(figure: Figure, width: float) -> None:
+    """A legend above the axes, its entries side by side where the figure is wide."""
+    columns = 3 if width >= 5.0 else 1
+    figure.legend(loc="outside upper right", ncols=columns, frameon=False, fontsize=8)
 
 
 def check_kind(value: Any, kind: type, argument: str, source: str) -> None:

@@ -12,7 +12,7 @@ from lexppl.inference import FitResult, History, NestedIWAE, SamplerRecord
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.type_checks import made_of, refuse_types
 
-FORMAT = 5
+FORMAT = 6
 """The one that is read."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"

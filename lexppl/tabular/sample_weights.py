@@ -44,10 +44,8 @@ def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
         sample_weight, np.empty(rows), dtype=np.float64, ensure_non_negative=True
     )
     if int((weights > 0).sum()) < 2:
-        raise ValueError(
-            "sample_weight must not be zero for all rows, and at least two must be above; "
-            f"{int((weights > 0).sum())} of {rows} are"
-        )
+        above = int((weights > 0).sum())
+        raise ValueError(f"sample_weight must be above 0 for two rows at least; {above} are")
     return weights
 
 

@@ -28,6 +28,7 @@ from lexppl.evaluation import (
     feature_gains,
     gain_table,
     group_table,
+    interaction_table,
     revealed_predictions,
 )
 from lexppl.evaluation.gain_tables import FDR
@@ -167,6 +168,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         groups: Mapping[str, Sequence[str]] | None = None,
         fdr: float = FDR,
         by: Literal["group", "feature"] = "group",
+        interaction: tuple[str, Any] | None = None,
     ) -> pd.DataFrame:
         """What groups of features are worth for the prediction of y, and which are found.
 
@@ -181,9 +183,12 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
                 other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
             fdr: false discovery rate of what is found.
             by: a line for each group, or for each feature given the rest of its group.
+            interaction: a feature or group, and a column of X or `(n,)` values: the gain of the
+                first by strata of the second, in place of all gains.
 
         Returns:
-            :func:`lexppl.evaluation.group_table`, or `gain_table`, in nats a row.
+            :func:`lexppl.evaluation.group_table`, `gain_table` or `interaction_table`, in nats a
+            row.
 
         Raises:
             ValueError: fewer rows than folds; as `feature_gains`; masks that do not select.
@@ -212,6 +217,10 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         )
         masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
         found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
+        if interaction is not None:
+            feature, values = interaction
+            by_row = self._named(X)[values] if isinstance(values, str) else values
+            return interaction_table(found, feature, by_row)
         return (group_table if by == "group" else gain_table)(found, fdr)
 
     def explain_row(self, X: Any, row: int) -> RowSteps:

@@ -49,14 +49,14 @@ def text_report(posterior, words, **options):
 def image_page(tmp_path, posterior=None, **options):
     page = tmp_path / "images.html"
     made = image_posterior((3, 6, 8)) if posterior is None else posterior
-    page.write_text(image_report(made, asked=[11], **options), encoding="utf-8")
+    page.write_text(image_report(made, selected=[11], **options), encoding="utf-8")
     return page
 
 
 def text_page(tmp_path):
     page = tmp_path / "texts.html"
     posterior = random_posterior(features=5)
-    page.write_text(text_report(posterior, WORDS, asked=[4]), encoding="utf-8")
+    page.write_text(text_report(posterior, WORDS, selected=[4]), encoding="utf-8")
     return page
 
 
@@ -116,13 +116,13 @@ def test_mean_maps_are_of_the_rows_of_a_class():
 
 
 def test_rows_that_are_asked_for_are_those_that_are_shown():
-    rows = image_parts(image_posterior(), asked=[13, 10]).rows
+    rows = image_parts(image_posterior(), selected=[13, 10]).rows
     assert [row.title for row in rows] == ["Row 13", "Row 10"]
     told = "Observed: cat. Predicted: dog (80 %), cat (20 %). It keeps "
-    assert rows[1].told.startswith(told)
+    assert rows[1].prediction.startswith(told)
     assert len(rows[0].tiles) == 6 and "kept" in rows[0].tiles[-1].lines[0]
     with pytest.raises(ValueError, match="names of the posterior's 5 rows"):
-        image_parts(image_posterior(), asked=[7])
+        image_parts(image_posterior(), selected=[7])
 
 
 def test_labels_may_be_given_and_may_be_unknown():
@@ -176,7 +176,7 @@ def test_wrong_rows_are_those_that_are_wrong_most_surely():
 def test_words_are_marked_as_they_are_kept_and_escaped():
     posterior = random_posterior(features=5)
     p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
-    page = text_report(posterior, WORDS, asked=[7])
+    page = text_report(posterior, WORDS, selected=[7])
     assert "<b>bold" not in page
     section = re.search(r'<section class="row" aria-label="Row 7">(.*?)</section>', page, re.DOTALL)
     marks = re.findall(r'class="w(\d)" title="([\d.]+)">(.*?)</mark>', section.group(1))

@@ -173,7 +173,8 @@ def test_refused_rows_and_masks():
     masker = ImputerMasker(gaussian())
     with pytest.raises(ValueError, match="x must be one row of 3 features"):
         masker(True, ROWS)
-    with pytest.raises(ValueError, match="broadcast"):
-        masker(np.array([True, False]), ROWS[0])
+    for mask in (np.array([True, False]), np.array([0, 1, 1]), np.full(3, 0.5)):
+        with pytest.raises(ValueError, match=r"mask must be boolean of shape \(3,\)"):
+            masker(mask, ROWS[0])
     with pytest.raises(ValueError, match="x must be one row of 2 features"):
         ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))(True, ROWS[0])

@@ -4,12 +4,13 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from lexppl.evaluation import direction_table, feature_effects
 from lexppl.evaluation.effects import FeatureEffects, _log_odds
-from lexppl.explanation.beside.feature_values import FeatureValues
+from lexppl.explanation.beside.feature_values import FeatureValues, column_values
 from lexppl.models import (
     LEX,
     MLP,
@@ -149,6 +150,39 @@ def test_saturated_predictions_have_log_odds_still():
     result = result_of(linear_model((400.0, 0.0, 0.0), ConstantImputer(0.0)))
     found = feature_effects(result, X, masks=10)
     torch.testing.assert_close(found.effects[0, :, 0, 1], 400.0 * X[:, 0])
+
+
+def test_values_may_be_a_data_frame_and_the_effects_a_fit():
+    result = result_of(linear_model(WEIGHTS, ConstantImputer(0.4)))
+    frame = pd.DataFrame(X.numpy(), columns=["x1", "x2", "x3"])
+    effects = feature_effects(result, X)
+    expected = direction_table(effects, values_of(X, frame.columns))
+    pd.testing.assert_frame_equal(direction_table(effects, frame), expected)
+    pd.testing.assert_frame_equal(direction_table(result, frame), expected)
+    renamed = direction_table(result, frame.set_axis(["u", "v", "w"], axis=1))
+    assert renamed["feature"].unique().tolist() == ["u", "v", "w"]
+    with pytest.raises(TypeError, match="data frame of the fit's inputs"):
+        direction_table(result, values_of(X, frame.columns))
+
+
+def test_columns_of_a_frame_are_numbers_days_or_levels():
+    place = np.arange(4)
+    frame = pd.DataFrame(
+        {
+            "days": pd.to_datetime(["1970-01-02", None, "1970-01-01", "1970-01-11"]),
+            "job": ["smith", "cook", None, "cook"],
+            "count": pd.array([1, None, 3, 4], dtype="Int64"),
+        }
+    )
+    days, job, count = (column_values(frame[name]) for name in frame)
+    np.testing.assert_array_equal(days.numbers, [1.0, np.nan, 0.0, 10.0])
+    np.testing.assert_array_equal(job.numbers, [1.0, 0.0, np.nan, 0.0])
+    np.testing.assert_array_equal(count.numbers, [1.0, np.nan, 3.0, 4.0])
+    assert days.dates and job.levels == ("cook", "smith") and count.levels is None
+    each = torch.from_numpy(place)[None, :, None, None].double().repeat(1, 1, 3, 1)
+    effects = FeatureEffects(each, torch.ones(1, 4, 3), tuple(frame), None)
+    table = direction_table(effects, frame)
+    assert table["level"].dropna().tolist() == ["cook", "smith"]
 
 
 def test_mistakes():

@@ -79,6 +79,14 @@ def test_importances_are_those_of_the_table():
     np.testing.assert_allclose(ends, table[["lower", "upper"]].clip(0, 1))
 
 
+def test_the_legend_names_what_the_interval_is():
+    """Of fits to weighted rows it is over rows too."""
+    plain, weighted = random_posterior(), random_posterior()
+    weighted["predictions"].attrs["row_weights"] = "dirichlet"
+    for posterior, over in ((plain, "seeds of the fit"), (weighted, "seeds and rows")):
+        labelled(drawn(plot_importance(posterior)), f"95 % t-interval over {over}")
+
+
 def test_points_of_replicates_stand_in_their_features_line():
     probability = np.random.default_rng(1).random((3, 20, 4))
     posterior = posterior_from(probability)

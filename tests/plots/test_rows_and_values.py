@@ -103,6 +103,34 @@ def test_dependence_is_the_probability_against_the_value():
     assert axes.get_xlabel() == "age" and axes.get_ylabel() == "selection probability"
 
 
+@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("by", ["job", "age", [False, True] * 10])
+def test_points_of_dependence_have_the_colour_of_their_stratum(by, chains):
+    made = posterior_from(PROBABILITY[:chains], features=["age", "job"])
+    made["constant_data"] = xr.Dataset(coords={"row": list(range(20))})
+    figure = plot_dependence(with_values(made, VALUES), "age", by=by)
+    drawn(figure)
+    points = {
+        c.get_label().split(": ")[-1]: c
+        for c in figure.axes[0].collections
+        if len(c.get_offsets()) > 1
+    }
+    if by == "job":
+        expected = {name: place == JOBS for place, name in enumerate(VALUES["job"].levels)}
+    elif by == "age":
+        low = np.median(AGES) >= AGES
+        expected = dict(zip(points, (low, ~low), strict=True))
+    else:
+        expected = {"False": ~np.array(by), "True": np.array(by)}
+    assert set(points) == set(expected)
+    for name, own in expected.items():
+        np.testing.assert_allclose(np.asarray(points[name].get_offsets())[:, 0], AGES[own])
+    assert len({tuple(c.get_facecolors()[0]) for c in points.values()}) == len(points)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert ("range over replicates" in legend) == (chains > 1)
+    assert len(legend) == len(points) + (chains > 1)
+
+
 def test_levels_stand_side_by_side():
     axes = drawn(plot_dependence(posterior(), "job"))
     across = np.asarray(axes.collections[1].get_offsets())[:, 0]
@@ -224,6 +252,8 @@ def test_heat_map_in_an_order_of_ones_own():
         (lambda: plot_heatmap(random_posterior(), order=["x1"]), "order must have each"),
         (lambda: plot_dependence(posterior(), "shoe"), "feature must be one of"),
         (lambda: plot_dependence(random_posterior(), "x1"), "are not known"),
+        (lambda: plot_dependence(posterior(), "age", by="shoe"), "'shoe' are not known"),
+        (lambda: plot_dependence(posterior(), "age", by=[1, 2]), "each of 20 rows; it has 2"),
         (lambda: plot_dependence(posterior(), "age", rows=0), "rows must be"),
         (lambda: plot_beeswarm(posterior(), 0), "features must be"),
         (lambda: plot_beeswarm(posterior(), ["shoe"]), "features must be names"),

@@ -8,15 +8,12 @@ it is to be refused.
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import pyro
 import torch
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from lexppl.effects import ParticleCounts
-from tests.programs.enumeration import forced
+from tests.programs.enumeration import Case, traces
 
 MASKS, IMPUTATIONS = "mask_particles", "imputation_particles"
 DIMS = 6
@@ -27,34 +24,9 @@ class UndefinedError(Exception):
     """The program means no bound."""
 
 
-@dataclass
-class Terms:
-    """What one run of all draws gives, each tensor `(draws, 5 plate dims)`."""
-
-    model: dict
-    guide: dict
-    values: dict
-
-
-def _nodes(trace):
-    return {
-        name: node
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample"
-        and not isinstance(node["fn"], _Subsample)
-        and not node["infer"].get("_deterministic")
-    }
-
-
 def _traces(functions, p, masks, imputations, values):
-    model, guide = functions
-    with ParticleCounts(masks, imputations), pyro.validation_enabled(False):
-        drawn = {}
-        if guide is not None:
-            drawn = _nodes(pyro.poutine.trace(forced(guide, values)).get_trace(p))
-        latents = {n: node["value"] for n, node in drawn.items() if not node["is_observed"]}
-        stated = pyro.poutine.trace(forced(model, {**values, **latents})).get_trace(p)
-    return _nodes(stated), drawn
+    with pyro.validation_enabled(False):
+        return traces(Case(functions[0], p, functions[1]), p, masks, imputations, values)
 
 
 def all_draws(functions, p, masks, imputations, most) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from torch import Tensor
 
 from lexppl.distributions import mask_support
 from lexppl.effects import ParticleCounts
+from tests.gradients.enumeration import z_scores
 
 Parameters = dict[str, Tensor]
-PARTICLE_PLATES = {"mask_particles": -2, "imputation_particles": -3}
+LABELS = "label_expectation"
+"""The plate of a black box's labels."""
 
 
 @dataclass
@@ -33,12 +35,10 @@ class Case:
     model: Callable[[Parameters], Any]
     parameters: Parameters
     guide: Callable[[Parameters], Any] | None = None
-    label_plate: str = "label_expectation"
-    words: dict[str, Any] = field(default_factory=dict)
 
 
 class Forced(Messenger):
-    """Give latents their values before anyone else is asked."""
+    """Give latents their values before any other handler."""
 
     def __init__(self, values: dict[str, Tensor]) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def traces(case: Case, parameters: Parameters, masks: int, imputations: int, val
         guide = {}
         if case.guide is not None:
             guide = pyro.poutine.trace(forced(case.guide, values)).get_trace(parameters).nodes
-        given = {n: node["value"] for n, node in guide.items() if _is_latent(node)}
+        given = {n: node["value"] for n, node in _samples(guide).items() if not node["is_observed"]}
         model = forced(case.model, {**values, **given})
         nodes = pyro.poutine.trace(model).get_trace(parameters).nodes
     return _samples(nodes), _samples(guide)
@@ -84,14 +84,6 @@ def _samples(nodes):
         and not isinstance(node["fn"], _Subsample)
         and not node["infer"].get("_deterministic")
     }
-
-
-def _is_latent(node):
-    return (
-        node["type"] == "sample"
-        and not node["is_observed"]
-        and not isinstance(node["fn"], _Subsample)
-    )
 
 
 def support(fn) -> Tensor:
@@ -117,19 +109,6 @@ def assignments(case: Case, parameters: Parameters, masks: int, imputations: int
         choices[name] = [values[torch.tensor(index)].reshape(shape) for index in every]
     for combination in itertools.product(*choices.values()):
         yield dict(zip(choices, combination, strict=True))
-
-
-def count(case: Case, masks: int, imputations: int) -> int:
-    """How many joint values there are."""
-    with torch.no_grad():
-        model, guide = traces(case, case.parameters, masks, imputations)
-    nodes = [s for s in guide.values() if not s["is_observed"]]
-    nodes += [s for n, s in model.items() if not s["is_observed"] and n not in guide]
-    return math.prod(
-        len(support(s["fn"])) ** math.prod(s["fn"].batch_shape)
-        for s in nodes
-        if not s["fn"].has_rsample
-    )
 
 
 def probability(model, guide) -> Tensor:
@@ -164,13 +143,13 @@ def cells(node):
             yield place, torch.zeros((), dtype=torch.double), scale[index]
 
 
-def outside_of(node, label_plate):
+def outside_of(node):
     """Names of the plates entered before the mask plate, and of the labels'."""
     names = [frame.name for frame in node["cond_indep_stack"]]
     if "mask_particles" not in names:
         return names
     before = names[: names.index("mask_particles")]
-    return before + [n for n in names if n == label_plate and n not in before]
+    return before + [n for n in names if n == LABELS and n not in before]
 
 
 def objective(case, model, guide, masks, imputations, *, entropy=0.0, penalty=1.0) -> Tensor:
@@ -197,19 +176,16 @@ def objective(case, model, guide, masks, imputations, *, entropy=0.0, penalty=1.
                 elif weighted and sums:
                     total = total + sign * scale * value
                 elif weighted:
-                    unit = tuple(
-                        sorted((n, str(place[n])) for n in outside_of(node, case.label_plate))
-                    )
+                    unit = tuple(sorted((n, str(place[n])) for n in outside_of(node)))
                     entries.append((unit, place, sign * value, scale))
             latent = not node["is_observed"] and (nodes is guide or name not in guide)
             if entropy and latent and inside and "imputation_particles" not in names:
                 total = total + entropy * entropy_of(node) / masks
     units = {unit for unit, *_ in entries}
-    labels = case.label_plate
-    full = {u for u in units if any(n == labels for n, _ in u)} or units
+    full = {u for u in units if any(n == LABELS for n, _ in u)} or units
     for unit, place, value, scale in entries:
         for target in full:
-            if unit != target and set(unit) != {p for p in target if p[0] != labels}:
+            if unit != target and set(unit) != {p for p in target if p[0] != LABELS}:
                 continue
             for mask in _indices(place, "mask_particles", masks):
                 for k in _indices(place, "imputation_particles", imputations):
@@ -256,7 +232,7 @@ def exact(case: Case, masks: int, imputations: int = 1, **factors) -> tuple[Tens
             total = total + probability(model, guide) * objective(
                 case, model, guide, masks, imputations, **factors
             )
-    return total.detach(), _gradients(total, leaves)
+    return total.detach(), gradients_of(total, leaves)
 
 
 def expected(case: Case, elbo, particles: int, imputations: int = 1) -> tuple[Tensor, Parameters]:
@@ -275,12 +251,37 @@ def expected(case: Case, elbo, particles: int, imputations: int = 1) -> tuple[Te
             model, guide = forced(case.model, values), forced(case.guide, values)
             value = -elbo.differentiable_loss(model, guide, leaves)
             total = total + weight * value.detach()
-            for name, part in _gradients(value, leaves).items():
+            for name, part in gradients_of(value, leaves).items():
                 gradient[name] = gradient[name] + weight * part
     return total, gradient
 
 
-def _gradients(value: Tensor, leaves: Parameters) -> Parameters:
+def value_and_gradient(case: Case, elbo) -> tuple[Tensor, Parameters]:
+    """What an objective returns of one run, as that of the sum."""
+    leaves = {n: v.detach().clone().requires_grad_() for n, v in case.parameters.items()}
+    value = -elbo.differentiable_loss(case.model, case.guide, leaves)
+    return value.detach(), gradients_of(value, leaves)
+
+
+def drawn(case: Case, elbo, runs: int) -> list[tuple[Tensor, Parameters]]:
+    """Values and gradients of so many runs, the first with all of Pyro's checks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = value_and_gradient(case, elbo)
+        with pyro.validation_enabled(False):
+            return [first, *(value_and_gradient(case, elbo) for _ in range(runs - 1))]
+
+
+def largest_z(draws, truth: tuple[Tensor, Parameters]) -> float:
+    """Of the runs' mean value and mean gradients."""
+    scores = [z_scores(torch.stack([v for v, _ in draws]), truth[0]).abs()]
+    for name, expected_gradient in truth[1].items():
+        every = torch.stack([g[name] for _, g in draws])
+        scores.append(z_scores(every, expected_gradient).abs().max())
+    return float(torch.stack(scores).max())
+
+
+def gradients_of(value: Tensor, leaves: Parameters) -> Parameters:
     if not value.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)

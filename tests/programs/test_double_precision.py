@@ -5,16 +5,15 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
 
 from lexppl import explain, fit
 from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE
-from lexppl.models import MLP
+from tests.programs.builders import Explainer, G, coin
+from tests.programs.builders import X as Rows
+from tests.programs.builders import Y as Labels
 
-N, G = 40, 3
-X = torch.randn(N, G, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-Y = (X[:, 0] > 0).double()
+X, Y = Rows.double(), Labels.double()
 QUICK = {"epochs": 2, "batch_size": 20, "progress": False, "objective": NestedIWAE(2)}
 
 
@@ -25,25 +24,14 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-class Program(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.selector, self.predictor = MLP(G, G, (4,)), MLP(G, 1, (4,))
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            z = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-            return pyro.sample("y", dist.Bernoulli(logits=self.predictor(x * z)[..., 0]), obs=y)
-
-
 def states(x, y=None):
     logits = pyro.param("logits", torch.zeros(G))
     with pyro.plate("data", len(x), dim=-1), mask_particles():
-        z = pyro.sample("mask", dist.Bernoulli(logits=logits).expand((len(x), G)).to_event(1))
+        z = pyro.sample("mask", coin(logits.expand(len(x), G)))
         return pyro.sample("y", dist.Bernoulli(logits=(x * z).sum(-1)), obs=y)
 
 
-@pytest.mark.parametrize("program", [Program, states])
+@pytest.mark.parametrize("program", [Explainer, states])
 @pytest.mark.parametrize("options", [{}, {"replicates": 2}, {"clip_norm": 1.0}])
 def test_fitted_and_explained_in_float64(doubles, program, options):
     arrays = X.numpy(), Y.numpy()

@@ -17,73 +17,34 @@ from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import predictive_log_likelihood
 from lexppl.inference import REBAR, CollapseWarning, LeaveOneOut, NestedIWAE, annealed, fit
-from lexppl.models import MLP
 from tests.gradients.enumeration import threshold
+from tests.programs.builders import Explainer, Guide, X, Y, coin
 
-X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).float()
 QUICK = {"epochs": 2, "progress": False}
 
 
-class Explainer(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 1, (4,))
-
-    def distribution(self, x):
-        return dist.Bernoulli(logits=self.selector(x)).to_event(1)
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.distribution(x))
-            logits = self.predictor(mask * x).squeeze(-1)
-            pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
-
-
-class Guide(nn.Module):
-    def __init__(self, distribution=None):
-        super().__init__()
-        self.network = MLP(3, 3, (4,))
-        self.distribution = distribution or (
-            lambda logits: dist.Bernoulli(logits=logits).to_event(1)
-        )
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", self.distribution(self.network(x)))
-
-
 class Orders(Explainer):
-    def distribution(self, x):
+    def law(self, x):
         return TopKMask(self.selector(x), 2)
 
 
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize(
-    ("model", "distribution"), [(Explainer, None), (Orders, lambda logits: TopKMask(logits, 2))]
+    ("model", "law"), [(Explainer, coin), (Orders, lambda logits: TopKMask(logits, 2))]
 )
-def test_rebar_with_a_guide(model, distribution, replicates):
-    objective = NestedIWAE(2, estimator=REBAR())
-    result = fit(
-        model,
-        (X, Y),
-        guide=Guide(distribution),
-        objective=objective,
-        replicates=replicates,
-        **QUICK,
-    )
+def test_rebar_with_a_guide(model, law, replicates):
+    options = {"objective": NestedIWAE(2, estimator=REBAR()), "replicates": replicates, **QUICK}
+    result = fit(model, (X, Y), guide=Guide(law), **options)
     assert np.isfinite(result.history.train).all()
 
 
 @pytest.mark.smoke
 def test_a_loop_over_times():
     class Repeated(Explainer):
-        def forward(self, x, y=None):
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.distribution(x))
-                logits = self.predictor(mask * x).squeeze(-1)
-                for t in pyro.plate("time", 3):
-                    pyro.sample(f"y_{t}", dist.Bernoulli(logits=logits + 0.1 * t), obs=y)
+        def respond(self, mask, x, y):
+            logits = self.logits(mask * x)
+            for t in pyro.plate("time", 3):
+                pyro.sample(f"y_{t}", dist.Bernoulli(logits=logits + 0.1 * t), obs=y)
 
     fit(Repeated, (X, Y), objective=annealed(), **QUICK)
 
@@ -91,11 +52,11 @@ def test_a_loop_over_times():
 def test_a_global_discrete_latent():
     class Included(Explainer):
         def forward(self, x, y=None):
-            included = pyro.sample("included", dist.Bernoulli(torch.tensor(0.5)))
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.distribution(x))
-                logits = included * self.predictor(mask * x).squeeze(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+            self.included = pyro.sample("included", dist.Bernoulli(torch.tensor(0.5)))
+            super().forward(x, y)
+
+        def logits(self, kept):
+            return self.included * super().logits(kept)
 
     class Switch(nn.Module):
         def __init__(self):
@@ -115,13 +76,13 @@ class OneMask(Explainer):
 
     def __init__(self):
         super().__init__()
-        self.logits = nn.Parameter(torch.tensor([4.0, -4.0, 4.0]))
+        self.bias = nn.Parameter(torch.tensor([4.0, -4.0, 4.0]))
 
     def reset_parameters(self):
-        nn.init.constant_(self.logits, 4.0)
+        nn.init.constant_(self.bias, 4.0)
 
-    def distribution(self, x):
-        return dist.Bernoulli(logits=self.logits.expand(len(x), 3)).to_event(1)
+    def law(self, x):
+        return coin(self.bias.expand(len(x), 3))
 
 
 class Still(Explainer):
@@ -136,12 +97,12 @@ class Still(Explainer):
 
 
 def test_a_mask_that_is_global_by_construction_raises_no_alarm():
+    still = {"objective": NestedIWAE(2), "learning_rate": 1e-6, **QUICK}
     with warnings.catch_warnings():
         warnings.simplefilter("error", CollapseWarning)
-        result = fit(OneMask, (X, Y), objective=NestedIWAE(2), learning_rate=1e-6, **QUICK)
-    assert result.collapse == [None]
+        assert fit(OneMask, (X, Y), **still).collapse == [None]
     with pytest.warns(CollapseWarning, match="one mask for every row"):
-        fit(Still, (X, Y), objective=NestedIWAE(2), learning_rate=1e-6, **QUICK)
+        fit(Still, (X, Y), **still)
 
 
 # A partial likelihood
@@ -160,8 +121,7 @@ class Cox(PyroModule):
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            distribution = dist.Bernoulli(logits=self.logits * x).to_event(1)
-            mask = pyro.sample("mask", distribution)
+            mask = pyro.sample("mask", coin(self.logits * x))
         if y is not None:
             with mask_particles():
                 pyro.factor("partial", self.partial(mask * x, y).unsqueeze(-1))
@@ -176,14 +136,7 @@ TIMES = torch.tensor([0.7, 2.0, 1.1])
 
 
 def fitted_cox():
-    return fit(
-        Cox,
-        (ROWS, TIMES),
-        valid=None,
-        objective=NestedIWAE(2),
-        learning_rate=1e-6,
-        **QUICK,
-    )
+    return fit(Cox, (ROWS, TIMES), valid=None, objective=NestedIWAE(2), learning_rate=1e-6, **QUICK)
 
 
 def test_masks_given_survival_times_are_those_of_bayes():
@@ -224,9 +177,7 @@ def test_rows_in_one_log_are_drawn_together():
     class OneLog(Explainer):
         def forward(self, x, y=None):
             with mask_particles(), pyro.plate("data", len(x), dim=-1):
-                mask = pyro.sample("mask", self.distribution(x))
-                logits = self.predictor(mask * x).squeeze(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+                self.respond(pyro.sample("mask", self.law(x)), x, y)
 
     result = fit(OneLog, (X, Y), objective=NestedIWAE(1, samples=2), **QUICK)
     masks = np.asarray(explain(result, X, Y, draws=20)["posterior"]["mask"].values)[0]
@@ -237,14 +188,9 @@ def test_masks_of_groups_are_not_taken_for_rows():
     class Grouped(Explainer):
         def forward(self, x, y=None):
             with pyro.plate("groups", 3, dim=-1), mask_particles():
-                distribution = dist.Bernoulli(
-                    logits=self.selector(x[:1])[0].unsqueeze(-1)
-                ).to_event(1)
-                mask = pyro.sample("mask", distribution)
+                mask = pyro.sample("mask", coin(self.selector(x[:1])[0].unsqueeze(-1)))
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                kept = mask[..., torch.arange(len(x)) % 3, :]
-                logits = self.predictor(kept * x).squeeze(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+                self.respond(mask[..., torch.arange(len(x)) % 3, :], x, y)
 
     with pytest.raises(ValueError, match=r"'mask' is .*shared by several logs"):
         fit(Grouped, (X, Y), objective=NestedIWAE(2, estimator=LeaveOneOut()), **QUICK)
@@ -255,14 +201,11 @@ def test_masks_of_groups_are_not_taken_for_rows():
 
 def test_imputations_are_drawn_inside_as_ever():
     class Imputed(Explainer):
-        def forward(self, x, y=None):
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.distribution(x))
-                with imputation_particles():
-                    noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
-                    kept = mask * x + (1 - mask) * noise
-                    logits = self.predictor(kept).squeeze(-1)
-                    pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        def respond(self, mask, x, y):
+            with imputation_particles():
+                noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+                logits = self.logits(mask * x + (1 - mask) * noise)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
     result = fit(Imputed, (X, Y), objective=NestedIWAE(2, 2), **QUICK)
     assert explain(result, X, Y, draws=3)["log_likelihood"]["y"].shape == (1, 3, 40)

@@ -11,16 +11,21 @@ from numpy.polynomial.hermite import hermgauss
 
 from lexppl.effects import mask_particles
 from lexppl.inference import DisARM, Enumerate, LeaveOneOut, NestedIWAE, Pathwise
-from tests.gradients.enumeration import threshold, z_scores
-from tests.programs.enumeration import Case, distance, exact
-from tests.programs.zoo import X, Y, of_rows, respond, rows
+from tests.gradients.enumeration import threshold
+from tests.programs.enumeration import (
+    Case,
+    distance,
+    drawn,
+    exact,
+    gradients_of,
+    largest_z,
+    value_and_gradient,
+)
+from tests.programs.zoo import X, Y, kept, respond, rows
 
 PARAMETERS = {
-    "a": [0.4, -0.7],
-    "w": [1.3, -0.9],
-    "q": [0.5, -0.3],
-    "loc": [0.3],
-    "log_scale": [-0.4],
+    **{"a": [0.4, -0.7], "w": [1.3, -0.9], "q": [0.5, -0.3]},
+    **{"loc": [0.3], "log_scale": [-0.4]},
 }
 
 
@@ -35,10 +40,8 @@ def inclusion(p):
     """Spike and slab: whether each of two effects is there at all."""
     with pyro.plate("effects", 2, dim=-1):
         included = pyro.sample("included", dist.Bernoulli(torch.tensor([0.3, 0.6]).double()))
-    data = rows()
-    with data, mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, included[0] * p["w"][0] * z[..., 0] + included[1] * p["w"][1])
+    with rows(), mask_particles():
+        respond(p, included[0] * p["w"][0] * kept(p) + included[1] * p["w"][1])
 
 
 def inclusion_guide(p):
@@ -50,8 +53,7 @@ def size(p):
     """A prior over how much masks matter."""
     k = pyro.sample("k", dist.Categorical(torch.tensor([0.2, 0.5, 0.3]).double()))
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, k * p["w"][0] * z[..., 0])
+        respond(p, k * p["w"][0] * kept(p))
 
 
 def size_guide(p):
@@ -62,8 +64,7 @@ def chain(p):
     first = pyro.sample("first", dist.Bernoulli(torch.tensor(0.4).double()))
     second = pyro.sample("second", dist.Bernoulli(0.2 + 0.5 * first))
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, (first + p["w"][1] * second) * z[..., 0])
+        respond(p, (first + p["w"][1] * second) * kept(p))
 
 
 def chain_guide(p):
@@ -77,8 +78,7 @@ def outcome_of_a_row(p):
     with data:
         kind = pyro.sample("kind", dist.Bernoulli(torch.full((2,), 0.4).double()))
     with data, mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0] * kind)
+        respond(p, p["w"][0] * kept(p) * kind)
 
 
 def outcome_guide(p):
@@ -92,31 +92,6 @@ DISCRETE = {
     "chain": (chain, chain_guide),
     "of a row": (outcome_of_a_row, outcome_guide),
 }
-OUTSIDE = {
-    "inclusion": ["included"],
-    "size": ["k"],
-    "chain": ["first", "second"],
-    "of a row": ["kind"],
-}
-
-
-def value_and_gradient(one, elbo):
-    leaves = {n: v.clone().requires_grad_() for n, v in one.parameters.items()}
-    value = -elbo.differentiable_loss(one.model, one.guide, leaves)
-    gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-    return value.detach(), {
-        n: torch.zeros_like(v) if g is None else g
-        for (n, v), g in zip(leaves.items(), gradients, strict=True)
-    }
-
-
-def drawn(one, elbo, runs):
-    """Values and gradients of so many runs, the first with all of Pyro's checks."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        first = value_and_gradient(one, elbo)
-        with pyro.validation_enabled(False):
-            return [first, *(value_and_gradient(one, elbo) for _ in range(runs - 1))]
 
 
 @pytest.mark.complete(but=4)
@@ -135,13 +110,8 @@ def test_enumerate_lists_them(name, masks):
 def test_copies_leave_one_another_out(name, estimator, copies):
     one = case(*DISCRETE[name])
     elbo = NestedIWAE(2, samples=2, estimator=estimator, copies=copies)
-    truth = exact(one, 2)
-    draws = drawn(one, elbo, 600)
     limit = threshold(11 * len(DISCRETE) * 4)
-    assert z_scores(torch.stack([v for v, _ in draws]), truth[0]).abs() < limit
-    for leaf, gradient in truth[1].items():
-        every = torch.stack([g[leaf] for _, g in draws])
-        assert z_scores(every, gradient).abs().max() < limit, leaf
+    assert largest_z(drawn(one, elbo, 600), exact(one, 2)) < limit
 
 
 def test_one_copy_is_refused():
@@ -166,8 +136,7 @@ def test_without_a_guide_they_are_refused():
 def slope(p):
     weight = pyro.sample("weight", dist.Normal(torch.zeros(()).double(), 1.5))
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, weight * z[..., 0])
+        respond(p, weight * kept(p))
 
 
 def slope_guide(p):
@@ -175,8 +144,8 @@ def slope_guide(p):
 
 
 def closed_slope_guide(p):
-    distribution = dist.Normal(p["loc"][0], p["log_scale"][0].exp())
-    pyro.sample("weight", distribution, infer={"closed_kl": True})
+    infer = {"closed_kl": True}
+    pyro.sample("weight", dist.Normal(p["loc"][0], p["log_scale"][0].exp()), infer=infer)
 
 
 @pytest.mark.complete(but=1)
@@ -205,14 +174,8 @@ def test_a_normal_weight_against_quadrature(guide, masks, samples, estimator):
                 torch.logsumexp(log_y[index], 0) - math.log(masks)
             )
         total = total + weights[node] / math.sqrt(math.pi) * bound
-    gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     draws = drawn(one, NestedIWAE(masks, samples=samples, estimator=estimator), 600)
-    limit = threshold(9 * 8)
-    assert z_scores(torch.stack([v for v, _ in draws]), total.detach()).abs() < limit
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        if gradient is not None:
-            every = torch.stack([g[leaf] for _, g in draws])
-            assert z_scores(every, gradient).abs().max() < limit, leaf
+    assert largest_z(draws, (total.detach(), gradients_of(total, leaves))) < threshold(9 * 8)
 
 
 def test_an_estimator_outside_is_refused():
@@ -241,9 +204,4 @@ def test_reparameterised_masks_need_no_score():
     effect = mean + 0.5 * leaves["w"].norm() * math.sqrt(2) * nodes
     log_y = dist.Bernoulli(logits=effect).log_prob(Y.unsqueeze(-1).expand(effect.shape))
     total = (log_y * weights).sum() / math.sqrt(math.pi)
-    gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    assert z_scores(torch.stack([v for v, _ in draws]), total.detach()).abs() < threshold(5)
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        if gradient is not None:
-            every = torch.stack([g[leaf] for _, g in draws])
-            assert z_scores(every, gradient).abs().max() < threshold(5), leaf
+    assert largest_z(draws, (total.detach(), gradients_of(total, leaves))) < threshold(5)

@@ -54,17 +54,32 @@ def store():
     assert held == pytest.approx({"scale": 99.0, "loc": -99.0})
 
 
-def conjugate(x, y=None):
-    mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+def respond(x, y, mean, scale=NOISE):
+    """Masks that matter to nothing, and y around a mean."""
     with pyro.plate("data", len(x), dim=-1), mask_particles():
         pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
-        return pyro.sample("y", dist.Normal(mean, NOISE), obs=y)
+        return pyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+
+def respond_to_kept(x, y, logits, slope, scale):
+    """y around what the masks keep."""
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        z = pyro.sample("mask", dist.Bernoulli(logits=logits).expand((len(x), G)).to_event(1))
+        return pyro.sample("y", dist.Normal((x * z * slope).sum(-1), scale), obs=y)
+
+
+def conjugate(x, y=None):
+    return respond(x, y, pyro.sample("mean", dist.Normal(0.0, 10.0)))
+
+
+def positive(name, start=1.0):
+    return pyro.param(name, torch.tensor(start), constraint=constraints.positive)
 
 
 def of_mean(x, y=None):
     loc = pyro.param("loc", torch.tensor(0.0))
     scale = pyro.param("scale", lambda: torch.tensor(1.0), constraint=constraints.positive)
-    pyro.sample("mean", dist.Normal(loc, scale))
+    return pyro.sample("mean", dist.Normal(loc, scale))
 
 
 class GuideModule(nn.Module):
@@ -78,15 +93,8 @@ MEAN, DEVIATION = float(Y.sum()) / NOISE**2 / PRECISION, PRECISION**-0.5
 
 @pytest.mark.parametrize("guide", [of_mean, GuideModule()])
 def test_a_posterior_is_the_closed_form(guide):
-    result = fit(
-        conjugate,
-        (X, Y),
-        guide=guide,
-        objective=NestedIWAE(1, samples=20),
-        epochs=400,
-        progress=False,
-        **FALLING,
-    )
+    options = {"objective": NestedIWAE(1, samples=20), "epochs": 400, "progress": False, **FALLING}
+    result = fit(conjugate, (X, Y), guide=guide, **options)
     learned = result.guides[0].pyro_params
     assert float(learned.loc) == pytest.approx(MEAN, abs=0.2 * DEVIATION)
     assert float(learned.scale.exp()) == pytest.approx(DEVIATION, rel=0.1)
@@ -99,10 +107,7 @@ def statements(x, y=None):
     """A selector, slopes and a scale that are stated."""
     logits = pyro.param("logits", torch.zeros(G))
     slope = pyro.param("a.slope", lambda: torch.randn(G))
-    scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
-    with pyro.plate("data", len(x), dim=-1), mask_particles():
-        z = pyro.sample("mask", dist.Bernoulli(logits=logits).expand((len(x), G)).to_event(1))
-        return pyro.sample("y", dist.Normal((x * z * slope).sum(-1), scale), obs=y)
+    return respond_to_kept(x, y, logits, slope, positive("scale"))
 
 
 class Stated(PyroModule):
@@ -123,12 +128,7 @@ class Attributes(PyroModule):
         self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
 
     def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            z = pyro.sample(
-                "mask", dist.Bernoulli(logits=self.logits).expand((len(x), G)).to_event(1)
-            )
-            mean = (x * z * self.slope).sum(-1)
-            return pyro.sample("y", dist.Normal(mean, self.scale), obs=y)
+        return respond_to_kept(x, y, self.logits, self.slope, self.scale)
 
 
 @pytest.mark.parametrize("replicates", [1, 2])
@@ -148,9 +148,7 @@ def normal(start):
     def model(x, y=None):
         loc = pyro.param("loc", torch.tensor(0.0))
         scale = pyro.param("scale", torch.tensor(start), constraint=constraints.interval(0.1, 0.6))
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
-            return pyro.sample("y", dist.Normal(loc, scale), obs=y)
+        return respond(x, y, loc, scale)
 
     return model
 
@@ -174,9 +172,7 @@ def test_each_replicate_has_its_own():
 
 def test_one_name_is_one_parameter_in_model_and_guide():
     def model(x, y=None):
-        mean = pyro.sample("mean", dist.Normal(pyro.param("loc"), 1.0))
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            return pyro.sample("y", dist.Normal(mean, NOISE), obs=y)
+        return respond(x, y, pyro.sample("mean", dist.Normal(pyro.param("loc"), 1.0)))
 
     result = fit(model, (X, Y), guide=of_mean, objective=NestedIWAE(1, samples=2), **QUICK)
     assert result.model.pyro_params is result.guides[0].pyro_params
@@ -192,8 +188,7 @@ class Parts(PyroModule):
             self.network = MLP(G, 1, (3,), seed=0)
 
         def forward(self, x):
-            scale = pyro.param("width", torch.tensor(1.0), constraint=constraints.positive)
-            return dist.Normal(self.network(x)[..., 0], scale)
+            return dist.Normal(self.network(x)[..., 0], positive("width"))
 
     def __init__(self):
         super().__init__()
@@ -223,11 +218,8 @@ def test_beside_an_automatic_guide(tmp_path):
     """The guide is built on the model, runs it, and is built again on load."""
 
     def scaled(x, y=None):
-        scale = pyro.param("spread", torch.tensor(1.0), constraint=constraints.positive)
-        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
-            pyro.sample("y", dist.Normal(mean, scale), obs=y)
+        spread = positive("spread")
+        respond(x, y, pyro.sample("mean", dist.Normal(0.0, 10.0)), spread)
 
     options = {**QUICK, "epochs": 300, "batch_size": N, "objective": EXACT}
     result = fit(scaled, (X, Y), guide=AutoDelta, **options)
@@ -288,11 +280,8 @@ def test_replicates_as_draws_and_by_graphs():
 
 def test_chains_are_given_what_is_stated():
     def model(x, y=None):
-        width = pyro.param("width", torch.tensor(NOISE), constraint=constraints.positive)
-        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
-            return pyro.sample("y", dist.Normal(mean, width), obs=y)
+        width = positive("width", NOISE)
+        return respond(x, y, pyro.sample("mean", dist.Normal(0.0, 10.0)), width)
 
     with pytest.warns(SamplerWarning, match="have no prior"):
         result = fit(model, (X, Y), inference=MCMC(NUTS, samples=60, warmup=60), progress=False)
@@ -332,19 +321,19 @@ def test_a_program_that_pyro_has_trained_is_explained_as_it_is():
 # -- what cannot be learned
 
 
-def of_rows(x, y=None):
-    with pyro.plate("data", len(x), dim=-1), mask_particles():
-        logits = pyro.param("each", torch.zeros(len(x), G))
-        pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
-
-
 EACH = torch.zeros(20, G)
 
 
-def of_given_rows(x, y=None):
-    with pyro.plate("data", len(x), dim=-1), mask_particles():
-        logits = pyro.param("each", EACH)
-        pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+def for_each_row(start):
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            logits = pyro.param("each", EACH if start == "given" else torch.zeros(len(x), G))
+            pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+
+    return program
+
+
+of_rows, of_given_rows = for_each_row("new"), for_each_row("given")
 
 
 def hidden(x, y=None):

@@ -1,6 +1,7 @@
 """Two hundred programs composed at random, value and gradient against the sum over all draws."""
 
 import dataclasses
+import math
 
 import hypothesis
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.estimators import leave_one_out, leaving_one_out
 from lexppl.inference.objective import bound
-from tests.programs.enumeration import count, distance, exact, expected
+from tests.programs.enumeration import distance, exact, expected, support, traces
 from tests.programs.random_programs import recipes
 
 SHARDS, PROGRAMS = 8, 25
@@ -25,7 +26,18 @@ REFUSED = (
 
 
 def draws(recipe):
-    return count(recipe.case(), recipe.masks * recipe.samples, recipe.imputations)
+    """How many joint values its latents have."""
+    case = recipe.case()
+    with torch.no_grad():
+        particles = recipe.masks * recipe.samples
+        model, guide = traces(case, case.parameters, particles, recipe.imputations)
+    nodes = [s for s in guide.values() if not s["is_observed"]]
+    nodes += [s for n, s in model.items() if not s["is_observed"] and n not in guide]
+    return math.prod(
+        len(support(s["fn"])) ** math.prod(s["fn"].batch_shape)
+        for s in nodes
+        if not s["fn"].has_rsample
+    )
 
 
 def objective(recipe, estimator):

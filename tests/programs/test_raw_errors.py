@@ -7,48 +7,33 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
 from pyro.poutine import block, scale
 
 from lexppl import explain, fit
 from lexppl.effects import mask_particles
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.models import MLP
+from tests.programs.builders import Explainer, G, Guide, X, Y
 
-N, G = 30, 3
-X = torch.randn(N, G, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).float()
 QUICK = {"epochs": 1, "progress": False, "objective": NestedIWAE(1, samples=2)}
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 
 
-class Program(PyroModule):
-    dim, events, power = -1, 1, 1.0
-
-    def __init__(self):
-        super().__init__()
-        self.selector, self.predictor = MLP(G, G, (4,), seed=0), MLP(G, 1, (4,), seed=1)
-
+class SecondDimension(Explainer):
     def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=self.dim), mask_particles():
-            law = dist.Bernoulli(logits=self.selector(x)).to_event(self.events)
-            z = pyro.sample("mask", law)
-            with scale(scale=self.power):
-                logits = self.predictor(x * z)[..., 0]
-                return pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        with pyro.plate("data", len(x), dim=-2), mask_particles():
+            return self.respond(pyro.sample("mask", self.law(x)), x, y)
 
 
-class SecondDimension(Program):
-    dim = -2
+class NoEvent(Explainer):
+    def law(self, x):
+        return dist.Bernoulli(logits=self.selector(x))
 
 
-class NoEvent(Program):
-    events = 0
-
-
-class Tempered(Program):
-    power = 0.3
+class Tempered(Explainer):
+    def respond(self, mask, x, y):
+        with scale(scale=0.3):
+            return super().respond(mask, x, y)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +55,9 @@ def test_plates(program, message):
 
 def test_responses_of_one_column():
     """With one mask (B, 1) against (1, B) would pass, as B² responses."""
-    with pytest.raises(ValueError, match=r"site 'y' observes values of shape \(24, 1\).*y\[:, 0\]"):
-        fit(Program, (X, Y[:, None]), **QUICK)
-    fit(Program, (X, Y), **QUICK)
+    with pytest.raises(ValueError, match=r"site 'y' observes values of shape \(32, 1\).*y\[:, 0\]"):
+        fit(Explainer, (X, Y[:, None]), **QUICK)
+    fit(Explainer, (X, Y), **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -86,23 +71,11 @@ def test_responses_of_one_column():
 )
 def test_arguments_of_a_fit(options, message):
     with pytest.raises(TypeError, match=message):
-        fit(Program, (X, Y), **QUICK, **options)
-    fit(Program, (X, Y), **QUICK, optimizer=partial(torch.optim.SGD, lr=0.1))
+        fit(Explainer, (X, Y), **QUICK, **options)
+    fit(Explainer, (X, Y), **QUICK, optimizer=partial(torch.optim.SGD, lr=0.1))
 
 
-class Guide(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.network = MLP(G + 1, G, (4,), seed=2)
-        self.shift = torch.nn.Parameter(torch.zeros(G))
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            logits = self.network(torch.cat([x, y[:, None]], -1)) + self.shift
-            pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
-
-
-@pytest.mark.parametrize("model", [Program, Program()])
+@pytest.mark.parametrize("model", [Explainer, Explainer()])
 def test_replicates_start_from_networks_of_a_guide_of_their_own(model):
     given = Guide()
     still = {**QUICK, "learning_rate": 0.0, "guide": given}
@@ -117,10 +90,10 @@ def test_replicates_start_from_networks_of_a_guide_of_their_own(model):
 def test_what_is_beneath_a_handler_learns():
     given = Guide()
     before = given.shift.clone()
-    result = fit(Program, (X, Y), guide=block(given, hide=["nothing"]), **QUICK)
+    result = fit(Explainer, (X, Y), guide=block(given, hide=["nothing"]), **QUICK)
     assert not torch.equal(result.guides[0].program.shift, before)
     assert torch.equal(given.shift, before)
-    model = Program()
+    model = Explainer()
     result = fit(scale(model, scale=0.5), (X, Y), **QUICK)
     one, other = result.model.program.selector.layers[0].weight, model.selector.layers[0].weight
     assert not torch.equal(one, other)
@@ -129,13 +102,13 @@ def test_what_is_beneath_a_handler_learns():
 @pytest.mark.parametrize("words", [{"hide": ["mask"]}, {"expose": ["y"]}])
 def test_a_latent_that_a_handler_hides_is_refused(words):
     with pytest.raises(ValueError, match=r"site 'mask' is hidden.*poutine\.block.*do not hide"):
-        fit(block(Program(), **words), (X, Y), **QUICK)
+        fit(block(Explainer(), **words), (X, Y), **QUICK)
     with pytest.raises(ValueError, match="site 'mask' is hidden"):
-        fit(Program, (X, Y), guide=block(Guide(), hide=["mask"]), **QUICK)
+        fit(Explainer, (X, Y), guide=block(Guide(), hide=["mask"]), **QUICK)
 
 
 def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explained():
-    plain, tempered = Program(), Tempered()
+    plain, tempered = Explainer(), Tempered()
     for model in (plain, tempered):
         keep_parameters_local(model)
     loss, of_tempered = (EXACT.loss(model, None, X, Y) for model in (plain, tempered))

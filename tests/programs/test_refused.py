@@ -17,7 +17,8 @@ from lexppl.inference import (
     ScoreFunction,
     Unscored,
 )
-from tests.programs.zoo import GUIDE, PARAMETERS, SUM, WEIGHTS, ZOO, X, coin, of_rows, respond, rows
+from tests.programs.builders import coin
+from tests.programs.zoo import GUIDE, PARAMETERS, WEIGHTS, ZOO, X, kept, of_rows, respond, rows
 
 
 def loss(model, guide=None, masks=2, **options):
@@ -32,9 +33,6 @@ def asks(estimator):
             respond(p, p["w"][0] * z[..., 0])
 
     return model
-
-
-LOGS = ZOO["a weight on one of two responses"].model
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,6 @@ def test_what_has_no_log_in_common(name, message):
         loss(program.model, program.guide, 1, imputations=2, samples=2)
 
 
-@pytest.mark.parametrize("estimator", ["nonsense", LeaveOneOut(), REBAR()])
-def test_an_estimator_at_a_site_that_the_guide_draws(estimator):
-    with pytest.raises(ValueError, match=r"the guide draws 'mask'.*at the guide's statement"):
-        loss(asks(estimator), GUIDE, estimator=ScoreFunction())
-
-
 def test_the_guides_own_estimator_is_read():
     def guide(p):
         with rows(), mask_particles():
@@ -81,36 +73,9 @@ def test_the_guides_own_estimator_is_read():
     loss(asks(DisARM()), guide, samples=2)
 
 
-@pytest.mark.parametrize("estimator", ["nonsense", Enumerate(), 3])
-def test_an_estimator_that_is_none(estimator):
-    with pytest.raises(ValueError, match="'mask' asks for the estimator"):
-        loss(asks(estimator))
-
-
-def test_an_estimator_beside_enumerate():
-    with pytest.raises(ValueError, match=r"'mask' asks for.*Enumerate\(\), chosen for the whole"):
-        loss(asks(PlugInMean()), estimator=Enumerate())
-
-
-def test_an_estimator_of_what_is_observed():
-    def model(p):
-        with rows(), mask_particles():
-            z = pyro.sample("mask", of_rows(p["a"]))
-            respond(p, z[..., 0], infer={"estimator": LeaveOneOut()})
-
-    with pytest.raises(
-        ValueError, match="'y' chooses an estimator, and the model does not draw it"
-    ):
-        loss(model)
-
-
-def test_a_law_that_learns_is_not_left_unscored():
-    plain = ZOO["plain rows"].model
-    with pytest.raises(ValueError, match=r"'mask' learns, and Unscored\(\) gives it no gradient"):
-        loss(plain, estimator=Unscored())
-
+def test_a_law_that_does_not_learn_may_be_left_unscored():
     def still(p):
-        plain({**p, "a": p["a"].detach()})
+        ZOO["plain rows"].model({**p, "a": p["a"].detach()})
 
     values = []
     for estimator in (Unscored(), ScoreFunction()):
@@ -120,102 +85,102 @@ def test_a_law_that_learns_is_not_left_unscored():
     assert torch.equal(*values)
 
 
-def test_undeclared_dimensions():
-    def model(p):
-        with mask_particles():
-            z = pyro.sample("mask", coin(p["a"] * X))
-            respond(p, z.sum(-1))
-
-    with pytest.raises(ValueError, match=r"'mask' has batch shape \(2, 2\), and no plate declares"):
-        loss(model)
+# Programs that are refused whatever the estimator
 
 
-def test_a_guide_in_other_plates():
-    def model(p):
-        weight = pyro.sample("weight", dist.Normal(torch.zeros(()).double(), 1.0))
-        with rows(), mask_particles():
-            z = pyro.sample("mask", of_rows(p["a"]))
-            respond(p, weight * z[..., 0])
-
-    def guide(p):
-        with rows():
-            pyro.sample("weight", dist.Normal(p["q"], 1.0))
-
-    with pytest.raises(
-        ValueError,
-        match=r"'weight' is given by the guide with shape \(2,\).*the same plates in both",
-    ):
-        loss(model, guide)
+def estimator_of_a_response(p):
+    with rows(), mask_particles():
+        respond(p, kept(p), infer={"estimator": LeaveOneOut()})
 
 
-def test_a_plate_of_two_sizes():
-    def model(p):
-        with pyro.plate("data", 1, dim=-4), mask_particles():
-            z = pyro.sample("mask", coin(p["a"]))
-        with pyro.plate("rows", 2, dim=-1), mask_particles():
-            respond(p, p["w"][0] * z[..., 0, :, :, 0])
-
-    def doubled(p):
-        with mask_particles():
-            for size, name in ((1, "mask"), (2, "other")):
-                plate = pyro.poutine.indep_messenger.IndepMessenger("data", size, dim=-1)
-                with plate:
-                    pyro.sample(name, coin(p["a"][:1] * torch.ones(size, 1).double()))
-            respond({"w": p["w"]}, 0.0)
-
-    with pytest.raises(ValueError, match="plate 'data' has 1 entries at one site and 2 at 'other'"):
-        loss(doubled)
+def undeclared_dimensions(p):
+    with mask_particles():
+        respond(p, pyro.sample("mask", coin(p["a"] * X)).sum(-1))
 
 
-def test_a_guides_factor():
-    def guide(p):
-        with rows(), mask_particles():
-            pyro.sample("mask", of_rows(p["q"]))
-            pyro.factor("more", p["q"], has_rsample=False)
-
-    with pytest.raises(ValueError, match="'more'"):
-        loss(asks(LeaveOneOut()), guide)
+def of_a_weight(p):
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(()).double(), 1.0))
+    with rows(), mask_particles():
+        respond(p, weight * kept(p))
 
 
-def test_scales_that_differ_between_particles():
-    def model(p):
-        with rows(), mask_particles():
-            z = pyro.sample("mask", of_rows(p["a"]))
-            with scale(scale=1.0 + z[..., 0].detach()):
-                respond(p, p["w"][0] * z[..., 0])
-
-    with pytest.raises(ValueError, match=r"'y' differs within its log, at dims \[-2\]"):
-        loss(model)
-    loss(model, **{k: v for k, v in SUM.items() if k != "masks"}, masks=1)
+def guide_in_other_plates(p):
+    with rows():
+        pyro.sample("weight", dist.Normal(p["q"], 1.0))
 
 
-def test_labels_whose_weights_are_not_the_rows():
-    program = ZOO["labels of a black box"]
-
-    def model(p):
-        with scale(scale=WEIGHTS):
-            program.model(p)
-
-    with pytest.raises(ValueError, match=r"share one scale|add up to that of"):
-        loss(model, program.guide)
+def a_plate_of_two_sizes(p):
+    with mask_particles():
+        for size, name in ((1, "mask"), (2, "other")):
+            with pyro.poutine.indep_messenger.IndepMessenger("data", size, dim=-1):
+                pyro.sample(name, coin(p["a"][:1] * torch.ones(size, 1).double()))
+        respond({"w": p["w"]}, 0.0)
 
 
-def test_too_many_joint_masks():
-    def model(p):
-        with mask_particles(), rows(12) as index:
-            z = pyro.sample("mask", coin(p["a"] * torch.ones(12, 2).double()))
-            pyro.sample("y", dist.Bernoulli(logits=z.sum(-1)), obs=(index % 2).double())
-
-    with pytest.raises(ValueError, match=r"4\^12 values of 'mask' stand in one log.*65,536"):
-        loss(model, estimator=Enumerate())
+def guide_with_a_factor(p):
+    with rows(), mask_particles():
+        kept(p, "q")
+        pyro.factor("more", p["q"], has_rsample=False)
 
 
-def test_imputations_before_masks():
-    def model(p):
-        with rows(), imputation_particles():
-            pyro.sample("x_imputed", dist.Normal(torch.zeros(2).double(), 1.0))
+def scaled_by_particle(p):
+    with rows(), mask_particles():
+        z = kept(p)
+        with scale(scale=1.0 + z.detach()):
+            respond(p, p["w"][0] * z)
 
-    with pytest.raises(
-        ValueError, match=r"inside imputation_particles.. but outside mask_particles"
-    ):
-        loss(model)
+
+def too_many_joint_masks(p):
+    with mask_particles(), rows(12) as index:
+        z = pyro.sample("mask", coin(p["a"] * torch.ones(12, 2).double()))
+        pyro.sample("y", dist.Bernoulli(logits=z.sum(-1)), obs=(index % 2).double())
+
+
+def imputations_before_masks(p):
+    with rows(), imputation_particles():
+        pyro.sample("x_imputed", dist.Normal(torch.zeros(2).double(), 1.0))
+
+
+PLAIN, LABELS = ZOO["plain rows"].model, ZOO["labels of a black box"]
+AT_THE_GUIDES = r"the guide draws 'mask'.*at the guide's statement"
+NO_ESTIMATOR = "'mask' asks for the estimator"
+REFUSED = [
+    *((asks(e), GUIDE, AT_THE_GUIDES, ScoreFunction()) for e in ("none", LeaveOneOut(), REBAR())),
+    *((asks(estimator), None, NO_ESTIMATOR, None) for estimator in ("nonsense", Enumerate(), 3)),
+    (
+        asks(PlugInMean()),
+        None,
+        r"'mask' asks for.*Enumerate\(\), chosen for the whole",
+        Enumerate(),
+    ),
+    (estimator_of_a_response, None, "'y' chooses an estimator, and the model does not draw", None),
+    (PLAIN, None, r"'mask' learns, and Unscored\(\) gives it no gradient", Unscored()),
+    (undeclared_dimensions, None, r"'mask' has batch shape \(2, 2\), and no plate declares", None),
+    (
+        of_a_weight,
+        guide_in_other_plates,
+        r"'weight' is given by the guide with shape \(2,\).*the same plates in both",
+        None,
+    ),
+    (a_plate_of_two_sizes, None, "'data' has 1 entries at one site and 2 at 'other'", None),
+    (asks(LeaveOneOut()), guide_with_a_factor, "'more'", None),
+    (scaled_by_particle, None, r"'y' differs within its log, at dims \[-2\]", None),
+    (
+        scale(LABELS.model, scale=WEIGHTS),
+        LABELS.guide,
+        r"share one scale|add up to that of",
+        None,
+    ),
+    (too_many_joint_masks, None, r"4\^12 values of 'mask' stand in one log.*65,536", Enumerate()),
+    (imputations_before_masks, None, r"inside imputation_particles.. but outside mask_part", None),
+]
+
+
+@pytest.mark.parametrize(("model", "guide", "message", "estimator"), REFUSED)
+def test_what_the_objective_would_misread_is_refused(model, guide, message, estimator):
+    with pytest.raises(ValueError, match=message):
+        loss(model, guide, **({} if estimator is None else {"estimator": estimator}))
+
+
+def test_a_sum_of_logs_has_a_scale_for_each_particle():
+    loss(scaled_by_particle, masks=1, samples=2)

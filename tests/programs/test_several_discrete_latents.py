@@ -6,6 +6,7 @@ its own `TraceEnum_ELBO`. Nothing of the library's lists is used by either.
 
 import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,26 +23,21 @@ from lexppl.evaluation import log_marginal_likelihood
 from lexppl.explanation import explain
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
 from lexppl.inference.objective.listed_latents import ListedLatents
+from tests.programs.builders import coin
+from tests.programs.enumeration import distance, gradients_of
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 X = torch.tensor([[0.9, -0.6], [-0.4, 1.2], [0.3, 0.7]]).double()
 Y = torch.tensor([0.7, -0.3, 1.1]).double()
 STEPS = torch.tensor([[0.2, 1.3, -0.4, 0.9], [1.0, -0.2, 0.3, 0.1]]).double()
 VALUES = {
-    "a": [0.4, -0.7],
-    "b": [0.3, 0.8],
-    "w": [1.3, -0.9],
-    "start": [0.2, -0.5],
-    "move": [[0.7, -0.4], [-0.2, 1.1]],
+    **{"a": [0.4, -0.7], "b": [0.3, 0.8], "w": [1.3, -0.9]},
+    **{"start": [0.2, -0.5], "move": [[0.7, -0.4], [-0.2, 1.1]]},
 }
 
 
 def parameters():
     return {name: torch.tensor(v).double().requires_grad_() for name, v in VALUES.items()}
-
-
-def coin(logits):
-    return dist.Bernoulli(logits=logits).to_event(1)
 
 
 def of(y, *place):
@@ -97,9 +93,8 @@ def chain_over_rows(p, x, y):
             logits = p["start"] if state is None else p["move"][state]
             state = pyro.sample(f"s_{n}", dist.Categorical(logits=logits))
             z = pyro.sample(f"mask_{n}", coin(p["a"][:1] * x[n, :1]))
-            pyro.sample(
-                f"y_{n}", dist.Normal(p["w"][state] + z[..., 0] * x[n, 1], 0.8), obs=of(y, n)
-            )
+            mean = p["w"][state] + z[..., 0] * x[n, 1]
+            pyro.sample(f"y_{n}", dist.Normal(mean, 0.8), obs=of(y, n))
 
 
 def steps_in_a_plate(p, x, y):
@@ -108,11 +103,8 @@ def steps_in_a_plate(p, x, y):
         k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
         with pyro.plate("steps", 4, dim=-4):
             z = pyro.sample("mask", coin((p["a"][k] * x[:, 0]).unsqueeze(-1)))
-            pyro.sample(
-                "y",
-                dist.Normal(p["w"][k] * z[..., 0], 0.7),
-                obs=None if y is None else y.T[:, None, None],
-            )
+            obs = None if y is None else y.T[:, None, None]
+            pyro.sample("y", dist.Normal(p["w"][k] * z[..., 0], 0.7), obs=obs)
 
 
 def spike_and_slab(p, x, y):
@@ -154,20 +146,10 @@ def rows_within_groups(p, x, y):
             pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
 
 
-PROGRAMS = [
-    chain_of_masks,
-    regime,
-    hidden_markov_chain,
-    hidden_markov_chain_of_one_event,
-    chain_over_rows,
-    steps_in_a_plate,
-    spike_and_slab,
-    slopes_integrated_out,
-    masks_of_groups,
-    rows_within_groups,
-]
 ONE_LOG = {chain_over_rows, spike_and_slab, slopes_integrated_out, masks_of_groups}
 """Those whose rows share one log."""
+OF_ROWS = [chain_of_masks, regime, hidden_markov_chain, hidden_markov_chain_of_one_event]
+PROGRAMS = [*OF_ROWS, steps_in_a_plate, rows_within_groups, *ONE_LOG]
 
 
 def values_of(site):
@@ -214,16 +196,12 @@ def one_group(p, g, x, y):
         pyro.sample("y", dist.Normal((p["w"] * z * x).sum(-1) + 0.4 * k, 0.8), obs=y)
 
 
-def with_gradient(value, p):
-    gradients = torch.autograd.grad(value, list(p.values()), allow_unused=True)
-    return value.detach(), [g if g is not None else torch.zeros(()) for g in gradients]
-
-
-def gap(one, other):
-    """The largest difference of values and gradients."""
-    gaps = [(one[0] - other[0]).abs()]
-    gaps += [(a - b).abs().max() for a, b in zip(one[1], other[1], strict=True)]
-    return float(torch.stack(gaps).max())
+def gap(value, p, other, q):
+    """The largest difference of two values and of their gradients in the same parameters."""
+    found, expected = (
+        (v.detach(), gradients_of(v, leaves)) for v, leaves in ((value, p), (other, q))
+    )
+    return distance(found, expected)
 
 
 def rows_of(program):
@@ -239,8 +217,8 @@ def enumerated(program, p, objective=EXACT):
 def error(program, objective=EXACT):
     """Of value and gradient."""
     p, q = parameters(), parameters()
-    found = with_gradient(enumerated(program, p, objective), p)
-    return gap(found, with_gradient(brute_force(program, q, *rows_of(program)), q))
+    found = enumerated(program, p, objective)
+    return gap(found, p, brute_force(program, q, *rows_of(program)), q)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
@@ -273,7 +251,7 @@ def test_a_sum_of_logs_is_over_all_assignments():
             nodes = run.get_trace(q, X[n : n + 1], Y[n : n + 1]).nodes
             log_p = nodes["y"]["fn"].log_prob(Y[n]).sum()
             total = total + (log - log_p).exp() * log_p
-    assert gap(with_gradient(found, p), with_gradient(total, q)) < 1e-10
+    assert gap(found, p, total, q) < 1e-10
 
 
 PARALLEL = {"enumerate": "parallel"}
@@ -308,7 +286,7 @@ def test_it_is_the_sum_of_trace_enum_elbo(program):
     of_pyro = TraceEnum_ELBO(max_plate_nesting=3)
     exact = -of_pyro.differentiable_loss(program, lambda *args: None, q, X, Y)
     found = -EXACT.differentiable_loss(program, None, p, X, Y)
-    assert gap(with_gradient(found, p), with_gradient(exact, q)) < 1e-10
+    assert gap(found, p, exact, q) < 1e-10
 
 
 def test_a_mark_to_enumerate_is_not_drawn():
@@ -358,13 +336,9 @@ def test_a_point_beside_a_mask_is_left_alone():
                 pyro.sample("y", dist.Normal(twice.sum(-1), 1.0), obs=y)
 
     p = parameters()
-    weights = torch.tensor(list(itertools.product((0.0, 1.0), repeat=2))).double()
-    exact = sum(
-        (
-            coin(p["a"] * x).log_prob(weights) + dist.Normal(2 * weights.sum(-1), 1.0).log_prob(y)
-        ).logsumexp(0)
-        for x, y in zip(X, Y, strict=True)
-    )
+    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0]).double()] * 2).unsqueeze(1)
+    log_y = dist.Normal(2 * masks.sum(-1), 1.0).log_prob(Y)
+    exact = (coin(p["a"] * X).log_prob(masks) + log_y).logsumexp(0).sum()
     found = -EXACT.loss(program, None, p, X, Y)
     assert found == pytest.approx(float(exact.detach()), abs=1e-10)
 
@@ -408,23 +382,16 @@ EXPLAINED = {
 
 def test_a_latent_that_is_masked_is_drawn_by_its_law():
     """Only the response of the first row is seen, by `obs_mask` or by `poutine.mask`."""
-    seen = torch.tensor([True, False, False])
 
-    def partly(p, x, y):
+    def program(p, x, y, seen=True):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             z = pyro.sample("mask", coin(p["a"] * x))
-            with pyro.poutine.mask(mask=seen[: len(x)]):
+            with pyro.poutine.mask(mask=seen):
                 k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
-                law = dist.Normal((p["w"] * z).sum(-1) + k, 0.8)
-                pyro.sample("y", law, obs=y)
+                pyro.sample("y", dist.Normal((p["w"] * z).sum(-1) + k, 0.8), obs=y)
 
-    def first(p, x, y):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            z = pyro.sample("mask", coin(p["a"] * x))
-            k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
-            pyro.sample("y", dist.Normal((p["w"] * z).sum(-1) + k, 0.8), obs=y)
-
-    exact = float(log_sum(first, parameters(), X[:1], Y[:1]).detach())
+    partly = partial(program, seen=torch.tensor([True, False, False]))
+    exact = float(log_sum(program, parameters(), X[:1], Y[:1]).detach())
     assert -EXACT.loss(partly, None, parameters(), X, Y) == pytest.approx(exact, abs=1e-10)
     found = log_marginal_likelihood(given_rows(partly), X, Y)
     assert found.log == pytest.approx(exact, abs=1e-10)

@@ -1,7 +1,6 @@
 """Plates that draw their own rows: the guide's rows are the model's, and the scale is N/b."""
 
 import itertools
-from contextlib import ExitStack
 
 import pyro
 import pyro.distributions as dist
@@ -12,7 +11,7 @@ from pyro.infer import Trace_ELBO
 from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, NestedIWAE
 from tests.gradients.enumeration import threshold, z_scores
-from tests.programs.enumeration import Case, exact
+from tests.programs.enumeration import Case, drawn, exact, largest_z
 
 X = torch.tensor([0.9, -0.4, 1.5, -1.1]).double()
 Y = torch.tensor([1.0, 0.0, 1.0, 1.0]).double()
@@ -48,15 +47,14 @@ class Rows:
             self.masks(p["q"], index)
 
 
-def parameters():
-    return {name: torch.tensor(v).double().requires_grad_() for name, v in PARAMETERS.items()}
+def plain():
+    return {name: torch.tensor(v).double() for name, v in PARAMETERS.items()}
 
 
 def whole(guided, masks):
     everything = Rows(subsample=False)
     guide = everything.guide if guided else None
-    plain = {name: v.detach() for name, v in parameters().items()}
-    return exact(Case(everything.model, plain, guide), masks)
+    return exact(Case(everything.model, plain(), guide), masks)
 
 
 @pytest.mark.complete(but=1)
@@ -69,27 +67,10 @@ def test_expectation_is_that_of_all_rows(guided, masks, samples, estimator):
     value, gradient = whole(guided, masks)
     some = Rows()
     elbo = NestedIWAE(masks, samples=samples, estimator=estimator)
-    found = {name: [] for name in PARAMETERS}
-    values = []
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng())
-        torch.manual_seed(0)
-        elbo.loss(some.model, some.guide if guided else None, parameters())
-        stack.enter_context(pyro.validation_enabled(False))
-        for _ in range(800):
-            p = parameters()
-            loss = -elbo.differentiable_loss(some.model, some.guide if guided else None, p)
-            values.append(loss.detach())
-            parts = torch.autograd.grad(loss, list(p.values()), allow_unused=True)
-            for name, part in zip(p, parts, strict=True):
-                found[name].append(torch.zeros(1).double() if part is None else part)
-    limit = threshold(4 * 8)
-    assert z_scores(torch.stack(values), value).abs() < limit
-    for name, expected in gradient.items():
-        assert z_scores(torch.stack(found[name]), expected).abs().max() < limit
+    case = Case(some.model, plain(), some.guide if guided else None)
+    draws = drawn(case, elbo, 800)
+    assert largest_z(draws, (value, gradient)) < threshold(4 * 8)
     if guided:
-        per_run = len(some.seen["model"]) // len(some.seen["guide"])
-        assert per_run == 1
         pairs = zip(some.seen["model"], some.seen["guide"], strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)
 
@@ -99,7 +80,7 @@ def test_the_same_rows_in_every_run_of_an_estimate():
     elbo = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
     for _ in range(5):
         some.seen["model"].clear()
-        elbo.differentiable_loss(some.model, some.guide, parameters())
+        elbo.differentiable_loss(some.model, some.guide, plain())
         first, *others = some.seen["model"]
         assert len(others) == 2 and all(torch.equal(first, other) for other in others)
 
@@ -108,7 +89,7 @@ def test_the_same_rows_in_every_run_of_an_estimate():
 def test_pyros_own_bound_agrees():
     """Over the six pairs of rows, each taken as often as the others."""
     value, _ = whole(True, 1)
-    p = {name: v.detach() for name, v in parameters().items()}
+    p = plain()
     total = 0.0
     for pair in itertools.combinations(range(ROWS), TAKEN):
         index = torch.tensor(pair)
@@ -135,5 +116,5 @@ def test_a_subsample_inside_a_log_is_refused():
     with pytest.raises(
         ValueError, match="'data' of site 'y' is a plate of a subsample, entered in mask_particles"
     ):
-        NestedIWAE(2).differentiable_loss(model, None, parameters())
-    NestedIWAE(1, samples=2).differentiable_loss(model, None, parameters())
+        NestedIWAE(2).differentiable_loss(model, None, plain())
+    NestedIWAE(1, samples=2).differentiable_loss(model, None, plain())

@@ -1,12 +1,13 @@
 """Each program of the zoo under each estimator: the sum over all draws, or a refusal by name."""
 
-import pyro
 import pytest
 import torch
 
-from lexppl.inference import REBAR, DisARM, Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
-from tests.gradients.enumeration import threshold, z_scores
-from tests.programs.enumeration import distance, exact, expected
+from lexppl.inference import REBAR, DisARM, Enumerate, LeaveOneOut, ScoreFunction
+from lexppl.inference.estimators import leave_one_out, leaving_one_out
+from lexppl.inference.objective import bound
+from tests.gradients.enumeration import threshold
+from tests.programs.enumeration import distance, drawn, expected, largest_z, value_and_gradient
 from tests.programs.zoo import ZOO
 
 FORCED = (LeaveOneOut(), ScoreFunction(baseline=-0.8))
@@ -17,40 +18,10 @@ DRAWN = (DisARM(), REBAR(0.5), REBAR(0.4, scale=0.6))
 RUNS, SAMPLES = 60, 400
 
 
-def objective(program, estimator, samples=None):
-    return NestedIWAE(
-        program.masks,
-        program.imputations,
-        samples=program.samples if samples is None else samples,
-        entropy=program.entropy,
-        penalty=program.penalty,
-        estimator=estimator,
-    )
-
-
-def truth(program):
-    return exact(
-        program.case(),
-        program.masks,
-        program.imputations,
-        entropy=program.entropy,
-        penalty=program.penalty,
-    )
-
-
-def value_and_gradient(program, elbo):
-    case = program.case()
-    leaves = {name: v.requires_grad_() for name, v in case.parameters.items()}
-    value = -elbo.differentiable_loss(case.model, case.guide, leaves)
-    gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-    return value.detach(), {
-        name: torch.zeros_like(leaf) if g is None else g.detach()
-        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
-    }
-
-
-def test_the_zoo_is_large():
-    assert len(ZOO) >= 40
+def error(program, estimator):
+    """The estimator's expectation less the objective, value and gradient."""
+    elbo, particles = program.objective(estimator), program.masks * program.samples
+    return distance(expected(program.case(), elbo, particles, program.imputations), program.truth())
 
 
 @pytest.mark.complete(but=8)
@@ -58,27 +29,22 @@ def test_the_zoo_is_large():
 @pytest.mark.parametrize("name", ZOO)
 def test_expectation_is_the_sum_over_all_draws(name, estimator):
     program = ZOO[name]
-    elbo = objective(program, estimator)
-    value_and_gradient(program, elbo)  # with all of Pyro's checks
-    found = expected(program.case(), elbo, program.masks * program.samples, program.imputations)
-    assert distance(found, truth(program)) < 1e-10
+    value_and_gradient(program.case(), program.objective(estimator))  # with all of Pyro's checks
+    assert error(program, estimator) < 1e-10
 
 
 @pytest.mark.complete(but=11)
 @pytest.mark.parametrize("name", ZOO)
 def test_enumerate_is_the_sum_over_all_masks(name):
     program = ZOO[name]
-    elbo = objective(program, Enumerate())
+    case, elbo = program.case(), program.objective(Enumerate())
     if "Enumerate" in program.refuses:
         with pytest.raises(ValueError, match=program.refuses["Enumerate"]):
-            value_and_gradient(program, elbo)
-        return
-    if program.imputations == 1:
-        assert distance(value_and_gradient(program, elbo), truth(program)) < 1e-10
-        return
-    # Imputations are still drawn.
-    draws = drawn(program, elbo, 400)
-    assert largest_z(draws, truth(program)) < threshold(11)
+            value_and_gradient(case, elbo)
+    elif program.imputations == 1:
+        assert distance(value_and_gradient(case, elbo), program.truth()) < 1e-10
+    else:  # Imputations are still drawn.
+        assert largest_z(drawn(case, elbo, 400), program.truth()) < threshold(11)
 
 
 @pytest.mark.complete(but=4)
@@ -86,32 +52,13 @@ def test_enumerate_is_the_sum_over_all_masks(name):
 @pytest.mark.parametrize("name", ZOO)
 def test_mean_of_draws_is_the_sum_over_all_draws(name, estimator):
     program = ZOO[name]
-    elbo = objective(program, estimator, samples=SAMPLES)
+    case, elbo = program.case(), program.objective(estimator, samples=SAMPLES)
     kind = type(estimator).__name__
     if kind in program.refuses:
         with pytest.raises((ValueError, TypeError), match=program.refuses[kind]):
-            drawn(program, elbo, 1)
+            value_and_gradient(case, elbo)
         return
-    assert largest_z(drawn(program, elbo, RUNS), truth(program)) < threshold(11 * len(ZOO))
-
-
-def drawn(program, elbo, runs):
-    """Values and gradients of so many runs, the first with all of Pyro's checks."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        first = value_and_gradient(program, elbo)
-        with pyro.validation_enabled(False):
-            others = [value_and_gradient(program, elbo) for _ in range(runs - 1)]
-    return [first, *others]
-
-
-def largest_z(draws, exact_one):
-    value, gradient = exact_one
-    scores = [z_scores(torch.stack([v for v, _ in draws]), value).abs()]
-    for name, expected_gradient in gradient.items():
-        every = torch.stack([g[name] for _, g in draws])
-        scores.append(z_scores(every, expected_gradient).abs().max())
-    return float(torch.stack([score.max() for score in scores]).max())
+    assert largest_z(drawn(case, elbo, RUNS), program.truth()) < threshold(11 * len(ZOO))
 
 
 WITHOUT_NOISE = [n for n, p in ZOO.items() if "Enumerate" not in p.refuses and p.imputations == 1]
@@ -121,8 +68,47 @@ WITHOUT_NOISE = [n for n, p in ZOO.items() if "Enumerate" not in p.refuses and p
 def test_single_precision_agrees(name):
     """Parameters in float32, beside the zoo's constants in float64."""
     program = ZOO[name]
-    case = program.case(torch.float32)
-    elbo = objective(program, Enumerate())
+    case, elbo = program.case(torch.float32), program.objective(Enumerate())
     assert float(-elbo.loss(case.model, case.guide, case.parameters)) == pytest.approx(
-        float(truth(program)[0]), abs=1e-5
+        float(program.truth()[0]), abs=1e-5
     )
+
+
+def scale_inside_the_log(patch):
+    def scaled(weighted):
+        return sum(sign * site.scaled_log_prob() for site, sign in weighted)
+
+    patch.setattr(bound, "common_scale", lambda *sites: 1.0)
+    patch.setattr(bound, "log_weight_of", scaled)
+
+
+def a_score_dropped(patch):
+    whole = leave_one_out.mask_score
+
+    def all_but_the_first(site, terms):
+        return 0.0 if site is terms.run.drawn[0] else whole(site, terms)
+
+    patch.setattr(leave_one_out, "mask_score", all_but_the_first)
+
+
+def another_rows_score(patch):
+    right = bound.learned_score_of
+
+    def rolled(site):
+        score = right(site)
+        return None if score is None else score.roll(1, -1)
+
+    patch.setattr(leaving_one_out, "learned_score_of", rolled)
+
+
+CONTROLS = {
+    scale_inside_the_log: ("a number on everything", "row weights on everything"),
+    a_score_dropped: ("plain rows", "a guide", "two masks", "a chain of three masks"),
+    another_rows_score: ("plain rows", "a guide", "class weights on the response"),
+}
+
+
+@pytest.mark.parametrize(("fault", "name"), [(f, n) for f, ns in CONTROLS.items() for n in ns])
+def test_a_broken_objective_is_noticed(fault, name, monkeypatch):
+    fault(monkeypatch)
+    assert error(ZOO[name], LeaveOneOut()) > 1e-6

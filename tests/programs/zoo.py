@@ -12,7 +12,9 @@ from pyro.poutine import scale
 
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
-from tests.programs.enumeration import Case
+from lexppl.inference import NestedIWAE
+from tests.programs.builders import coin
+from tests.programs.enumeration import Case, exact
 
 X = torch.tensor([[0.9, -0.6], [-0.4, 1.2]]).double()
 Y = torch.tensor([1.0, 0.0]).double()
@@ -20,11 +22,8 @@ WEIGHTS = torch.tensor([0.5, 2.0]).double()
 SEEN = torch.tensor([False, True])
 TIMES = torch.tensor([0.2, -0.6]).double().reshape(2, 1, 1, 1)
 PARAMETERS = {
-    "a": [0.4, -0.7],
-    "b": [0.3, 0.8],
-    "w": [1.3, -0.9],
-    "q": [-0.2, 0.5],
-    "r": [0.6, -0.4],
+    **{"a": [0.4, -0.7], "b": [0.3, 0.8], "w": [1.3, -0.9]},
+    **{"q": [-0.2, 0.5], "r": [0.6, -0.4]},
 }
 
 BERNOULLI_ONLY = {"DisARM": "LeaveOneOut works for any distribution"}
@@ -57,6 +56,17 @@ class Program:
         values = {name: torch.tensor(v, dtype=dtype) for name, v in PARAMETERS.items()}
         return Case(self.model, values, self.guide)
 
+    def objective(self, estimator, samples=None) -> NestedIWAE:
+        return NestedIWAE(
+            self.masks, self.imputations, samples=samples or self.samples, entropy=self.entropy,
+            penalty=self.penalty, estimator=estimator
+        )  # fmt: skip
+
+    def truth(self):
+        """Value and gradient by the sum over all draws."""
+        factors = {"entropy": self.entropy, "penalty": self.penalty}
+        return exact(self.case(), self.masks, self.imputations, **factors)
+
 
 ZOO: dict[str, Program] = {}
 
@@ -79,10 +89,6 @@ def rows(size=2):
     return pyro.plate("data", size, dim=-1)
 
 
-def coin(logits):
-    return dist.Bernoulli(logits=logits).to_event(1)
-
-
 def of_rows(logits, x=X):
     """One entry a row."""
     return coin((logits * x).sum(-1, keepdim=True))
@@ -92,15 +98,22 @@ def respond(p, effect, name="y", y=Y, **words):
     return pyro.sample(name, dist.Bernoulli(logits=effect + 0.4 * X[: len(y), 1]), obs=y, **words)
 
 
-def masks_of(logits, name="mask", of=of_rows):
-    def guide(p):
-        with rows(), mask_particles():
-            pyro.sample(name, of(p[logits]))
-
-    return guide
+def kept(p, logits="a", x=X):
+    """The mask of each row, one entry, without its dimension."""
+    return pyro.sample("mask", of_rows(p[logits], x))[..., 0]
 
 
-GUIDE = masks_of("q")
+def respond_to_mask(p, **words):
+    """The statements of most programs: a mask of each row, and a response of its effect."""
+    respond(p, p["w"][0] * kept(p), **words)
+
+
+def guide_of_rows(p):
+    with rows(), mask_particles():
+        kept(p, "q")
+
+
+GUIDE = guide_of_rows
 
 
 # Distributions of one mask
@@ -109,8 +122,7 @@ GUIDE = masks_of("q")
 @program()
 def plain_rows(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+        respond_to_mask(p)
 
 
 @program(masks=3)
@@ -130,29 +142,17 @@ def two_entries_and_two_samples(p):
 @program(refuses=NO_RELAXATION)
 def subsets_of_one(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", KSubset(p["a"] * X, 1))
-        respond(p, (p["w"] * z).sum(-1))
+        respond(p, (p["w"] * pyro.sample("mask", KSubset(p["a"] * X, 1))).sum(-1))
 
 
 @program(refuses=NO_RELAXATION)
 def a_category_in_place_of_a_mask(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", dist.Categorical(logits=p["a"] * X))
-        respond(p, p["w"][z])
+        respond(p, p["w"][pyro.sample("mask", dist.Categorical(logits=p["a"] * X))])
 
 
-@program(GUIDE)
-def a_guide(p):
-    with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
-
-
-@program(GUIDE, **SUM)
-def a_guide_and_a_sum_of_logs(p):
-    with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+ZOO["a guide"] = Program(plain_rows, GUIDE)
+ZOO["a guide and a sum of logs"] = Program(plain_rows, GUIDE, **SUM)
 
 
 # Plates
@@ -160,21 +160,16 @@ def a_guide_and_a_sum_of_logs(p):
 
 def masks_outermost_guide(p):
     with mask_particles(), rows():
-        pyro.sample("mask", of_rows(p["q"]))
+        kept(p, "q")
 
 
 @program()
 def rows_that_share_a_log(p):
     with mask_particles(), rows():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+        respond_to_mask(p)
 
 
-@program(masks_outermost_guide)
-def rows_that_share_a_log_with_a_guide(p):
-    with mask_particles(), rows():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+ZOO["rows that share a log with a guide"] = Program(rows_that_share_a_log, masks_outermost_guide)
 
 
 @program()
@@ -204,45 +199,41 @@ def a_plate_around_everything(p):
 def repeated_measures_with_a_log_each(p):
     data = rows()
     with data, mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
     with pyro.plate("time", 2, dim=-4), data, mask_particles():
-        respond(p, p["w"][0] * z[..., 0] + TIMES)
+        respond(p, p["w"][0] * z + TIMES)
 
 
 @program()
 def repeated_measures_in_one_log(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
         with pyro.plate("time", 2, dim=-4):
-            respond(p, p["w"][0] * z[..., 0] + TIMES)
+            respond(p, p["w"][0] * z + TIMES)
 
 
-@program(GUIDE)
-def repeated_measures_in_one_log_with_a_guide(p):
-    repeated_measures_in_one_log(p)
+ZOO["repeated measures in one log with a guide"] = Program(repeated_measures_in_one_log, GUIDE)
 
 
 @program()
 def a_loop_inside(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
         for t in pyro.plate("time", 3):
-            respond(p, p["w"][0] * z[..., 0] + 0.3 * t, f"y_{t}")
+            respond(p, p["w"][0] * z + 0.3 * t, f"y_{t}")
 
 
 @program(**SUM)
 def a_loop_outside(p):
     data = rows()
     with data, mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
     for t in pyro.plate("time", 2):
         with data, mask_particles():
-            respond(p, p["w"][0] * z[..., 0] + 0.3 * t, f"y_{t}")
+            respond(p, p["w"][0] * z + 0.3 * t, f"y_{t}")
 
 
-@program(GUIDE, **SUM)
-def a_loop_outside_with_a_guide(p):
-    a_loop_outside(p)
+ZOO["a loop outside with a guide"] = Program(a_loop_outside, GUIDE, **SUM)
 
 
 @program()
@@ -258,17 +249,16 @@ def masks_in_a_loop(p):
 @program(imputations=2)
 def a_plate_inside_the_imputations(p):
     with rows(1), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"], X[:1]))
+        z = kept(p, x=X[:1])
         with imputation_particles(), pyro.plate("time", 2, dim=-4):
             fill = pyro.sample("fill", dist.Bernoulli(torch.full((2, 1, 1, 1), 0.5).double()))
-            respond(p, p["w"][0] * z[..., 0] + fill * TIMES, y=Y[:1])
+            respond(p, p["w"][0] * z + fill * TIMES, y=Y[:1])
 
 
 @program()
 def rows_by_another_name(p):
     with pyro.plate("patients", 2, dim=-1), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+        respond_to_mask(p)
 
 
 # Masks of groups
@@ -293,9 +283,9 @@ def fewer_groups_than_rows(p):
         respond(p, p["w"] * z[..., torch.tensor([0, 0]), 0])
 
 
-@program(lambda p: group_masks(p["q"], 2), **SUM)
-def groups_with_a_guide(p):
-    as_many_groups_as_rows(p)
+ZOO["groups with a guide"] = Program(
+    as_many_groups_as_rows, lambda p: group_masks(p["q"], 2), **SUM
+)
 
 
 @program(**SUM, entropy=0.3)
@@ -335,118 +325,89 @@ def rows_of_a_group_in_one_log(p):
 # Scales
 
 
-@program()
-def a_number_on_everything(p):
-    with scale(scale=2.5), rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+def plain_rows_with_a_penalty(p):
+    with rows(), mask_particles():
+        z = kept(p)
+        penalty("size", 0.3 * z)
+        respond(p, p["w"][0] * z)
 
 
-def weighted_guide(p):
-    with scale(scale=WEIGHTS):
-        GUIDE(p)
-
-
-@program(weighted_guide, entropy=0.2)
-def row_weights_on_everything(p):
-    with scale(scale=WEIGHTS), rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        penalty("size", 0.3 * z.sum(-1))
-        respond(p, p["w"][0] * z[..., 0])
+ANNEALED = torch.tensor(0.3).double()
+ZOO["a number on everything"] = Program(scale(plain_rows, scale=2.5))
+ZOO["row weights on everything"] = Program(
+    scale(plain_rows_with_a_penalty, scale=WEIGHTS), scale(GUIDE, scale=WEIGHTS), entropy=0.2
+)
+ZOO["a scale in the guide alone"] = Program(plain_rows, scale(GUIDE, scale=0.3), **SUM)
 
 
 @program(penalty=0.5, entropy=0.2)
 def class_weights_on_the_response(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        penalty("size", 0.3 * z.sum(-1))
+        z = kept(p)
+        penalty("size", 0.3 * z)
         with scale(scale=torch.where(Y == 1, 3.0, 1.0).double()):
-            respond(p, p["w"][0] * z[..., 0])
+            respond(p, p["w"][0] * z)
 
 
-@program(**SUM)
-def a_weight_on_one_of_two_responses(p):
-    with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        with scale(scale=torch.tensor(3.0).double()):
-            respond(p, p["w"][0] * z[..., 0])
-        respond(p, p["w"][1] * z[..., 0], "other")
+def two_weighted_responses(one, other):
+    def model(p):
+        with rows(), mask_particles():
+            z = kept(p)
+            with scale(scale=one):
+                respond(p, p["w"][0] * z)
+            with scale(scale=other):
+                respond(p, p["w"][1] * z, "other")
+
+    return model
 
 
-@program(**SUM)
-def a_weight_on_the_other_of_two_responses(p):
-    with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
-        with scale(scale=torch.tensor(3.0).double()):
-            respond(p, p["w"][1] * z[..., 0], "other")
+THREE = torch.tensor(3.0).double()
+ZOO["a weight on one of two responses"] = Program(two_weighted_responses(THREE, 1.0), **SUM)
+ZOO["a weight on the other of two responses"] = Program(two_weighted_responses(1.0, THREE), **SUM)
 
 
-def annealed_guide(p):
-    with scale(scale=torch.tensor(0.3).double()):
-        GUIDE(p)
-
-
-@program(annealed_guide, **SUM)
+@program(scale(GUIDE, scale=ANNEALED), **SUM)
 def an_annealed_divergence(p):
     with rows(), mask_particles():
-        with scale(scale=torch.tensor(0.3).double()):
-            z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
-
-
-def scaled_guide(p):
-    with scale(scale=0.3):
-        GUIDE(p)
-
-
-@program(scaled_guide, **SUM)
-def a_scale_in_the_guide_alone(p):
-    with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+        with scale(scale=ANNEALED):
+            z = kept(p)
+        respond(p, p["w"][0] * z)
 
 
 @program(**SUM)
 def weights_within_a_log(p):
     with mask_particles(), rows():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
         with scale(scale=WEIGHTS):
-            respond(p, p["w"][0] * z[..., 0])
+            respond(p, p["w"][0] * z)
 
 
 # Rows that are not seen
 
 
+ZOO["a row not seen"] = Program(seen_rows(plain_rows_with_a_penalty, mask=SEEN), entropy=0.3)
+
+
 @program()
 def a_response_not_seen(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
         with seen_rows(mask=SEEN):
-            respond(p, p["w"][0] * z[..., 0])
-
-
-@program(entropy=0.3)
-def a_row_not_seen(p):
-    with seen_rows(mask=SEEN), rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        penalty("size", 0.3 * z.sum(-1))
-        respond(p, p["w"][0] * z[..., 0])
+            respond(p, p["w"][0] * z)
 
 
 @program()
 def a_latent_without_density(p):
     with rows(), mask_particles():
         with seen_rows(mask=SEEN):
-            z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+            z = kept(p)
+        respond(p, p["w"][0] * z)
 
 
 @program(refuses={"DisARM": "any distribution", "REBAR": "."})
 def a_response_partly_observed(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"], X))
-        distribution = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
+        distribution = dist.Bernoulli(logits=p["w"][0] * kept(p))
         y = pyro.sample("y", distribution, obs=Y, obs_mask=SEEN)
         pyro.sample("after", dist.Bernoulli(logits=p["w"][1] * y), obs=Y)
 
@@ -457,40 +418,39 @@ def a_response_partly_observed(p):
 @program()
 def a_factor_by_row(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        pyro.factor("fit", -((p["w"][0] * z[..., 0] - X[:, 1]) ** 2))
+        pyro.factor("fit", -((p["w"][0] * kept(p) - X[:, 1]) ** 2))
 
 
-def partial_likelihood(p, z):
-    """Cox: the second row dies first, both at risk."""
-    risk = p["w"][0] * z[..., 0] + p["w"][1] * X[:, 1]
-    return risk[..., 1:] - risk.logsumexp(-1, keepdim=True)
+def cox(p, z):
+    """A partial likelihood: the second row dies first, both at risk."""
+    risk = p["w"][0] * z + p["w"][1] * X[:, 1]
+    pyro.factor("cox", risk[..., 1:] - risk.logsumexp(-1, keepdim=True))
 
 
 @program()
 def a_partial_likelihood(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
     with mask_particles():
-        pyro.factor("cox", partial_likelihood(p, z))
+        cox(p, z)
 
 
 @program(**SUM)
 def a_partial_likelihood_beside_labels(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][1] * z[..., 0])
+        z = kept(p)
+        respond(p, p["w"][1] * z)
     with mask_particles():
-        pyro.factor("cox", partial_likelihood(p, z))
+        cox(p, z)
 
 
 @program(masks_outermost_guide)
 def a_partial_likelihood_and_labels_in_one_log(p):
     with mask_particles():
         with rows():
-            z = pyro.sample("mask", of_rows(p["a"]))
-            respond(p, p["w"][1] * z[..., 0])
-        pyro.factor("cox", partial_likelihood(p, z))
+            z = kept(p)
+            respond(p, p["w"][1] * z)
+        cox(p, z)
 
 
 @program()
@@ -502,28 +462,24 @@ def a_factor_of_the_weights(p):
 @program(penalty=0.4, entropy=0.3)
 def a_penalty_by_draw(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        penalty("size", 0.7 * z.sum(-1) * (1 + p["w"][1] ** 2))
-        respond(p, p["w"][0] * z[..., 0])
+        z = kept(p)
+        penalty("size", 0.7 * z * (1 + p["w"][1] ** 2))
+        respond(p, p["w"][0] * z)
 
 
 @program(penalty=0.4)
 def a_penalty_on_the_law(p):
     with rows(), mask_particles():
-        distribution = of_rows(p["a"])
-        z = pyro.sample("mask", distribution)
-        penalty("size", 0.7 * distribution.mean.sum(-1))
-        respond(p, p["w"][0] * z[..., 0])
+        penalty("size", 0.7 * of_rows(p["a"]).mean.sum(-1))
+        respond_to_mask(p)
 
 
 @program(penalty=0.4)
 def a_penalty_outside_the_mask_plate(p):
     with rows():
-        distribution = of_rows(p["a"])
-        penalty("size", 5.0 * distribution.mean.sum(-1))
+        penalty("size", 5.0 * of_rows(p["a"]).mean.sum(-1))
         with mask_particles():
-            z = pyro.sample("mask", distribution)
-            respond(p, p["w"][0] * z[..., 0])
+            respond_to_mask(p)
 
 
 @program(penalty=0.4)
@@ -535,20 +491,20 @@ def a_penalty_outside_all_plates(p):
 @program(penalty=0.4, imputations=2, refuses=LEARNED)
 def a_penalty_on_the_imputation(p):
     with rows(1), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"], X[:1]))
+        z = kept(p, x=X[:1])
         with imputation_particles():
             fill = pyro.sample("fill", dist.Bernoulli(logits=p["b"][:1]))
-            penalty("roughness", (fill - p["w"][0] * z[..., 0]) ** 2)
-            respond(p, p["w"][0] * z[..., 0] + fill, y=Y[:1])
+            penalty("roughness", (fill - p["w"][0] * z) ** 2)
+            respond(p, p["w"][0] * z + fill, y=Y[:1])
 
 
 @program(penalty=0.4)
 def a_penalty_of_the_whole_batch(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
+        z = kept(p)
+        respond(p, p["w"][0] * z)
     with mask_particles():
-        penalty("size", (z.sum((-1, -2)) ** 2).unsqueeze(-1))
+        penalty("size", z.sum(-1, keepdim=True) ** 2)
 
 
 def named_guide(p):
@@ -562,54 +518,60 @@ def statements_without_density(p):
     pyro.deterministic("strength", p["w"])
     with rows(), mask_particles():
         z = pyro.sample("mask", of_rows(p["a"]))
-        kept = pyro.deterministic("kept", z, event_dim=1)
-        respond(p, p["w"][0] * kept[..., 0])
+        respond(p, p["w"][0] * pyro.deterministic("kept", z, event_dim=1)[..., 0])
 
 
 # Several masks
 
 
+def one_entry(name, logits):
+    return pyro.sample(name, coin(logits if logits.dim() == 1 else logits.unsqueeze(-1)))[..., 0]
+
+
 @program(entropy=0.3)
 def two_masks(p):
     with rows(1), mask_particles():
-        a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
-        b = pyro.sample("other", coin(p["b"][:1]))[..., 0]
+        a, b = one_entry("mask", p["a"][:1]), one_entry("other", p["b"][:1])
         respond(p, p["w"][0] * a + p["w"][1] * b + a * b, y=Y[:1])
 
 
 @program(entropy=0.5, refuses=DEPENDENT)
 def masks_that_depend_on_each_other(p):
     with rows(1), mask_particles():
-        a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
-        b = pyro.sample("other", coin((3.0 * a + p["b"][0]).unsqueeze(-1)))[..., 0]
+        a = one_entry("mask", p["a"][:1])
+        b = one_entry("other", 3.0 * a + p["b"][0])
         respond(p, p["w"][0] * a + p["w"][1] * b, y=Y[:1])
 
 
 def chain_guide(p):
     with rows(1), mask_particles():
-        a = pyro.sample("mask", coin(p["q"][:1]))[..., 0]
-        pyro.sample("other", coin((p["r"][0] - a).unsqueeze(-1)))
+        one_entry("other", p["r"][0] - one_entry("mask", p["q"][:1]))
 
 
-@program(chain_guide, entropy=0.5, refuses=DEPENDENT)
-def masks_that_depend_on_each_other_with_a_guide(p):
-    masks_that_depend_on_each_other(p)
+ZOO["masks that depend on each other with a guide"] = Program(
+    masks_that_depend_on_each_other, chain_guide, entropy=0.5, refuses=DEPENDENT
+)
 
 
-@program(masks_of("q", of=lambda logits: coin(logits[:1])), **SUM, entropy=0.4, refuses=DEPENDENT)
+def one_mask_of_two(p):
+    with rows(), mask_particles():
+        one_entry("mask", p["q"][:1])
+
+
+@program(one_mask_of_two, **SUM, entropy=0.4, refuses=DEPENDENT)
 def a_guide_of_one_mask_of_two(p):
     with rows(), mask_particles():
-        a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
-        b = pyro.sample("other", coin((a + p["b"][0]).unsqueeze(-1)))[..., 0]
+        a = one_entry("mask", p["a"][:1])
+        b = one_entry("other", a + p["b"][0])
         respond(p, p["w"][0] * a + p["w"][1] * b)
 
 
 @program(entropy=0.2, **SUM, refuses=DEPENDENT)
 def a_chain_of_three_masks(p):
     with rows(1), mask_particles():
-        a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
-        b = pyro.sample("second", coin((2.0 * a + p["b"][0]).unsqueeze(-1)))[..., 0]
-        c = pyro.sample("third", coin((b - a + p["b"][1]).unsqueeze(-1)))[..., 0]
+        a = one_entry("mask", p["a"][:1])
+        b = one_entry("second", 2.0 * a + p["b"][0])
+        c = one_entry("third", b - a + p["b"][1])
         respond(p, p["w"][0] * a + p["w"][1] * c, y=Y[:1])
 
 
@@ -619,29 +581,26 @@ def a_chain_of_three_masks(p):
 @program()
 def two_responses(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
-        respond(p, p["w"][0] * z[..., 0])
-        pyro.sample("size", dist.Normal(p["w"][1] * z[..., 0], 1.0), obs=X[:, 0])
+        z = kept(p)
+        respond(p, p["w"][0] * z)
+        pyro.sample("size", dist.Normal(p["w"][1] * z, 1.0), obs=X[:, 0])
 
 
 @program(GUIDE)
 def labels_of_a_black_box(p):
     with rows(), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"]))
+        z = kept(p)
         with label_expectation(torch.tensor([[0.3, 0.7], [0.9, 0.1]]).double()) as labels:
-            distribution = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
-            pyro.sample("y", distribution, obs=labels.double())
+            pyro.sample("y", dist.Bernoulli(logits=p["w"][0] * z), obs=labels.double())
 
 
-@program(GUIDE, **SUM)
-def labels_of_a_black_box_in_a_sum(p):
-    labels_of_a_black_box(p)
+ZOO["labels of a black box in a sum"] = Program(labels_of_a_black_box, GUIDE, **SUM)
 
 
 @program(refuses=NO_RELAXATION)
 def a_mixture_of_predictors(p):
     with rows(1), mask_particles():
-        z = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
+        z = one_entry("mask", p["a"][:1])
         which = pyro.sample("component", dist.Categorical(logits=p["b"]))
         respond(p, p["w"][which] * z + 0.2 * which, y=Y[:1])
 
@@ -649,18 +608,52 @@ def a_mixture_of_predictors(p):
 @program(imputations=2, refuses=LEARNED)
 def a_learned_imputation(p):
     with rows(1), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"], X[:1]))
+        z = kept(p, x=X[:1])
         with imputation_particles():
-            fill = pyro.sample("fill", dist.Bernoulli(logits=p["b"][0] + z[..., 0]))
-            respond(p, p["w"][0] * z[..., 0] + p["w"][1] * fill * (1 - z[..., 0]), y=Y[:1])
+            fill = pyro.sample("fill", dist.Bernoulli(logits=p["b"][0] + z))
+            respond(p, p["w"][0] * z + p["w"][1] * fill * (1 - z), y=Y[:1])
 
 
 @program(entropy=0.3, penalty=0.4, imputations=2, samples=1)
 def everything_in_one(p):
     with scale(scale=WEIGHTS[1:]), rows(1), mask_particles():
-        z = pyro.sample("mask", of_rows(p["a"], X[:1]))
-        penalty("size", 0.7 * z.sum(-1))
+        z = kept(p, x=X[:1])
+        penalty("size", 0.7 * z)
         with imputation_particles():
             fill = pyro.sample("fill", dist.Bernoulli(torch.full((1,), 0.4).double()))
-            respond(p, p["w"][0] * z[..., 0] + 0.6 * fill, y=Y[:1])
-            pyro.factor("fit", -0.1 * (z[..., 0] - fill) ** 2)
+            respond(p, p["w"][0] * z + 0.6 * fill, y=Y[:1])
+            pyro.factor("fit", -0.1 * (z - fill) ** 2)
+
+
+@program(entropy=0.3, penalty=0.7, refuses=DEPENDENT)
+def weighted_rows_of_two_masks_in_part_unseen(p):
+    with scale(scale=WEIGHTS), seen_rows(mask=SEEN), rows(), mask_particles():
+        a = kept(p)
+        b = one_entry("other", 1.2 * a + p["b"][0])
+        effect = p["w"][0] * a + p["w"][1] * b * (1.0 + a)
+        penalty("cost", 0.4 * (effect - 0.3) ** 2)
+        with pyro.plate("time", 2, dim=-4):
+            respond(p, effect + TIMES)
+        pyro.sample("second", dist.Normal(0.7 * effect, 1.0), obs=X[:, 0])
+
+
+@program(lambda p: group_masks(p["q"], 2), **SUM, entropy=0.3)
+def groups_and_weighted_rows_with_a_factor_of_the_batch(p):
+    shared = group_masks(p["a"], 2)[..., torch.tensor([1, 0]), 0]
+    with scale(scale=WEIGHTS), rows(), mask_particles():
+        effect = p["w"][0] * shared + p["w"][1] * pyro.sample("own", of_rows(p["b"]))[..., 0]
+        pyro.factor("by_row", -0.3 * (effect - X[:, 0]) ** 2)
+        respond(p, effect)
+    with mask_particles():
+        pyro.factor("batch", -0.2 * (effect.sum(-1, keepdim=True) - 0.5) ** 2)
+
+
+@program(imputations=2, refuses={**NO_RELAXATION, **LEARNED})
+def learned_imputations_of_subsets_with_two_weighted_responses(p):
+    with rows(1), mask_particles():
+        z = pyro.sample("mask", KSubset(p["a"] * X[:1], 1))[..., 0]
+        with imputation_particles(), scale(scale=WEIGHTS[1:]):
+            fill = pyro.sample("fill", dist.Bernoulli(logits=p["b"][0] - z))
+            effect = p["w"][0] * z + p["w"][1] * fill * (1.0 - 0.4 * z)
+            for t in pyro.plate("time", 2):
+                respond(p, effect + 0.5 * t, f"y_{t}", y=Y[:1])

@@ -33,15 +33,15 @@ def result():
 def test_layouts_give_the_same_explanation(result, rows, layout):
     x, y = X[:rows], Y[:rows]
     other_x, other_y = laid_out(x, layout), laid_out(y, layout)
-    told, other = explain(result, x, draws=3), explain(result, other_x, draws=3)
-    assert told["predictions"]["mask"].equals(other["predictions"]["mask"])
-    np.testing.assert_allclose(mask_means(told), mask_means(other), rtol=1e-4)
+    found, other = explain(result, x, draws=3), explain(result, other_x, draws=3)
+    assert found["predictions"]["mask"].equals(other["predictions"]["mask"])
+    np.testing.assert_allclose(mask_means(found), mask_means(other), rtol=1e-4)
     again = explain(result, np.asarray(other_x), draws=3)
-    assert told["predictions"]["mask"].equals(again["predictions"]["mask"])
+    assert found["predictions"]["mask"].equals(again["predictions"]["mask"])
     close(predictive(result, other_x), predictive(result, x), torch.float32)
     likelihood = predictive_log_likelihood(result, x, y)
     close(predictive_log_likelihood(result, other_x, other_y), likelihood, torch.float32)
-    assert len(selection_table(told)) == 3
+    assert len(selection_table(found)) == 3
 
 
 def test_a_row_is_explained_alike_alone(result):
@@ -79,7 +79,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize(
-    "asked",
+    "call",
     [
         lambda result, x: explain(result, x, draws=2),
         predictive,
@@ -88,11 +88,10 @@ WRONG = {
     ],
     ids=["explain", "predictive", "log-likelihood", "gains"],
 )
-def test_wrong_rows_are_refused_in_a_line(result, asked, wrong):
+def test_wrong_rows_are_refused_in_a_line(result, call, wrong):
     with pytest.raises(REFUSED) as refusal:
-        asked(result, WRONG[wrong])
-    told = str(refusal.value)
-    assert "\n" not in told and len(told) > 10
+        call(result, WRONG[wrong])
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) > 10
     assert refusal.traceback[-1].path.parts.count("lexppl") >= 1, refusal.traceback[-1]
 
 
@@ -133,20 +132,19 @@ def test_estimators_predict_alike_of_frames_of_any_kind(estimator, odd):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda frame: frame.iloc[:0],
-        lambda frame: frame[["a", "b"]],
-        lambda frame: frame.assign(a="word"),
-        lambda frame: frame.assign(a=np.inf),
-        lambda frame: frame.to_numpy()[0],
-        lambda frame: None,
-        lambda frame: frame.to_numpy()[None],
-    ],
-    ids=["no rows", "a column less", "words", "infinite", "one row", "nothing", "three dimensions"],
-)
+WRONG_FRAMES = {
+    "no rows": lambda frame: frame.iloc[:0],
+    "a column less": lambda frame: frame[["a", "b"]],
+    "words": lambda frame: frame.assign(a="word"),
+    "infinite": lambda frame: frame.assign(a=np.inf),
+    "one row": lambda frame: frame.to_numpy()[0],
+    "nothing": lambda frame: None,
+    "three dimensions": lambda frame: frame.to_numpy()[None],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FRAMES)
 def test_estimators_refuse_wrong_frames(estimator, wrong):
     fitted, frame = estimator
     with pytest.raises(REFUSED):
-        fitted.predict(wrong(frame))
+        fitted.predict(WRONG_FRAMES[wrong](frame))

@@ -23,29 +23,6 @@ ROWS = st.sampled_from([0, 1, 4])
 REFERENCE = torch.randn(30, 3, generator=torch.Generator().manual_seed(0)).double()
 
 
-@EXAMPLES
-@given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=8),
-    st.sampled_from([(), (2,), (0,), (2, 0), (3, 2)]),
-    TYPES,
-    LAYOUTS,
-    st.data(),
-)
-def test_a_grouping_carries_masks_of_any_shape(given_groups, batch, dtype, layout, data):
-    known = sorted(set(given_groups))
-    groups = [known.index(g) for g in given_groups]
-    grouping = models.Grouping(groups)
-    mask = data.draw(values(*batch, len(known))).to(dtype)
-    carried = grouping(laid_out(mask, layout))
-    assert carried.dtype == dtype and carried.shape == (*batch, len(groups))
-    assert torch.equal(carried, mask[..., groups])
-    if known != list(range(len(known))):
-        with pytest.raises(ValueError, match="leave no entry out"):
-            models.Grouping(given_groups)
-    with pytest.raises(ValueError, match="entries"):
-        grouping(torch.zeros(*batch, len(known) + 1))
-
-
 IMPUTED: dict[str, Callable[[torch.dtype], Any]] = {
     **{
         name: lambda dtype, name=name: imputer_of(name, REFERENCE.to(dtype), 0) for name in IMPUTERS

@@ -42,6 +42,18 @@ def test_copies_are_found_as_a_group_and_neither_says_more(explainer, rows):
     assert set(named.index) == {"of noise", "a", "copy"}
 
 
+def test_an_interaction_is_a_gain_by_strata(explainer, rows):
+    """y = a > 0 in all rows: `a` is worth as much whatever b is."""
+    x, y = rows[0][200:], rows[1][200:]
+    groups = {"both": ["a", "copy"]}
+    table = explainer.gains(x, y, groups=groups, interaction=("both", "b"))
+    again = explainer.gains(x, y, groups=groups, interaction=("both", x["b"].to_numpy()))
+    pd.testing.assert_frame_equal(table, again)
+    assert table["rows"].tolist() == [100, 100] and (table["lower"] > 0.1).all()
+    total = explainer.gains(x, y, groups=groups).loc["both", "gain"]
+    assert table["gain"].mean() == pytest.approx(total)
+
+
 def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
     x = rows[0]
     wage = 1000.0 + 50.0 * x["a"].to_numpy()
@@ -56,7 +68,7 @@ def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
     [
         ({"by": "row"}, "by must be 'group' or 'feature'"),
         ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
-        ({"groups": {"g": ["a"], "h": ["a"]}}, "is in the groups 'g' and 'h'"),
+        ({"groups": {"g": ["a"], "h": ["a"]}}, "which is in the group 'g' too"),
         ({"fdr": 2.0}, "fdr must be"),
     ],
 )

@@ -90,14 +90,14 @@ def _part(found: FoundRows) -> Markup:
     source = found.source
     if not isinstance(source.test, TextDataset):
         shown = [row.number for row in found.rows]
-        parts = image_parts(found.posterior, asked=() if asked else shown)
+        parts = image_parts(found.posterior, selected=() if asked else shown)
         if found.asked is not None:
-            parts = replace(parts, rows=image_parts(found.asked, asked=asked).rows)
+            parts = replace(parts, rows=image_parts(found.asked, selected=asked).rows)
         return rendered("image_part.html", parts=parts)
     texts = text_parts(found.posterior, source.test.words[: len(first)])
     if found.asked is not None:
         words = words_of(source.by_number(asked))
-        own = text_parts(found.asked, words, asked=asked)
+        own = text_parts(found.asked, words, selected=asked)
         texts = replace(texts, groups=(own.groups[0], *texts.groups))
     return rendered("text_part.html", parts=texts)
 

@@ -212,7 +212,7 @@ EXPLAINER = options_of(
     f"""
 --method NAME  {with_meanings({name: method.summary for name, method in METHODS.items()}, ": ")}
     (default: lex)""",
-    method={"choices": tuple(METHODS), "default": DEFAULT_METHOD},
+    method={"choices": METHODS, "default": DEFAULT_METHOD},
 ) | settings_of(
     {
         "k": "",

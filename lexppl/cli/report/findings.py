@@ -55,7 +55,7 @@ class ReportData:
         device: where it ran.
         black_box: the file of the black box, or None.
         path: what the penalty was chosen from, where it was.
-        choice: what the choice of features tells of y beyond their values.
+        choice: what the choice of features adds about y beyond their values.
         learning: what its predictions are worth against the base rate.
         settings: the fit at each of its penalties, and single rows; None where it has one.
     """
@@ -83,7 +83,7 @@ class ReportData:
 
     @cached_property
     def kind(self) -> ImportanceKind:
-        """What the explainer's masks say of a feature: told from all draws, so once."""
+        """Kind of importance that the masks state; computed from all draws, once."""
         return kind_of(self.posterior)
 
     @property
@@ -152,20 +152,20 @@ def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
     if (count := source.folds) is not None:
-        told = f"{len(source.train_rows)} {first}, each explained by a fit that has not seen it"
-        told += f" ({count} fits, each to the rows outside one of {count} folds)"
+        text = f"{len(source.train_rows)} {first}, each explained by a fit that has not seen it"
+        text += f" ({count} fits, each to the rows outside one of {count} folds)"
         judged = len(source.test_rows)
-        return told if judged == len(source.train_rows) else f"{told}; {judged} are judged"
+        return text if judged == len(source.train_rows) else f"{text}; {judged} are judged"
     valid = 0 if source.valid_rows is None else len(source.valid_rows)
     chosen = "best epoch" if findings.path is None else "penalty"
     given = f"{len(source.train_rows)} {first}, {valid} to choose the {chosen} on"
     if findings.result.sampler is not None:
         given = f"{len(source.train_rows) + valid} rows that the posterior is given"
-    told = f"{given}, {len(source.test_rows)} held out"
+    text = f"{given}, {len(source.test_rows)} held out"
     others = len(source.data) - len(source.train_rows) - valid - len(source.test_rows)
     if others > 0:
-        told += f"; {others} others, at random, are left out"
-    return told
+        text += f"; {others} others, at random, are left out"
+    return text
 
 
 def explained_text(findings: ReportData) -> str:

@@ -61,7 +61,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
         "subtitle": findings.summary()[0],
-        "answers": [(q, html(told)) for q, told in first_screen_of(findings).answers()],
+        "answers": [(q, html(answer)) for q, answer in first_screen_of(findings).answers()],
         "dial": dial_data(findings),
         "dial_chart": path and dial_chart(path, findings.source.target_scale),
         "labels": data.class_names is not None,

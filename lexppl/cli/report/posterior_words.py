@@ -17,18 +17,18 @@ def printed_interval(findings: ReportData) -> str:
             f"interval over modes from several starts, {draws_text(findings)}: how far fits agree, "
             "and no posterior, which is wider"
         )
-    told = f"interval over the posterior of the weights, {draws_text(findings)}"
+    text = f"interval over the posterior of the weights, {draws_text(findings)}"
     if "r_hat" in findings.ranking:
-        return f"{told}; r̂ of chains that have converged is below 1.01"
+        return f"{text}; r̂ of chains that have converged is below 1.01"
     if findings.result.replicates > 1:
-        return f"{told}; agreement of fits from different seeds near 1: they agree"
-    return told
+        return f"{text}; agreement of fits from different seeds near 1: they agree"
+    return text
 
 
 def are_points(findings: ReportData) -> bool:
     """Whether what stands for the posterior's draws is modes of it."""
-    asked = findings.plan.posterior
-    return asked is not None and asked.inference in POINTS
+    posterior = findings.plan.posterior
+    return posterior is not None and posterior.inference in POINTS
 
 
 def draws_text(findings: ReportData) -> str:

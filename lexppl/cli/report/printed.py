@@ -16,13 +16,13 @@ from lexppl.explanation.reading.sentences import plain
 SHOWN_FEATURES = 20
 
 
-def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
+def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> None:
     """Print what was found.
 
     Args:
         findings: all of it.
         folder: where it was written.
-        asked: whether single rows were asked for, which are then printed too.
+        prints_rows: whether single rows are printed too.
     """
     for line in findings.summary():
         print(line)
@@ -45,16 +45,16 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         print(_indented(gain_meaning(gains)))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
-    for row in findings.closer.rows if asked else ():
+    for row in findings.closer.rows if prints_rows else ():
         print()
         print(row_text(row))
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
-    told = findings.choice.answer()
-    if told is not None:
+    leak = findings.choice.answer()
+    if leak is not None:
         print(QUESTION)
-        print(_indented(told))
+        print(_indented(leak))
     print()
     print(f"Written to {folder}: {', '.join(findings.written())}")
 

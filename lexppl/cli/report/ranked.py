@@ -37,7 +37,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class RankedFeature:
-    """A feature's line in the ranking; NaN where one replicate tells nothing, and no gain where
+    """A feature's line in the ranking; NaN where one replicate has no value, and no gain where
     masks do not select. Of Markov chains `agreement` is their r̂."""
 
     name: str

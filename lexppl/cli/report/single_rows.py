@@ -23,7 +23,7 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
         level = bool(line["is_level"])
         bars.append(
             {
-                "name": _said(str(name), row),
+                "name": _bar_name(str(name), row),
                 "value": row.values.get(str(name)),
                 "level": level,
                 "rises": right >= left,
@@ -59,7 +59,7 @@ def row_text(row: ExplainedRow) -> str:
     return f"{title}\n{text_table(head, lines)}"
 
 
-def _said(name: str, row: ExplainedRow) -> str:
+def _bar_name(name: str, row: ExplainedRow) -> str:
     words = {
         "base rate": "base rate",
         "mean": "mean of the rows fitted on",

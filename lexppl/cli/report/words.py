@@ -65,7 +65,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
     if findings.source.fold is not None:
         interval = (
             f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
-            "the rows, and says what is said of the rows that it has not seen. The range is that "
+            "the rows, and explains the rows that it has not seen. The range is that "
             f"of the {kind.label} of these fits: it is no interval for fits to other tables. "
         )
     return interval + (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary
 from lexppl.models import ConstantImputer, Grouping
 
 

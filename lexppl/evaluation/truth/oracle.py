@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
 _REACH = 9.0

@@ -9,8 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.prediction import mean_weight
-from lexppl.evaluation.truth.selection import check_binary
+from lexppl.evaluation.prediction import check_binary, mean_weight
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_between
+from lexppl.evaluation.prediction import check_binary
 
 
 @dataclass(frozen=True)
@@ -111,25 +112,3 @@ def selection_scores(
         mean_size=float(n_selected.mean()),
         empty=float((n_selected == 0).to(torch.float64).mean()),
     )
-
-
-def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
-    """Refuse tensors of another shape, or of other values than 0 and 1.
-
-    Args:
-        name: of the argument.
-        values: the tensor.
-        shape: expected.
-        draws: whether dimensions of draws may stand before it.
-
-    Raises:
-        ValueError: another shape, no values, values other than 0 and 1.
-    """
-    own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
-    if tuple(own) != shape or values.numel() == 0:
-        wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-        raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
-    if not ((values == 0) | (values == 1)).all():
-        raise ValueError(
-            f"{name} must hold 0 and 1 only; it holds other values (threshold probabilities before)"
-        )

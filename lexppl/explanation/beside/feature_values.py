@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
@@ -43,6 +46,11 @@ class FeatureValues:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def column(self) -> pd.Series:
+        """The values as numbers or names."""
+        numbers = pd.Series(self.numbers)
+        return numbers if self.levels is None else numbers.map(dict(enumerate(self.levels)))
 
     def text(self, row: int) -> str:
         """A row's value as it is read: numbers with four digits, or with all before the point.
@@ -106,6 +114,47 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             numbers = np.round(own, 5 - math.floor(math.log10(column.scale))) + 0.0
             found[name] = FeatureValues(name, numbers, dates=isinstance(column, DateColumn))
     return found
+
+
+def column_values(column: pd.Series) -> FeatureValues:
+    """Values of a data frame's column: numbers, days since 1970-01-01 of dates, else levels.
+
+    Example:
+        >>> column_values(pd.Series(["smith", "cook"], name="job")).levels
+        ('cook', 'smith')
+    """
+    name, dates = str(column.name), column.dtype.kind == "M"
+    if dates:
+        column = (column.dt.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta("1D")
+    if column.dtype.kind in "iuf":
+        return FeatureValues(name, column.to_numpy(np.float64, na_value=np.nan), dates=dates)
+    places, levels = pd.factorize(column, sort=True)
+    numbers: NDArray[np.float64] = np.where(places < 0, np.nan, places)
+    return FeatureValues(name, numbers, tuple(map(str, levels)))
+
+
+def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
+    """The stratum of each row, missing without a value: a level, or an interval of numbers.
+
+    Args:
+        by: `(N,)` values, a series or an array: levels, or numbers, which are cut at quantiles
+            if they have more than `bins` values.
+        rows: N.
+        bins: into how many strata numbers are cut.
+
+    Raises:
+        ValueError: values of another number of rows.
+
+    Example:
+        >>> strata_of([1.0, 2.0, 3.0, 4.0], 4).tolist()
+        ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
+    """
+    values = pd.Series(np.asarray(by))
+    if len(values) != rows:
+        raise ValueError(f"by must have a value for each of {rows} rows; it has {len(values)}")
+    if values.dtype.kind in "iufM" and values.nunique() > int_at_least("bins", bins, 2):
+        return pd.qcut(values, bins, duplicates="drop").cat.rename_categories(str)
+    return values.astype(str).where(values.notna()).astype("category")
 
 
 def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Posterior:

@@ -85,7 +85,7 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
         level: of the intervals, in (0, 1), where .95 stands above.
 
     Returns:
-        pandas.DataFrame: indexed by `feature`.
+        pandas.DataFrame: indexed by `feature`; `attrs["interval"]` names what its intervals are.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`; a level outside (0, 1).
@@ -119,11 +119,13 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     mean = by_chain.values.mean(0)
     of_folds = fold_means_over_rows(posterior)
     interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
+    what = "posterior interval"
     if of_folds is not None:
-        interval = of_folds.min(0), of_folds.max(0)
+        interval, what = (of_folds.min(0), of_folds.max(0)), "range of the folds' fits"
     elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
         interval = mean - half, mean + half
+        what = f"t-interval over seeds{' and rows' if covers_rows(posterior) else ' of the fit'}"
     table = pd.DataFrame(
         {
             variable: mean,
@@ -133,6 +135,7 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
+    table.attrs["interval"] = what if of_folds is not None else f"{level * 100:g} % {what}"
     return table.sort_values(variable, ascending=False, kind="stable")
 
 

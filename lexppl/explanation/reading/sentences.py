@@ -157,7 +157,8 @@ class Reading:
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        unseen, items = [], []
+        unseen: list[str] = []
+        items: list[str] = []
         seen: list[tuple[str, str]] = []
         for group in known[:NAMED]:
             count, missed = round(100 * group.worse), _figure(self.error + group.worse)

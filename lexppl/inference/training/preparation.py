@@ -119,11 +119,13 @@ def copies_of(
 def _copies(
     builders: Sequence[Builder], replicates: int, first: FirstRows, folds: int
 ) -> list[TrainingModules]:
+    found: dict[int, bool] = {}
+
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
-        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first))
+        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first, found))
 
     if len(builders) > 1:
         return [own(*builder) for builder in builders]

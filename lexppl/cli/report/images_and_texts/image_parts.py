@@ -50,13 +50,13 @@ class ImageRow:
     Args:
         name: of the row.
         title: its heading.
-        told: what is predicted, and why it is shown.
+        prediction: what is predicted, and why it is shown.
         tiles: its image, its map, how far that is from sure, and draws of its mask.
     """
 
     name: str
     title: str
-    told: str
+    prediction: str
     tiles: tuple[Tile, ...]
 
 
@@ -119,7 +119,7 @@ def image_parts(
     observed: Sequence[Any] | None = None,
     *,
     per_class: int = 3,
-    asked: Sequence[Any] = (),
+    selected: Sequence[Any] = (),
 ) -> ImageParts:
     """The parts of a report on images.
 
@@ -127,7 +127,7 @@ def image_parts(
         posterior: what :func:`lexppl.explain` returned of images.
         observed: the rows' labels or responses; those of `observed_data` if None, where they are.
         per_class: rows that are predicted right, and that are predicted wrong, of each class.
-        asked: names of rows to be shown one by one; three of those above if none.
+        selected: names of rows to be shown one by one; three of those above if none.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`; rows that are no images;
@@ -136,7 +136,7 @@ def image_parts(
     per_class = int_at_least("per_class", per_class)
     maps = _Maps(posterior)
     outcomes = row_outcomes(posterior, observed)
-    places = chosen_rows(list(maps.names), asked) if len(asked) else None
+    places = chosen_rows(list(maps.names), selected) if len(selected) else None
     groups = shown_rows(outcomes, per_class)
     if places is None:
         places = [place for group in groups[:3] for place in group.places[:1]]
@@ -207,23 +207,27 @@ def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) ->
             )
             kept = "" if maps.kind is not PROBABILITY else f", {int(keep.sum())} kept"
             tiles.append(tile([picture], f"{start}: a draw of its mask{kept}", [f"a draw{kept}"]))
-        yield ImageRow(str(maps.names[place]), start, _told(maps, outcome, place), tuple(tiles))
+        yield ImageRow(
+            str(maps.names[place]), start, _sentences(maps, outcome, place), tuple(tiles)
+        )
 
 
-def _told(maps: _Maps, outcome: RowOutcome, place: int) -> str:
-    told = [] if outcome.observed is None else [f"Observed: {outcome.observed}."]
+def _sentences(maps: _Maps, outcome: RowOutcome, place: int) -> str:
+    sentences = [] if outcome.observed is None else [f"Observed: {outcome.observed}."]
     if outcome.predicted is not None and np.isnan(outcome.probability):
-        told.append(f"Predicted: {outcome.predicted}.")
+        sentences.append(f"Predicted: {outcome.predicted}.")
     elif outcome.predicted is not None:
         share = responses_of(maps.posterior)["y_probability"]
         p = share.values[:, place].mean(0, dtype=np.float64)
         best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
         names = [str(name) for name in share["class"].values]
-        told.append("Predicted: " + ", ".join(f"{names[c]} ({percent(p[c])})" for c in best) + ".")
+        sentences.append(
+            "Predicted: " + ", ".join(f"{names[c]} ({percent(p[c])})" for c in best) + "."
+        )
     if maps.kind is PROBABILITY:
         size = float(maps.means[place].sum())
-        told.append(f"It keeps {size:.3g} of {maps.means.shape[1]} entries on average.")
-    return " ".join(told)
+        sentences.append(f"It keeps {size:.3g} of {maps.means.shape[1]} entries on average.")
+    return " ".join(sentences)
 
 
 def _caption(maps: _Maps) -> str:

@@ -39,13 +39,13 @@ class TextRow:
 
     Args:
         title: its heading.
-        told: what is predicted.
+        prediction: what is predicted.
         words: the first words.
         left_out: how many more there are.
     """
 
     title: str
-    told: str
+    prediction: str
     words: tuple[ShadedWord, ...]
     left_out: int
 
@@ -72,7 +72,7 @@ def text_parts(
     observed: Sequence[Any] | None = None,
     *,
     per_class: int = 2,
-    asked: Sequence[Any] = (),
+    selected: Sequence[Any] = (),
 ) -> TextParts:
     """The parts of a report on texts.
 
@@ -81,7 +81,7 @@ def text_parts(
         words: of each row its words, in the order of the entries; entries beyond them are padding.
         observed: the rows' labels or responses; those of `observed_data` if None, where they are.
         per_class: rows that are predicted right, and that are predicted wrong, of each class.
-        asked: names of rows that are shown before all others.
+        selected: names of rows that are shown before all others.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`; words of another number of
@@ -95,8 +95,8 @@ def text_parts(
     names = list(masks["row"].values) if "row" in masks.coords else list(range(len(values)))
     outcomes = row_outcomes(posterior, observed)
     chosen = shown_rows(outcomes, per_class)
-    if len(asked):
-        chosen = [RowGroup("Asked for", tuple(chosen_rows(names, asked))), *chosen]
+    if len(selected):
+        chosen = [RowGroup("Selected rows", tuple(chosen_rows(names, selected))), *chosen]
     largest = max(
         (float(np.abs(v[: len(w)]).max()) for v, w in zip(values, words, strict=True) if len(w)),
         default=0.0,

@@ -1,6 +1,7 @@
 """Cross-fitting: each row's gain comes from a predictor that has not learned from that row."""
 
 import copy
+import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -155,7 +156,10 @@ def _refuse_other(output: Any) -> None:
 
 
 def cross_fitted(
-    stages: Sequence[Stage], folds: int, first: FirstRows | None = None
+    stages: Sequence[Stage],
+    folds: int,
+    first: FirstRows | None = None,
+    found: dict[int, bool] | None = None,
 ) -> list[Stage]:
     """Stages whose predictors are F each, learned by terms of their own.
 
@@ -177,6 +181,8 @@ def cross_fitted(
         stages: which are changed: no one else may hold their modules.
         folds: F ≥ 2.
         first: gives that batch; None for terms apart.
+        found: whether the term of each place is one run, where another copy of the stages has
+            found it; what is found here is added.
 
     Raises:
         ValueError: stages without a predictor that learns, or one whose weights have priors.
@@ -187,10 +193,19 @@ def cross_fitted(
             f"folds={folds} cross-fits the part of a program called {PREDICTOR!r}, and no term has "
             "one that learns; leave folds out"
         )
+    found = {} if found is None else found
+    places = itertools.count()
+
+    def terms_of(term: LossTerm) -> list[LossTerm]:
+        place, (apart, at_once) = next(places), _terms(term, wrapped, folds)
+        if first is None or at_once is None:
+            return apart
+        if place not in found:
+            found[place] = _same_gradients([at_once], apart, first)
+        return [at_once] if found[place] else apart
+
     return [
-        replace(
-            stage, terms=[t for term in stage.terms for t in _terms(term, wrapped, folds, first)]
-        )
+        replace(stage, terms=[one for term in stage.terms for one in terms_of(term)])
         for stage in stages
     ]
 
@@ -271,13 +286,13 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
 
 
 def _terms(
-    term: LossTerm, wrapped: Sequence[CrossFitted], folds: int, first: FirstRows | None
-) -> list[LossTerm]:
-    """The terms that a term becomes."""
+    term: LossTerm, wrapped: Sequence[CrossFitted], folds: int
+) -> tuple[list[LossTerm], LossTerm | None]:
+    """The terms that a term becomes, and where they are of both kinds a term of one run."""
     held = {id(module) for whole in modules_of(term) for module in whole.modules()}
     mine = [one for one in wrapped if id(one) in held]
     if not mine:
-        return [term]
+        return [term], None
     by_predictor = {id(one.predictors[0]): one for one in mine}
     learns = term.learns
     if learns is not None:
@@ -292,11 +307,8 @@ def _terms(
             replace(term, learns=mine, weight=term.weight / (folds - 1), fold_shift=shift)
             for shift in range(1, folds)
         ]
-    if first is not None and len(found) == folds:
-        at_once = replace(term, learns=learns, fold_shift=EVERY_SHIFT)
-        if _same_gradients([at_once], found, first):
-            return [at_once]
-    return found
+    at_once = replace(term, learns=learns, fold_shift=EVERY_SHIFT)
+    return found, at_once if len(found) == folds else None
 
 
 def _same_gradients(
