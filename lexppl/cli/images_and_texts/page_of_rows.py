@@ -19,6 +19,7 @@ from lexppl.cli.images_and_texts.printed_rows import (
     size_line,
     word_cells,
 )
+from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS
 from lexppl.cli.report.captions import sizes_caption
 from lexppl.cli.report.first_screen import FirstScreen, commonest
 from lexppl.cli.report.images_and_texts.image_parts import image_parts
@@ -110,7 +111,8 @@ def _answers(found: FoundRows) -> list[tuple[str, str]]:
             f"To predict {data.target_name}, {size_line(found)[0].lower()}{size_line(found)[1:]}"
         )
     if source.are_texts:
-        words = listed(f"{BOLD}{word}{PLAIN}" for word in found.ranking.index[:NAMED])
+        known = found.ranking.index.drop(UNKNOWN_WORDS, errors="ignore")[:NAMED]
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in known)
         first += f" Over all {data.rows}s most is kept of the words {words}."
     screen = FirstScreen(
         str(data.target_name),
