@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Independent, constraints
 
 from lexppl.distributions.exchangeable import AllowedSizes
-from lexppl.distributions.masks import KHot, all_of_sizes, bernoulli_base
+from lexppl.distributions.masks import KHot, bernoulli_base
 from lexppl.distributions.top_k import OrderedTopK
 
 DEFAULT_LIMIT = 2**16
@@ -61,7 +61,9 @@ def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
     probabilities = bernoulli_base(distribution, "mask_support").mean
     size = distribution.event_shape[0]
     _refuse_too_many(distribution, 2**size, limit)
-    masks = all_of_sizes("Bernoulli", torch.ones(size + 1, dtype=torch.bool), probabilities)
+    # Their number is known without a look at a tensor, as it must be on other devices.
+    code = torch.arange(2**size, device=probabilities.device).unsqueeze(-1)
+    masks = ((code >> torch.arange(size, device=code.device)) & 1).to(probabilities.dtype)
     return masks.reshape(-1, *(1,) * len(distribution.batch_shape), size)
 
 

@@ -96,7 +96,6 @@ def systems() -> Iterator[tuple[str, Case]]:
         ("lex", {"labels": "averaged"}),
         ("lex", {"folds": 1}),
         ("suwr", {"schedule": "constant", "folds": 1, "most": 2}),
-        ("xtab", {"gated": True}),
         ("xtab", {"subsets": 2}),
         ("q_fit", {"point": True}),
         ("meed", {"output_feedback": False}),

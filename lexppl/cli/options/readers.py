@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     return lambda text: [read(part.strip()) for part in text.split(",")]
 
 
-def names_of(text: str, one: str, known: Sequence[str]) -> list[str]:
+def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     """The names between commas, each of them known and there once.
 
     Raises:

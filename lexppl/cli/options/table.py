@@ -1,6 +1,7 @@
 """The options of each command: their texts as help has them, with argparse's arguments beside."""
 
 import argparse
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -334,7 +335,12 @@ DATA  as in explain: a name or a table
 --methods A,B,…  see below""",
                     methods={
                         "required": True,
-                        "type": partial(names_of, one="a method", known=(*METHODS, *LIBRARIES)),
+                        "type": partial(
+                            names_of,
+                            one="a method",
+                            # A view: methods may be registered later.
+                            known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
+                        ),
                     },
                 )
                 | OUT_FILE

@@ -33,7 +33,7 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     ranking = ranked_lines(findings.ranking, None if gains is None else gains.groups)
     what = f"Ranked features: {kind.meaning}"
     if gains is not None:
-        what = f"Ranked groups of features: gain in nats, and {kind.name}"
+        what = f"Ranked groups of features: gain in nats, and {kind.meaning}"
     print(f"{what}, mean over held-out rows")
     in_folds = findings.source.fold is not None
     head = ranking_head(kind, gains is not None, consistency(findings), in_folds=in_folds)
@@ -60,4 +60,6 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
 
 
 def _indented(text: str) -> str:
-    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+    return textwrap.fill(
+        text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )

@@ -299,11 +299,21 @@ class EntryMeans(nn.Module):
                 "pixel different entries: give one whose channels share them, such as "
                 "Grouping.patches"
             )
+        self._patch = _patch(groups, height, width)
         index = torch.tensor(groups)
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("pixels", index.bincount(minlength=self.entries), persistent=False)
 
     def forward(self, maps: Tensor) -> Tensor:
+        if self._patch is not None:
+            pooled = maps if self._patch == 1 else avg_pool2d(maps, self._patch, ceil_mode=True)
+            return pooled.flatten(-2)
         flat = maps.flatten(-2)
         summed = flat.new_zeros(*flat.shape[:-1], self.entries).index_add(-1, self.index, flat)
         return summed / self.pixels
+
+
+def _patch(groups: Sequence[int], height: int, width: int) -> int | None:
+    """The side of the patches, where the entries are patches, row by row."""
+    side = next((place for place, g in enumerate(groups[:width]) if g), max(height, width))
+    return side if Grouping.patches((1, height, width), side).groups == tuple(groups) else None
