@@ -100,5 +100,5 @@ def test_rest_is_timed_from_the_first_epochs(monkeypatch):
     for epoch, now in enumerate((5.0, 6.0, 7.0), start=1):
         clock[0] = now
         answer._time(epoch / 100)
-    # One second an epoch: 97 of the fit, and .85 of 100 and 2.5 after it.
-    assert "about 3.1 min to go" in terminal.getvalue()
+    # One second an epoch: 97 of the fit, and 1.1 of 100 and 4 after it.
+    assert "about 3.5 min to go" in terminal.getvalue()

@@ -25,7 +25,7 @@ APART = 0.05
 """Probability by which the first group is ahead of the median where a ranking is shown."""
 TIMED = 0.03
 """Share of the epochs from which the rest is timed."""
-AFTER_FIT, AFTER_EACH = 0.85, 2.5
+AFTER_FIT, AFTER_EACH = 1.1, 4.0
 """What follows a fit (judges, gains, the report) takes about this many times as long, and so many
 seconds more; of tables of 300 to 20,000 rows."""
 
