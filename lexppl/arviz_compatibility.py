@@ -126,9 +126,14 @@ def _unread_class(kind: Callable[[], Any]) -> Any:
     return Unread
 
 
+def _is_unread(posterior: Posterior) -> bool:
+    """Whether nothing of a posterior has been read; `isinstance` would import ArviZ."""
+    return _KIND in vars(type(posterior))
+
+
 def _unread_groups(posterior: Posterior) -> Mapping[str, xr.Dataset] | None:
     """The groups of a posterior that is not read yet, built once."""
-    if not is_unread(posterior):
+    if not _is_unread(posterior):
         return None
     groups, attrs = object.__getattribute__(posterior, _UNREAD)
     if callable(groups):
@@ -209,16 +214,10 @@ def writable_group(posterior: Posterior, name: str) -> Any:
 
 def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
     """The attributes of all groups together."""
-    if _unread_groups(posterior) is None:
-        attrs: Mapping[str, Any] = posterior.attrs
-    else:
-        _, attrs = object.__getattribute__(posterior, _UNREAD)
+    unread = _is_unread(posterior)
+    attrs: Mapping[str, Any]
+    attrs = object.__getattribute__(posterior, _UNREAD)[1] if unread else posterior.attrs
     return attrs
-
-
-def is_unread(value: Any) -> bool:
-    """Whether a value is a posterior that nothing has been read of: `isinstance` imports ArviZ."""
-    return _KIND in vars(type(value))
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

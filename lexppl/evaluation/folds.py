@@ -18,7 +18,6 @@ from lexppl.arviz_compatibility import (
     attrs_of,
     group_names,
     group_of,
-    is_unread,
     posterior_of,
 )
 from lexppl.data.stratification import fold_of_rows
@@ -227,9 +226,10 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if not is_unread(first) and isinstance(first, Tensor):
+    # By its type: isinstance() of a posterior that is not read yet imports ArviZ.
+    if issubclass(type(first), Tensor):
         return torch.cat(list(parts), 1)[:, order.to(first.device)]
-    if not is_unread(first) and is_dataclass(first) and not isinstance(first, type):
+    if is_dataclass(type(first)):
         changed = {
             field.name: _joined([getattr(part, field.name) for part in parts], order)
             for field in fields(first)

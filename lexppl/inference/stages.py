@@ -245,7 +245,7 @@ class System(Summarised):
             stages = list(self.build())
         term = stages[-1].terms[0]
         estimator = getattr(term.objective, "estimator", None)
-        others = [_told(one) for stage in stages for one in stage.terms if one is not term]
+        others = [_described(one) for stage in stages for one in stage.terms if one is not term]
         lines = {
             **parts_of(term.model),
             "guide": None if term.guide is None else type(term.guide).__name__,
@@ -293,6 +293,6 @@ class System(Summarised):
         return System(build, self.published, self.folds)
 
 
-def _told(term: LossTerm) -> str:
+def _described(term: LossTerm) -> str:
     """A term beside the explainer's, in a few words."""
     return f"{type(term.model).__name__} by {type(term.objective).__name__}"

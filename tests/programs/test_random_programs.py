@@ -9,10 +9,9 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
-from lexppl.inference.estimators import leave_one_out, leaving_one_out
-from lexppl.inference.objective import bound
 from tests.programs.enumeration import distance, exact, expected, support, traces
 from tests.programs.random_programs import recipes
+from tests.programs.test_zoo import a_score_dropped, another_rows_score, scale_inside_the_log
 
 SHARDS, PROGRAMS = 8, 25
 MOST_DRAWS = 300
@@ -143,34 +142,6 @@ def test_enumerate_is_exact():
 
     over_programs(100, 40, check, such_that=lambda r: r.fill == "none")
     assert len(compared) == 40
-
-
-def scale_inside_the_log(patch):
-    patch.setattr(bound, "common_scale", lambda *sites: 1.0)
-    patch.setattr(
-        bound,
-        "log_weight_of",
-        lambda weighted: sum(sign * site.scaled_log_prob() for site, sign in weighted),
-    )
-
-
-def a_score_dropped(patch):
-    whole = leave_one_out.mask_score
-
-    def all_but_the_first(site, terms):
-        return 0.0 if site is terms.run.drawn[0] else whole(site, terms)
-
-    patch.setattr(leave_one_out, "mask_score", all_but_the_first)
-
-
-def another_rows_score(patch):
-    right = bound.learned_score_of
-
-    def rolled(site):
-        score = right(site)
-        return None if score is None else score.roll(1, -1)
-
-    patch.setattr(leaving_one_out, "learned_score_of", rolled)
 
 
 CONTROLS = {

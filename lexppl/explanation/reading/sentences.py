@@ -218,8 +218,8 @@ class Reading:
         if self.posterior:
             known = [g for g in read if not math.isnan(g.lower)][:3]
             items = [f"{g.bold} in {_span(g)} of 100 rows" for g in known]
-            told = f"By the posterior of its weights it reads {listed(items)}."
-            return [told] * (bool(items) and self.selects)
+            sentence = f"By the posterior of its weights it reads {listed(items)}."
+            return [sentence] * (bool(items) and self.selects)
         if self.fits == 1:
             return ["There is one fit, so nothing says how far this depends on its seed."]
         known = [g for g in read if not math.isnan(g.agreement)]
