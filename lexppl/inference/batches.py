@@ -21,8 +21,7 @@ class HasRows(Protocol):
 
 @runtime_checkable
 class HasBatches(Protocol):
-    """Anything that gives its rows in batches, as :class:`lexppl.data.ParquetRows` does: `(x, y)`
-    of tensors, shuffled by torch's random state by request, all rows each time."""
+    """Rows read in batches `(x, y)` of tensors, such as :class:`lexppl.data.ParquetRows`."""
 
     def __len__(self) -> int: ...
 
@@ -38,14 +37,8 @@ are read batch by batch."""
 
 @dataclass(frozen=True)
 class TensorRows:
-    """Columns of tensors with rows in common, checked.
-
-    Args:
-        columns: `(N, …)`, or `(R, N, …)` where each replicate has rows of its own.
-        by_replicate: whether it is the latter.
-        is_weighted: whether the last column is how often each row counts in each replicate,
-            `(N, R)`, or `(R, N)` likewise; a program is not given it.
-    """
+    """Columns with rows in common: `(N, …)`, or `(R, N, …)` by replicate. The last is how often
+    each row counts in each replicate, `(N, R)` or `(R, N)`, where `is_weighted`."""
 
     columns: tuple[Tensor, ...]
     by_replicate: bool = False
@@ -64,7 +57,7 @@ class TensorRows:
         return self._weights(self.columns[-1]).sum(1) if self.is_weighted else len(self)
 
     def weighted_batches(self, size: int, shuffle: bool) -> Iterator[WeightedBatch]:
-        """Batches as a program is given them, and the weights of their rows `(R, B)`, or None."""
+        """Batches as a program takes them, and the weights of their rows `(R, B)`, or None."""
         for batch in self.batches(size, shuffle):
             yield (batch[:-1], self._weights(batch[-1])) if self.is_weighted else (batch, None)
 
@@ -72,8 +65,7 @@ class TensorRows:
         return column if self.by_replicate else column.mT
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of at most `size` rows; the last may be smaller, and none is dropped. Shuffled,
-        each replicate's rows have an order of their own."""
+        """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself."""
         if shuffle:
             for places in self._order().split(size, -1):
                 yield self.at(places).columns
@@ -103,13 +95,7 @@ class TensorRows:
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """The batches of a torch `DataLoader`, on the loader's own terms, or of rows that are read
-    batch by batch.
-
-    Args:
-        loader: a `DataLoader`, or what has batches.
-        dtype: floating type that the latter are converted to: files have none of their own.
-    """
+    """The batches of a `DataLoader`, or of rows read in batches, whose floats become `dtype`."""
 
     loader: Any
     dtype: torch.dtype | None = None
@@ -146,21 +132,7 @@ class LoadedRows:
 def rows_of(
     data: Data, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> TensorRows | LoadedRows:
-    """Check the data and put it into tensors.
-
-    Tensors are taken as they are; arrays become tensors of the model's type.
-
-    Args:
-        data: a data set, `(x, y)`, a loader or rows that are read batch by batch.
-        dtype: floating type of the model, to which arrays are converted.
-        name: what the data is called in errors.
-        one_class: whether all labels may be one: a posterior given them has its prior, a predictor
-            that is fitted to them has nothing to learn.
-
-    Example:
-        >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))
-        3
-    """
+    """Check the data and put it into tensors."""
     if isinstance(data, DataLoader):
         if not hasattr(data.dataset, "__len__"):
             raise TypeError(

@@ -20,14 +20,9 @@ def _is_called_plainly(program: Program) -> bool:
 
 
 class PlainCalls(Messenger):
-    """Let some programs that run inside this context be called as torch calls a module.
+    """Let programs that :func:`can_be_called_plainly` be called as torch calls a module.
 
-    A `PyroModule` makes a `param` statement of each parameter of a part whenever that part is read,
-    and each passes every handler and plate. They are for inference that collects parameters so;
-    a fit knows its own, and of a step with small networks they were a sixth.
-
-    Args:
-        programs: those that :func:`can_be_called_plainly`.
+    The `param` statements of each part, which every handler sees, took a sixth of a small step.
     """
 
     def __init__(self, programs: Iterable[Program]) -> None:
@@ -40,24 +35,7 @@ class PlainCalls(Messenger):
 
 
 def as_called(program: Program) -> Program:
-    """A program as it is to be run here: plainly inside :class:`PlainCalls`, elsewhere by Pyro's
-    own call, its weights with priors drawn first.
-
-    Example:
-        >>> class Program(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.network = nn.Linear(1, 1)
-        ...     def forward(self):
-        ...         return [type(self.network).__name__]
-        >>> program, statements = Program(), []
-        >>> class Heard(Messenger):
-        ...     def _pyro_param(self, msg):
-        ...         statements.append(msg["name"])
-        >>> with PlainCalls([program]), Heard():
-        ...     as_called(program)(), statements
-        (['Linear'], [])
-    """
+    """A program as it is run: plainly in :class:`PlainCalls`, else by Pyro, weights drawn first."""
     if _is_called_plainly(program):
         # The class's call, and not the program's own, is what leaves the statements out.
         return partial(nn.Module.__call__, program)
@@ -65,14 +43,7 @@ def as_called(program: Program) -> Program:
 
 
 def can_be_called_plainly(program: Program) -> bool:
-    """Whether a program's parameters are torch's alone: none has a prior or a constraint, which
-    Pyro's own call sees to. That nothing within the program reads the statements remains to be
-    seen from a run.
-
-    Example:
-        >>> can_be_called_plainly(nn.Linear(1, 1)), can_be_called_plainly(print)
-        (True, False)
-    """
+    """Whether a program's parameters are torch's alone, none with a prior or a constraint."""
     if not isinstance(program, nn.Module):
         return False
     if type(program).__call__ not in (PyroModule.__call__, nn.Module.__call__):

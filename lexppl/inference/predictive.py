@@ -28,29 +28,18 @@ LEAST_WIDTH = 128
 class FittedProgram:
     """A fitted model and its guide, to be run on new rows without gradients.
 
-    A program with latents outside `mask_particles()` is run once a draw of them; those in no plate
-    over rows (weights, a global Dirichlet) are drawn here, D times, and are then the same in every
-    run of the same draw, whatever its rows. Any other program is run once with D masks.
+    A program with latents outside `mask_particles()` is run once for each of their D draws, which
+    are the same for all rows; any other once with D masks.
 
     Args:
         model: the program.
-        guide: its guide, or None. Of the masks it is used only where it shall propose them.
-        few: a few rows as arguments of model and guide, to see what they sample.
+        guide: its guide, or None.
+        few: a few rows as arguments of model and guide.
         draws: D.
-        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`, and not from the
-            model.
-        outer: whether the program has latents outside the mask plate; looked for if None.
-        plates: the names of its plates over rows; looked for if None.
-        from_prior: draw what is outside the mask plate from its prior, and not from the guide.
-
-    Example:
-        >>> from lexppl.systems import lex
-        >>> model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
-        >>> x = torch.zeros(5, 3)
-        >>> with drawing(seed=0):
-        ...     ((run, masks),) = FittedProgram(model, None, (x[:1],), draws=7).runs((x,))
-        >>> masks, run.sites["mask"].value.shape
-        (7, torch.Size([7, 5, 3]))
+        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`.
+        outer: whether latents stand outside the mask plate; None to look.
+        plates: names of the plates over rows; None to look.
+        from_prior: draw what is outside the mask plate from its prior.
     """
 
     def __init__(
@@ -75,8 +64,7 @@ class FittedProgram:
         self._guides = self._shared.guides(propose_masks)
 
     def proposing(self) -> Self:
-        """The same program with the same draws of what rows share, whose masks are proposed from
-        the guide."""
+        """The same program and draws of shared latents, with masks proposed from the guide."""
         other = copy.copy(self)
         other._guides = self._shared.guides(propose_masks=True)
         return other
@@ -93,11 +81,7 @@ class FittedProgram:
         masks: int | None = None,
         draw: Draw | None = None,
     ) -> Iterator[tuple[ParticleTrace, int]]:
-        """Run the program on rows.
-
-        Yields:
-            a run, and how many of the D draws it is to give.
-        """
+        """Runs of the program on rows, and how many of the D draws each is to give."""
         for guide, good_for in self._guides:
             count = self._draws if good_for is None else good_for
             program = ParticleProgram(self.model, guide, args)
@@ -132,13 +116,7 @@ def drawing(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LayerWidths:
-    """Numbers of the largest layer of a program's networks, of a row: of images many more than a
-    row has.
-
-    Args:
-        of_a_particle: of networks that see a row once for each of its particles: predictors.
-        of_a_row: of networks that see it once: selectors.
-    """
+    """Numbers of the largest layer of predictors, which run once a particle, and of selectors."""
 
     of_a_particle: int = 0
     of_a_row: int = 0
@@ -148,15 +126,7 @@ NARROW = LayerWidths()
 
 
 def layer_widths(model: Any) -> LayerWidths:
-    """What the parts of a program say of themselves by an attribute `numbers_a_row`, those below a
-    part that `sees_particles` and the others.
-
-    Example:
-        >>> from lexppl.models import images
-        >>> from lexppl.systems import lex
-        >>> layer_widths(lex(images((1, 8, 8), blocks=(4,), width=2), classes=2, k=1).program())
-        LayerWidths(of_a_particle=256, of_a_row=384)
-    """
+    """The largest `numbers_a_row` of parts below one that `sees_particles`, and of the others."""
     if not isinstance(model, nn.Module):
         return LayerWidths()
     seeing = [part for part in model.modules() if getattr(part, "sees_particles", False)]
@@ -175,19 +145,7 @@ def rows_at_once(
     entries: int = 0,
     layers: LayerWidths = NARROW,
 ) -> int:
-    """How many rows to run at once so that all their particles fit.
-
-    Args:
-        x: the rows, `(N, *event)`.
-        particles: of a row, masks times imputations.
-        most: rows at most; as many as fit if None.
-        entries: numbers of another site of a particle, where they may be more than a row's.
-        layers: of the networks, where they may be wider.
-
-    Example:
-        >>> rows_at_once(torch.zeros(10, 3), particles=1000), rows_at_once(torch.zeros(10, 3), 1, 7)
-        (131, 7)
-    """
+    """How many rows x `(N, *event)` to run at once so that all their particles fit."""
     if particles < 1:
         raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
     if most is not None and (not isinstance(most, int) or most < 1):
@@ -198,11 +156,6 @@ def rows_at_once(
 
 
 def row_chunks(rows: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` rows.
-
-    Example:
-        >>> list(row_chunks(5, 2))
-        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Slices of at most `size` rows."""
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

@@ -20,13 +20,7 @@ OF_A_FIT = ("at", "settled", "control_parameters")
 
 
 class PyroObjective(Objective):
-    """A plain ELBO as an objective of a fit.
-
-    Every particle plate has size one, and weights with priors are drawn before the plates.
-
-    Args:
-        elbo: it is copied, since Pyro's own remember how deep a program's plates are.
-    """
+    """A plain ELBO (copied) as an objective of a fit, with particle plates of size one."""
 
     vectorised: ClassVar[bool] = False
     watched: ClassVar[bool] = False
@@ -41,8 +35,7 @@ class PyroObjective(Objective):
         return f"{type(self.elbo).__name__}()"
 
     def refuse_uncovered(self, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:
-        """Refuse a latent that no guide covers: its log-prior at the draw would be added to the
-        bound, where :class:`NestedIWAE` proposes it from the model."""
+        """Refuse a latent that no guide covers, as its log-prior would be added to the bound."""
         name_of = type(self.elbo).__name__
         listed = isinstance(self.elbo, TraceEnum_ELBO)
         for name, node in model.items():
@@ -69,13 +62,7 @@ class PyroObjective(Objective):
 
 
 def as_objective(objective: Any) -> Objective:
-    """An objective of a fit: as it is, or a plain ELBO that gives a loss to differentiate.
-
-    Example:
-        >>> from pyro.infer import Trace_ELBO
-        >>> as_objective(Trace_ELBO()).summary
-        'Trace_ELBO()'
-    """
+    """An objective of a fit: as it is, or a plain ELBO that gives a loss to differentiate."""
     if isinstance(objective, Objective):
         return objective
     name = type(objective).__name__

@@ -18,12 +18,7 @@ from lexppl.inference.pyro_parameters import refusing_hidden
 
 @dataclass(frozen=True)
 class SampleNodes:
-    """The sample nodes of a run with one particle, by name.
-
-    Args:
-        model: the model's.
-        guide: the guide's.
-    """
+    """The sample nodes of model and guide in a run with one particle, by name."""
 
     model: dict[str, Any]
     guide: dict[str, Any]
@@ -89,8 +84,7 @@ def plate_errors_explained() -> Iterator[None]:
 
 
 def runs_alike_plainly(program: Callable[..., Any] | None, args: tuple[Any, ...]) -> bool:
-    """Whether a program makes the same sample statements when it is called without those of its
-    parameters: within it nothing (such as `poutine.lift`) turns parameters into latents."""
+    """Whether a program has the same sites when called plainly; `poutine.lift` changes them."""
     if program is None or not can_be_called_plainly(program):
         return False
     statements = _samples(program, args)

@@ -39,7 +39,7 @@ READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid
 
 
 class DefaultShare(float):
-    """The share of rows that `fit` sets apart where nobody says; one that is given is none."""
+    """The share of rows that `fit` sets apart by default, as distinct from a given one."""
 
 
 def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _fixed(program: nn.Module) -> dict[str, int]:
 
 
 def _tell_of_fixed(program: nn.Module) -> None:
-    """Warn of parameters without priors that nobody has fitted: a program as it was built."""
+    """Warn of parameters without priors that were not fitted."""
     fixed = _fixed(program)
     if fixed and program.training:
         warnings.warn(

@@ -19,24 +19,10 @@ Guide = Callable[..., Any]
 
 
 class SharedLatents:
-    """Draws of what a guide samples outside `mask_particles()`.
+    """D draws of what a guide samples outside `mask_particles()`.
 
-    Such a program is drawn from one draw at a time: each draw has its own value of every latent
-    outside the mask plate. Those in no plate over rows (weights, a global Dirichlet, effects of
-    groups) are drawn here, once a draw, and given to every chunk of rows; those of a row are drawn
-    with the chunk.
-
-    Args:
-        model: the program.
-        guide: the program's guide, or None.
-        needed: whether the program has latents outside the mask plate. Where it has none, the guide
-            is not called without y, which it may need.
-        args: a few rows, to call the guide with.
-        draws: D.
-        plates: the names of the program's plates over rows (:func:`latents_of`); looked
-            for if None.
-        from_prior: whether they are drawn from the program itself, without y, and not from its
-            guide.
+    Latents in no plate over rows are drawn here, once a draw, for every chunk of rows; those of a
+    row are drawn with the chunk. `needed`: whether there are any, as the guide is called without y.
     """
 
     def __init__(
@@ -80,8 +66,7 @@ class SharedLatents:
         }
 
     def guides(self, propose_masks: bool) -> list[tuple[Guide | None, int | None]]:
-        """The guides to run a chunk of rows with, each with the number of draws it is good for
-        (None for all)."""
+        """The guides to run rows with, each with the number of draws it serves (None: all)."""
         if not self._traces:
             return [(self._guide if propose_masks else None, None)]
         if self._from_prior or not (propose_masks or self._drawn_with_rows):

@@ -28,16 +28,13 @@ class LossTerm:
 
     Args:
         model: a Pyro program, called with the columns of a batch, `(x, y)`.
-        objective: a `pyro.infer.ELBO` with a `differentiable_loss`: :class:`NestedIWAE`, or Pyro's
-            own `Trace_ELBO`, `TraceMeanField_ELBO` or `TraceEnum_ELBO`, under which a guide covers
-            every latent that is not enumerated.
+        objective: a `pyro.infer.ELBO` with a `differentiable_loss`: :class:`NestedIWAE`,
+            `Trace_ELBO`, `TraceMeanField_ELBO` or `TraceEnum_ELBO`.
         guide: the guide, or None.
-        learns: the modules whose parameters this term's gradient moves; None for all of the
-            model's and the guide's. Modules shared by several terms are shared after the fit too.
+        learns: the modules whose parameters it moves; None for all of the model's and the guide's.
         weight: factor of the loss.
         spares: modules whose parameters it does not move all the same.
-        fold_shift: in a cross-fitted fit, which predictors it runs with
-            (:func:`lexppl.effects.fold_shift`).
+        fold_shift: in a cross-fitted fit, its predictors (:func:`lexppl.effects.fold_shift`).
 
     Raises:
         TypeError: an objective without a `differentiable_loss`.
@@ -68,12 +65,7 @@ def _learns(term: LossTerm) -> bool:
 
 
 def learning_parameters(parts: Iterable[Any]) -> set[int]:
-    """The parameters that learn, by identity, of those parts that are modules.
-
-    Example:
-        >>> len(learning_parameters([nn.Linear(2, 1), None, print]))
-        2
-    """
+    """The parameters that learn, by identity, of those parts that are modules."""
     return {
         id(parameter)
         for part in parts
@@ -90,11 +82,7 @@ def modules_of(term: LossTerm) -> list[nn.Module]:
 
 
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """A context with the predictors that a term runs with on training rows.
-
-    Args:
-        term: of a stage.
-    """
+    """A context with the predictors that a term runs with on training rows."""
     return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
 
@@ -103,16 +91,12 @@ class Stage:
     """Terms that are minimised together for a number of epochs.
 
     Args:
-        terms: the terms; the first one's validation bound chooses the best epoch.
+        terms: the first one's validation bound chooses the best epoch.
         epochs: how many, or None for the fit's.
         optimizer: from parameters to a torch optimizer, or None for the fit's.
-        learning_rate: of the stage's optimizer, or of the fit's, over the stage; that which the fit
-            is given takes its place. None for the fit's, or the optimizer's own.
-        keep: the state that the stage ends with: "best" of its epochs by the validation loss, or
-            "last". A posterior that alone is learned wants its last: the bound itself holds it, its
-            loss on other rows is that of another posterior, and is taken at a draw. Validation
-            losses are then for the record, and patience has no say. None for the last where all
-            that learns is guides, else the best.
+        learning_rate: over the stage, unless the fit is given one; None for the fit's.
+        keep: the state to end with: "best" by the validation loss, or "last", as a posterior that
+            alone is learned wants. None for "last" where all that learns is guides, else "best".
 
     Raises:
         ValueError: no terms, fewer than one epoch, another state to keep.
@@ -148,9 +132,8 @@ class Stage:
 class TrainingModules(nn.Module):
     """All terms of all stages as one module, so that what they share is one parameter.
 
-    A predictor that a term does not move is run in that term as it will predict: without dropout,
-    and by the statistics that it has, which stay. REAL-X's selector would else learn from a
-    predictor whose batch norm adapts to the selector's own masks.
+    A predictor that a term does not move runs as it will predict, without dropout and with
+    statistics that stay, as batch norm would else adapt to REAL-X's own masks.
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
@@ -213,19 +196,12 @@ class System(Summarised):
     Args:
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
-        folds: F, which `fit` cross-fits the predictors with by default and a
-            predictor learns; 1 for a single predictor.
+        folds: F, by which `fit` cross-fits predictors that learn; 1 for a single predictor.
 
     Example:
-        >>> from lexppl.inference import fit
         >>> from lexppl.systems import l2x
-        >>> system = l2x(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
-        >>> import torch
-        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> data = (x, (x[:, 0] > 0).long())
-        >>> result = fit(system, data, **{**system.published, "epochs": 2}, progress=False)
-        >>> type(result.model).__name__
-        'LEX'
+        >>> l2x(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,)).folds
+        1
     """
 
     build: Callable[[], Sequence[Stage]]
@@ -239,8 +215,7 @@ class System(Summarised):
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
 
     def summarised(self) -> Summary:
-        """The explaining program's parts by role, with how many numbers each learns, and how they
-        are learned."""
+        """The explaining program's parts by role, their parameters, and how they learn."""
         with own_random_state():
             stages = list(self.build())
         term = stages[-1].terms[0]
@@ -259,20 +234,11 @@ class System(Summarised):
         return Summary(f"System: {type(term.model).__name__}", lines)
 
     def program(self) -> Any:
-        """The program that explains, built anew.
-
-        Example:
-            >>> from lexppl.systems import lex
-            >>> type(lex(3, classes=2, k=1, hidden=(4,)).program()).__name__
-            'LEX'
-        """
+        """The program that explains, built anew."""
         return self.build()[-1].terms[0].model
 
     def to(self, *args: Any, **kwargs: Any) -> "System":
         """The system on another device or in another type, as `torch.nn.Module.to` has it.
-
-        Args:
-            args, kwargs: of `torch.nn.Module.to`.
 
         Example:
             >>> import torch

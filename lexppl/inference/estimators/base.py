@@ -20,7 +20,6 @@ class GradientEstimator(ABC):
     """Estimate the objective of a program, with a gradient.
 
     `unbiased` says whether the expected gradient is that of the expected objective.
-    `tuned` are modules that `fit` moves to lessen the gradient's variance.
     """
 
     unbiased: ClassVar[bool]
@@ -43,13 +42,7 @@ class GradientEstimator(ABC):
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimate as it stands after its run: what a site's estimator can build its term from.
-
-    Args:
-        program: to be run again, with other masks.
-        terms: of the run with hard masks.
-        memory: by site, what its estimator remembered of the draw.
-    """
+    """A run as a site's estimator reads it: program, terms of hard masks, what draws kept."""
 
     program: ParticleProgram
     terms: BoundTerms
@@ -57,33 +50,27 @@ class Estimate:
 
 
 class SampledEstimator(GradientEstimator):
-    """An estimator that draws `S·L` masks and adds, for each site, a term of value zero whose
-    gradient is what differentiating the weights alone would miss.
+    """An estimator that draws `S·L` masks and adds, for each site, a term of value zero with the
+    part of the gradient that differentiating the weights misses.
 
     A subclass gives :meth:`check`, :meth:`score_term` and, where masks are not drawn from their
-    distribution as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs
-    the program again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A
-    reparameterised distribution is drawn as it is: neither `check` nor `draw` is called. A site's
-    own `infer={"estimator": …}`, in the guide where the guide draws it, takes the place of the
-    objective's.
-
-    Latents outside the particle plates whose guide is not reparameterised (an inclusion indicator,
-    a size k) are scored too: the program is run for `copies` draws of them, and each copy's value
-    is judged against the mean of the others.
+    distribution as it is, :meth:`draw`; or :meth:`remembered_draw` and :meth:`score_terms`. A
+    site's `infer={"estimator": …}` has priority. Latents outside the particle plates whose guide is
+    not reparameterised are scored by `copies` of the program, against one another.
     """
 
     draws_reparameterised: ClassVar[bool] = False
     """Whether reparameterised distributions are drawn by the estimator too."""
 
     def check(self, site: Site, spec: BoundSpec) -> None:
-        """Refuse, before the program goes on, a site that cannot be estimated so."""
+        """Refuse a site that cannot be estimated so."""
 
     def draw(self, site: Site) -> Tensor | None:
         """The site's value; None leaves it to its distribution."""
         return None
 
     def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
-        """The site's value, as :meth:`draw`, and what :meth:`score_terms` needs to know of it."""
+        """The site's value, as :meth:`draw`, and what :meth:`score_terms` needs of the draw."""
         return self.draw(site), None
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
@@ -121,8 +108,7 @@ class SampledEstimator(GradientEstimator):
         return total
 
     def _one_copy(self, program: ParticleProgram, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
-        """The estimate for one draw of the latents outside the particle plates, and the score of
-        that draw."""
+        """The estimate for one draw of the latents outside the particles, and that draw's score."""
         memory: dict[str, Any] = {}
 
         def draw(site: Site) -> Tensor | None:
@@ -154,8 +140,7 @@ class SampledEstimator(GradientEstimator):
         return total, joint_score(scored_outside(run))
 
     def _for(self, site: Site) -> "SampledEstimator | None":
-        """The site's estimator; None for latents of an imputation, which leave one another out, and
-        for those outside the particle plates."""
+        """The site's estimator; None for latents of imputations or outside the particle plates."""
         if site.infer.get("enumerate"):
             raise ValueError(
                 f"site {site.name!r} is to be summed out (infer={{'enumerate': …}}), and "
@@ -179,7 +164,6 @@ class SampledEstimator(GradientEstimator):
         return estimator
 
     def _chosen(self, site: Site, run: ParticleTrace) -> "SampledEstimator | None":
-        """The site's estimator, as its draw had it; refused where the model asks for another."""
         estimator = self._for(site)
         in_model = run.sites.get(site.name)
         own = None if in_model is None else in_model.infer.get(ESTIMATOR)
@@ -193,8 +177,7 @@ class SampledEstimator(GradientEstimator):
 
 
 def scored_outside(run: ParticleTrace) -> list[Site]:
-    """The guide's latents outside the particle plates that need a score: those whose distribution
-    is not reparameterised."""
+    """The guide's latents outside the particle plates that are not reparameterised."""
     return [
         site
         for site in run.guide_sites.values()

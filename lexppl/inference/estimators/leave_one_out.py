@@ -30,12 +30,10 @@ from lexppl.inference.objective.site import Site
 
 
 def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage:
-    """The leave-one-out advantage of each mask, expected over labels:
+    """The leave-one-out advantage of each mask, expected over labels, without gradient:
 
-        Σ_y p̄(y|x) · (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}),
-
-    with p̄ the predictor's distribution at x with nothing hidden. It takes one more run of the
-    program, with masks of ones, as it stands in evaluation mode; no gradient goes through it."""
+    Σ_y p̄(y|x) · (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}).
+    """
     run = terms.run
     y = _labels(run)
     for site in run.mask_sites:
@@ -60,7 +58,7 @@ def _every_label(y: Site) -> Site:
 
 
 def _unmasked(program: ParticleProgram, run: ParticleTrace) -> ParticleTrace:
-    """A run in which every entry is kept, with the rows and the weights that the given one drew."""
+    """A run in which every entry is kept, with the rows and outside latents of the given one."""
     masks = {site.name: site.value for site in run.mask_sites}
     outside = {s.name: s.value for s in run.guide_sites.values() if not s.in_particles}
 
@@ -78,7 +76,6 @@ def _unmasked(program: ParticleProgram, run: ParticleTrace) -> ParticleTrace:
 
 
 def _labels(run: ParticleTrace) -> Site:
-    """The one site of the weights."""
     covered = [s.name for s in run.guide_sites.values() if s.in_particles]
     names = [site.name for site, _ in run.weighted]
     _refuse(
@@ -110,7 +107,6 @@ def _labels(run: ParticleTrace) -> Site:
 
 
 def _refuse_other_masks(site: Site) -> None:
-    """Refuse masks of which ones do not keep everything."""
     kind = site.infer.get(MASK_KIND, "selection")
     _refuse(
         kind != "selection",
@@ -143,44 +139,31 @@ class LeaveOneOut(SampledEstimator):
         ∇ log q(z_l) · (ℒ − ℒ_{−l}),    ℒ_{−l} = log 1/L (Σ_{j≠l} w_j + ŵ_l),
         ŵ_l = exp(1/(L−1) Σ_{j≠l} log w_j),
 
-    and for the average `1/S Σ_s log w_s` of single-mask bounds (RLOO, Kool et al. 2019)
+    and for penalties and the average `1/S Σ_s log w_s` of single-mask bounds (RLOO, Kool et al.
+    2019)
 
         ∇ log q(z_s) · (log w_s − 1/(S−1) Σ_{j≠s} log w_j) / S.
 
-    Penalties are averages, and take the second form. Latents that are drawn anew for each
-    imputation are scored in the same way, among all the imputations of a row. Any distribution with
-    a `log_prob` will do; a reparameterised distribution needs no score, and gets none.
-
-    **Averaged labels.** A label is one noisy draw of what a mask is worth. With `labels="averaged"`
-    the advantage above is replaced by its expectation over labels,
+    With `labels="averaged"` the advantage is replaced by its expectation over labels,
 
         ∇ log q(z_l) · Σ_y p̄(y|x) (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l p(y | x̃_l),
 
-    under the predictor's own p̄(y|x), with nothing hidden (in a cross-fitted fit that of the
-    predictor that has not learned from the row). Nothing else changes: not the bound's value, nor
-    the gradient that goes through the weights, which stay those of the observed label. Of what only
-    the masks' distribution depends on (the selector) it is the unbiased gradient of
+    under the predictor's own p̄(y|x) with nothing hidden, held fixed (in a cross-fitted fit of the
+    predictor that has not learned from the row). For the selector it is the unbiased gradient of
 
         Σ_n Σ_y p̄(y|x_n) E_q[ℒ_n(y)]  −  c_R Σ_n E_q[R]  +  β Σ_n H(q(z|x_n)),
 
-    p̄ being held as it is, in place of the bound at the observed labels; of all else (the
-    predictor) the gradient of the observed bound, as without it. What is selected is then what the
-    *predictor* uses, be it true or memorised: right where the predictor is what is explained, and
-    where rows are many; where they are few a column that it memorises by is kept. It costs one more
-    run of the program at a single mask. Latents outside the particle plates are judged by the
-    observed labels.
+    for the predictor that of the observed bound. What is selected is then what the *predictor*
+    uses, memorised columns too, at the cost of one more run with a single mask.
 
     Args:
         labels: "observed", or "averaged".
-        labels_from: share of the fit, in [0, 1), from which labels are averaged: before, the
-            predictor has little to say of them. Outside `fit`, and under `labels="observed"`, it
-            does not matter.
+        labels_from: share of the fit, in [0, 1), from which labels are averaged.
 
     Raises:
-        ValueError: a site drawn only once, with nothing to leave it out of: `L·S = 1` for a mask.
-            Under averaged labels: a program without exactly one label that can be listed in each
-            log, with a guide that covers latents of the particle plates, or with masks of other
-            than zeros and ones; labels of another name, a share outside [0, 1).
+        ValueError: a mask drawn only once, `L·S = 1`. Under averaged labels: a program without
+            exactly one label that can be listed in each log, with a guide of particle latents, or
+            with masks of other than zeros and ones.
 
     Example:
         >>> LeaveOneOut().unbiased, LeaveOneOut(labels="averaged").unbiased

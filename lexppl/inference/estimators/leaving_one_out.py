@@ -19,15 +19,7 @@ from lexppl.inference.objective.site import PlateKey, Site
 
 
 def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
-    """`ℒ − ℒ_{−l}` for each particle, from log-weights `(…, S, L, B)`: VIMCO's or RLOO's signal.
-
-    Where `L = 1`, the other bounds of the `S` stand in for what is left out. Where ℒ is known,
-    `(…, S, 1, B)`, it is not computed again.
-
-    Example:
-        >>> leave_one_out(torch.tensor([[[1.0], [1.0]]])).flatten().tolist()
-        [0.0, 0.0]
-    """
+    """`ℒ − ℒ_{−l}` from log-weights `(…, S, L, B)`: VIMCO's signal, or RLOO's for L = 1."""
     samples, masks = log_weight.shape[-3], log_weight.shape[-2]
     if bound is None:
         bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
@@ -41,12 +33,7 @@ def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
 
 
 class Advantage(NamedTuple):
-    """What each mask contributed to its bound.
-
-    Args:
-        value: in nats of the objective, `(…, 1, M, B)`.
-        plates: those outside the log.
-    """
+    """What each mask contributed to its bound, in nats `(…, 1, M, B)`, and the outer plates."""
 
     value: Tensor
     plates: Mapping[PlateKey, int | None]
@@ -76,8 +63,7 @@ def mask_score(
 
 
 def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
-    """A term of value zero with the score of a latent that is drawn anew for each imputation, each
-    draw against all the others of its row."""
+    """A term of value zero with the score of an imputation's latent, by those of its row."""
     log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
@@ -111,8 +97,7 @@ def _imputation_benefit(weight: LogWeight) -> Tensor:
 
 
 def average_per_draw(site: Site, terms: BoundTerms) -> Tensor | float:
-    """What each mask draw added to the averages, against the mean of the other draws of its row (as
-    it is where there is one draw only): broadcastable against the site's score."""
+    """What each mask draw added to the averages, against the mean of the other draws of its row."""
     total: Tensor | float = 0.0
     for average in terms.averages_of(site):
         value = per_mask(average.value)

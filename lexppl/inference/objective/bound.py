@@ -39,13 +39,7 @@ which are learned from the draws that this one judges."""
 
 @dataclass(frozen=True)
 class BoundSpec:
-    """What is to be maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit.
-
-    Args:
-        masks, imputations, samples: `L`, `K` and `S`; L may be `math.inf`.
-        entropy, penalty: numbers, or tensors where a graph has them as inputs.
-        towards, random_masks, copies: as they are there; random_masks of this step.
-    """
+    """What is maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit."""
 
     masks: float
     imputations: int = 1
@@ -69,15 +63,8 @@ class BoundSpec:
 
 @dataclass(frozen=True)
 class LogWeight:
-    """`log w` of the particles of everything that has a log of its own.
-
-    Args:
-        value: `(…, K, M, B)`.
-        scale: what stands before the log.
-        plates: the plates outside the log.
-        masks: `L`.
-        samples: `S`.
-    """
+    """`log w` `(…, K, M, B)` of all that has a log of its own, with the scale before the log, the
+    plates outside it, L and S."""
 
     value: Tensor
     scale: float | Tensor
@@ -119,13 +106,8 @@ class LogWeight:
 
 @dataclass(frozen=True)
 class Average:
-    """A term outside the log that is averaged over the draws, `−c_R R` or `β H`.
-
-    Args:
-        value: by particle, in nats of the objective, `(…, K or 1, M or 1, B)`.
-        plates: the plates outside the log.
-        after: names of the draws that it can depend on; None for all.
-    """
+    """A term outside the log averaged over the draws, `−c_R R` or `β H`, `(…, K or 1, M or 1, B)`,
+    the plates outside the log, and the draws it can depend on (None for all)."""
 
     value: Tensor
     plates: Mapping[PlateKey, int | None]
@@ -133,12 +115,7 @@ class Average:
 
 
 class BoundTerms:
-    """The terms of the objective that one run gives.
-
-    Args:
-        run: the run.
-        spec: what is maximised.
-    """
+    """The terms of the objective that one run gives."""
 
     def __init__(self, run: ParticleTrace, spec: BoundSpec) -> None:
         for site in (*run.sites.values(), *run.guide_sites.values()):
@@ -148,8 +125,7 @@ class BoundTerms:
 
     @cached_property
     def log_weights(self) -> list[LogWeight]:
-        """`log w`, one for each set of plates outside the log; where nothing is averaged inside it,
-        one for each site."""
+        """`log w` for each set of plates outside the log; without a log, for each site."""
         weighted = self.run.weighted
         if not weighted:
             raise ValueError(
@@ -222,8 +198,7 @@ class BoundTerms:
         return found
 
     def _minus_divergence(self, site: Site) -> Average:
-        """`−β KL(q ‖ u)` of a mask that is drawn step by step, as the steps of its draws say: an
-        unbiased value of it, which each draw is judged by."""
+        """`−β KL(q ‖ u)` of a mask drawn step by step, unbiased by the steps of its draws."""
         value = -getattr(site.distribution, DIVERGENCE_ALONG)(site.value, self.spec.towards)
         value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
         return Average(value, site.outer)
@@ -260,8 +235,7 @@ class BoundTerms:
 
     @property
     def learning(self) -> Tensor | float:
-        """The mean of the bounds by the predictors that learn beside the one that judges, with the
-        run's draws: `1/(F−1) Σ_s ℒ_s`, without penalties; 0 where there are none."""
+        """`1/(F−1) Σ_s ℒ_s` of the predictors that learn beside the one that judges."""
         judged = [site for site, _ in self.run.weighted if hasattr(site.distribution, LEARNING)]
         total: Tensor | float = 0.0
         for site in judged:
@@ -282,14 +256,8 @@ class BoundTerms:
 
 
 def shared_with(site: Site, value: Tensor, plates: Mapping[PlateKey, int | None]) -> Tensor:
-    """What of a term each draw of a site takes part in: the term summed over the plates outside the
-    log that the site is not in, which broadcasts against the site's :meth:`Site.score`.
-
-    Args:
-        site: a latent within the particle plates.
-        value: `(…, K or 1, M or 1, B)`.
-        plates: of the value.
-    """
+    """The term `(…, K or 1, M or 1, B)` that each draw of a site takes part in: summed over the
+    plates outside the log that the site is not in."""
     dims = [
         dim
         for key, dim in plates.items()
@@ -312,8 +280,7 @@ def _over_particles(value: Tensor) -> Tensor:
 
 
 def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
-    """`−KL(q ‖ Bernoulli(ρ)^G)` of a mask site's distribution, in nats: `(…, M or 1, B)`; at ρ = ½
-    without its constant, the exact entropy `H(q)`."""
+    """`−KL(q ‖ Bernoulli(ρ)^G)` in nats, `(…, M or 1, B)`; at ρ = ½ the exact entropy `H(q)`."""
     try:
         entropy: Tensor = distribution.entropy()
     except NotImplementedError as error:
@@ -338,10 +305,7 @@ def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
 
 
 def score_of(site: Site) -> Tensor | None:
-    """The log-probability to be differentiated for a site's score, or None where there is none:
-    gradients are off, the distribution is reparameterised, or it states no density and so cannot be
-    learned by a score.
-    """
+    """The log-probability of a site's score; None without gradient, density or need of it."""
     if not torch.is_grad_enabled() or site.distribution.has_rsample:
         return None
     try:
@@ -351,7 +315,7 @@ def score_of(site: Site) -> Tensor | None:
 
 
 def learned_score_of(site: Site) -> Tensor | None:
-    """The same, and None too where nothing of the site's distribution learns."""
+    """:func:`score_of`; None too where nothing of the site's distribution learns."""
     score = score_of(site)
     return score if score is not None and may_carry_gradient(score) else None
 

@@ -12,13 +12,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Moving:
-    """What of an objective changes in the course of a fit, as it stands: all that a graph of its
-    step depends on.
-
-    Args:
-        kind: what decides which operations there are.
-        numbers: what they reckon with besides, by name.
-    """
+    """What of an objective changes in a fit: `kind` decides operations, `numbers` are inputs."""
 
     kind: Hashable = None
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -27,12 +21,9 @@ class Moving:
 class Objective(ELBO):
     """A `pyro.infer.ELBO` with what a fit asks of it.
 
-    An objective of one's own derives from it and gives a `differentiable_loss`; the rest has
-    defaults. A plain ELBO, such as Pyro's own, is taken as it is
-    (:func:`lexppl.inference.pyro_objectives.as_objective`).
+    An objective of one's own derives from it and gives a `differentiable_loss`.
 
     Example:
-        >>> import torch
         >>> class Squares(Objective):
         ...     def differentiable_loss(self, model, guide, *args, **kwargs):
         ...         return (model(*args) - args[1]).square().sum()
@@ -74,16 +65,12 @@ class Objective(ELBO):
 
     @property
     def moving(self) -> Moving | None:
-        """What of it changes with :meth:`at`, as it stands; None where that is not known, and a
-        step cannot be compiled."""
+        """What of it changes with :meth:`at`; None where that is not known, and no step is
+        compiled."""
         return Moving() if type(self).at is Objective.at else None
 
     def with_numbers(self, numbers: Mapping[str, Tensor]) -> Objective:
-        """The objective with tensors in the place of the numbers of :attr:`moving`.
-
-        Args:
-            numbers: by name, 0-dimensional.
-        """
+        """The objective with 0-dimensional tensors in place of the numbers of :attr:`moving`."""
         return self
 
     def refuse_uncovered(self, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:
@@ -91,9 +78,6 @@ class Objective(ELBO):
 
         Args:
             model, guide: the sample nodes of the programs, by name.
-
-        Raises:
-            ValueError: naming the latent.
         """
 
     def differentiable_loss(

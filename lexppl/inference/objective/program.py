@@ -33,8 +33,7 @@ Draw = Callable[["Site"], Tensor | None]
 
 
 class _Recorder(Messenger):
-    """Record the sample sites of a run; give guided sites the guide's values and its subsamples,
-    and let the estimator draw the others."""
+    """Record the sites of a run; give sites the guide's values, and let the estimator draw."""
 
     def __init__(
         self,
@@ -89,8 +88,8 @@ class _Recorder(Messenger):
 class ParticleTrace:
     """The sites of one run of a model and its guide.
 
-    Dimensions, from the right: −1 rows `B` (or another plate's), −2 masks `M` (all of the run's),
-    −3 imputations `K`, and to the left of them the labels and further plates.
+    Dimensions from the right: −1 rows `B` (or another plate), −2 masks `M`, −3 imputations `K`, and
+    to the left of them labels and further plates.
     """
 
     sites: dict[str, Site]
@@ -121,8 +120,7 @@ class ParticleTrace:
 
     @property
     def weighted(self) -> list[tuple[Site, float]]:
-        """The sites of `log w` with their signs: `Σ log p − Σ log q` of the observed and the guided
-        ones within the particle plates."""
+        """The sites of `log w = Σ log p − Σ log q` with their signs."""
         terms = [
             (site, 1.0)
             for site in self.sites.values()
@@ -135,8 +133,7 @@ class ParticleTrace:
 
     @property
     def log_weight(self) -> Tensor | None:
-        """`(…, K, M, B)`: `log w` of each particle, unscaled; None where nothing is observed within
-        the particle plates."""
+        """Unscaled `log w` `(…, K, M, B)`; None where nothing is observed in particles."""
         weighted = self.weighted
         if not weighted:
             return None
@@ -146,7 +143,6 @@ class ParticleTrace:
 
 
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
-    """Refuse a value that is not one of the model's distribution."""
     distribution, observed = site.distribution, site.observed
     if isinstance(distribution, Unit) or site.is_deterministic:
         return
@@ -189,11 +185,10 @@ def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:
 
 
 class ParticleProgram:
-    """A model with an optional guide and its arguments, ready to be run with any particle counts.
+    """A model with an optional guide and its arguments, to be run with any particle counts.
 
-    Sites that the guide does not cover are proposed from the model itself and cancel from the
-    weights. Rows that the guide's plates draw (`subsample_size`) are the model's too, and weights
-    with priors (`PyroSample`) are drawn before the plates.
+    Weights with priors (`PyroSample`) are drawn before the plates; subsamples of the guide's plates
+    are the model's too.
     """
 
     def __init__(
@@ -249,7 +244,7 @@ class ParticleProgram:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Runs inside are of modules as they predict: no dropout, and no statistics moved."""
+        """Run the modules inside as they predict: no dropout, and no statistics moved."""
         with ExitStack() as modes:
             for module in self._modules:
                 modes.enter_context(evaluating(module))
@@ -257,7 +252,7 @@ class ParticleProgram:
 
 
 def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) -> None:
-    """Refuse latents that a handler about a program, such as `poutine.block`, hides."""
+    """Refuse latents hidden by a handler about a program, such as `poutine.block`."""
     handled = getattr(program, "function", program)
     whole = beneath_handlers(handled)
     if whole is handled:
@@ -285,8 +280,7 @@ def beneath_handlers(program: Any) -> Any:
 
 
 def row_marginals(site: Site) -> Tensor:
-    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`: the same for every
-    particle."""
+    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`."""
     try:
         mean: Tensor = site.distribution.mean
     except NotImplementedError as error:

@@ -12,8 +12,7 @@ from lexppl.inference.objective.site import Site, same_numbers
 
 
 def common_scale(sites: Sequence[Site]) -> float | Tensor:
-    """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
-    probability."""
+    """The scale outside the log of some sites: `N/B`, a row's weight, a label's probability."""
     for site in sites:
         _refuse_scale_within(site)
     labelled = [site for site in sites if LABEL_PLATE in site.plate_names]

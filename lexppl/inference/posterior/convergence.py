@@ -19,23 +19,7 @@ class SamplerWarning(UserWarning):
 
 
 def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> SamplerRecord:
-    """The record of chains with their largest r̂ and least effective number of draws, by ArviZ.
-
-    Args:
-        record: of the sampler; one whose draws are no chains comes back as it is.
-        samples: by site `(C, S, *event)`.
-
-    Source:
-        Vehtari, Gelman, Simpson, Carpenter, Bürkner. Rank-normalization, folding, and localization:
-        an improved r̂. Bayesian Analysis 2021.
-
-    Example:
-        >>> import torch
-        >>> draws = torch.randn(4, 200, generator=torch.Generator().manual_seed(0))
-        >>> found = with_convergence(SamplerRecord("NUTS", are_chains=True), {"slope": draws})
-        >>> found.r_hat < 1.05, found.ess > 400
-        (True, True)
-    """
+    """The record with r̂ and ESS of samples `(C, S, *event)` (Vehtari et al. 2021), by ArviZ."""
     chains, draws = next(iter(samples.values())).shape[:2]
     if not record.are_chains or draws < 4:
         return record
@@ -61,17 +45,7 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
 
 
 def warn_of(record: SamplerRecord) -> None:
-    """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged.
-
-    Args:
-        record: of :func:`with_convergence`.
-
-    Example:
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warn_of(SamplerRecord("NUTS", are_chains=True, r_hat=1.5, ess=900.0))
-        >>> str(caught[0].message)[:47]
-        'the chains of NUTS disagree: r̂ is up to 1.500,'
-    """
+    """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged."""
     found = []
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
         found.append(

@@ -17,13 +17,7 @@ from lexppl.inference.contexts import keep_parameters_local
 
 
 class Unstated(TorchDistribution):
-    """Distribution of a parameter without a prior: log-density 0 everywhere, draws at one value.
-
-    Example:
-        >>> unstated = Unstated(torch.tensor([1.0, 2.0]))
-        >>> unstated.sample(), float(unstated.log_prob(torch.tensor([5.0, 5.0])))
-        (tensor([1., 2.]), 0.0)
-    """
+    """Distribution of a parameter without a prior: log-density 0 everywhere, draws at one value."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -33,46 +27,22 @@ class Unstated(TorchDistribution):
 
     @property
     def support(self) -> Any:
-        """All real numbers."""
         return constraints.independent(constraints.real, self._value.dim())
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Unstated:
-        """Itself; refused in a plate."""
         if tuple(batch_shape):
             raise ValueError(f"a parameter is the same for all; its batch shape is {batch_shape}")
         return self
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """The value."""
         return self._value.expand(torch.Size([*sample_shape, *self._value.shape]))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """0."""
         return value.new_zeros(value.shape[: value.dim() - self._value.dim()]).float()
 
 
 class DrawnParameters(PyroModule):
-    """A program whose parameters are sample sites outside its plates, by their own names.
-
-    With a :class:`lexppl.inference.SampledGuide` of the parameters of R fits, each draw runs it
-    with one of them.
-
-    Args:
-        program: one of the fits.
-        names: of its parameters, and of the buffers in which fits differ.
-
-    Example:
-        >>> class Line(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.slope = nn.Parameter(torch.tensor(2.0))
-        ...     def forward(self, x):
-        ...         return self.slope * x
-        >>> program = DrawnParameters(Line(), ["slope"])
-        >>> condition = pyro.poutine.condition(program, data={"slope": torch.tensor(3.0)})
-        >>> program(torch.tensor(1.0)), condition(torch.tensor(1.0))
-        (tensor(2.), tensor(3.))
-    """
+    """A program whose parameters are sample sites outside its plates, by their own names."""
 
     def __init__(self, program: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
@@ -85,7 +55,6 @@ class DrawnParameters(PyroModule):
 
     @property
     def program(self) -> nn.Module:
-        """The program, with the parameters of one fit."""
         return self._held[0]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +64,6 @@ class DrawnParameters(PyroModule):
         return torch.func.functional_call(self.program, values, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Parts of the program, such as its selector, are its own too."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -105,14 +73,7 @@ class DrawnParameters(PyroModule):
 
 
 def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """The parameters of R fits of one program `(R, *shape)`, and the buffers in which they differ.
-
-    Args:
-        programs: the fits.
-
-    Raises:
-        ValueError: programs of different parameters.
-    """
+    """The parameters of R fits of one program `(R, *shape)`, and buffers that differ."""
     each = [{**dict(p.named_parameters()), **dict(p.named_buffers())} for p in programs]
     shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
     if any(one != shapes[0] for one in shapes):

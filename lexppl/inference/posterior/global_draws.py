@@ -26,13 +26,7 @@ def draw_index() -> tuple[int, int] | None:
 
 
 class DrawIndex(Messenger):
-    """Context in which :func:`draw_index` is (d, D).
-
-    Example:
-        >>> with DrawIndex(3, 10):
-        ...     draw_index()
-        (3, 10)
-    """
+    """Context in which :func:`draw_index` is (d, D)."""
 
     def __init__(self, draw: int, draws: int) -> None:
         super().__init__()
@@ -46,10 +40,8 @@ class DrawIndex(Messenger):
 class SampledGuide(PyroModule):
     """A guide whose every call gives one of S draws of a program's global latents.
 
-    Of D draws that a program is run for (:func:`draw_index`), draw d gives sample `⌊d S / D⌋`: all
-    S in their order for D = S, evenly thinned ones for fewer. Called otherwise it gives one of them
-    at random. Whatever runs a model with a guide so runs it with a chain of NUTS, of SGHMC, or with
-    replicates of a fit.
+    Of D draws that a program is run for, draw d gives sample `⌊d S / D⌋`; called otherwise it gives
+    one at random.
 
     Args:
         samples: by site a tensor `(S, *event)`, its draws.
@@ -60,8 +52,6 @@ class SampledGuide(PyroModule):
 
     Example:
         >>> guide = SampledGuide({"slope": torch.tensor([0.5, 0.7])})
-        >>> guide.draws, sorted(guide.sites)
-        (2, ['slope'])
         >>> with DrawIndex(1, 2):
         ...     guide(None)["slope"]
         tensor(0.7000)

@@ -33,26 +33,7 @@ def log_joint(
     objective: NestedIWAE,
     rows: tuple[Tensor, ...],
 ) -> Tensor:
-    """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats.
-
-    Args:
-        program: whose weights with priors are drawn first
-            (:func:`lexppl.weights_drawn_first.weights_first`).
-        values: θ, `(*event)` by site.
-        objective: the bound ℒ_n on `log p(y_n | x_n, θ)`.
-        rows: as arguments of the program.
-
-    Example:
-        >>> import pyro.distributions as dist, torch
-        >>> from lexppl.effects import mask_particles
-        >>> def program(x):
-        ...     mean = pyro.sample("mean", dist.Laplace(0.0, 0.5))
-        ...     with pyro.plate("data", len(x)), mask_particles():
-        ...         pyro.sample("x", dist.Laplace(mean, 0.5), obs=x)
-        >>> at = {"mean": torch.tensor(1.0)}
-        >>> float(log_joint(program, at, NestedIWAE(masks=1), (torch.ones(3),)))
-        -2.0
-    """
+    """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats, with θ given by site."""
     conditioned = pyro.poutine.condition(program, data=values)
     return -objective.differentiable_loss(conditioned, None, *rows)
 
@@ -70,36 +51,15 @@ def likelihood_bound(
 
         p(y | x, θ) = Σ_z p(z | x, θ) 1/K Σ_k p(y | x̃_k(z), θ),
 
-    summed over every mask z; or, with `drawn`, a bound of drawn masks where that sum cannot be
-    had. Latents of a row that are functions of the others (a constant imputation, Q-FIT's mask)
-    are no sum at all.
+    summed over every mask z; or a bound of `drawn` masks where that sum is refused.
 
     Args:
         latents: the program's, none of them of rows.
         rows: N, of one evaluation.
-        imputations: K draws of each mask's imputation, where it is random; None where it is not.
+        imputations: K draws of each mask's imputation; None where it is not random.
         most_particles: of one evaluation, N K times the number of masks.
         most_masks: of a row, that are summed over; of several latents their joint values.
         drawn: L masks to draw where the exact sum is refused; None to raise.
-
-    Raises:
-        ValueError: without `drawn`, masks that cannot be listed, or are too many; random
-            imputations without K; the top entries of a relaxation; nothing observed,
-            or a partial likelihood.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.inference.posterior.global_latents import latents_of
-        >>> from lexppl.models import ConstantImputer
-        >>> from lexppl.systems import lex
-        >>> from lexppl.inference.contexts import program_settings
-        >>> with program_settings(validate=True):
-        ...     program = lex(4, classes=2, k=2, hidden=(4,), imputer=ConstantImputer()).program()
-        ...     latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
-        >>> likelihood_bound(latents, rows=10).summary
-        'NestedIWAE(masks=inf, imputations=1)'
-        >>> likelihood_bound(latents, rows=10, most_masks=5, drawn=20).summary
-        'NestedIWAE(masks=20, imputations=1)'
     """
     inside = latents.in_particles.values()
     masks = [site for site in inside if not site.in_imputations]

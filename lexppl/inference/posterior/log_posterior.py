@@ -44,21 +44,9 @@ LEAST_BATCH = 100
 class LogPosterior:
     """`log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n(θ)` of global latents θ, at their vector u.
 
-    ℒ_n is the library's own bound on `log p(y_n | x_n, θ)`: itself, where the masks are summed over
-    and nothing else is drawn; else `ℒ_{L,K} ≤ log p`, whose exponential is then what is sampled.
-
-    Args:
-        model: the program; a copy is taken, in evaluation mode.
-        rows: all of them, N, as its arguments: x `(N, *event)` and y.
-        seed: of the draws that find its latents.
-        batch_size: B; None for a tenth of the rows, at least 100.
-        objective: the bound ℒ; None for the exact log-likelihood where at most 256 masks are to be
-            summed over, else ten masks a row.
-
-    Raises:
-        ValueError, TypeError: rows fewer than a batch; what :meth:`GlobalSites.of` refuses; a
-            program that the bound cannot read.
-        FloatingPointError: a log posterior that is not finite.
+    ℒ_n is `log p(y_n | x_n, θ)` where at most 256 masks are summed over and nothing else is drawn;
+    else a bound `ℒ_{L,K}` of ten masks, or the given one. B is a tenth of the rows, at least 100,
+    by default.
     """
 
     def __init__(
@@ -136,12 +124,7 @@ class LogPosterior:
             return self._joint(vector, batch)
 
     def of_chains(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Of C chains at once: the sum, whose gradient is each chain's own, and each, `(C,)`.
-
-        Args:
-            vectors: `(C, D)`.
-            batches: columns `(C, B, …)`, each chain's own rows.
-        """
+        """Of C chains `(C, D)` with rows `(C, B, …)`: the sum, and each `(C,)`."""
         each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
         return each.sum(), each
 
@@ -180,14 +163,7 @@ class LogPosterior:
         temperature: float = 1.0,
         stats: Mapping[str, np.ndarray] | None = None,
     ) -> GlobalDraws:
-        """Draws of θ and their record.
-
-        Args:
-            name: of the method.
-            vectors: u, `(C, S, D)`.
-            temperature: of the density that was sampled.
-            stats: of Markov chains, by ArviZ's name, `(C, S)`; None for independent draws.
-        """
+        """Draws of θ from u `(C, S, D)`, and their record; `stats` `(C, S)` of Markov chains."""
         values, _ = self.sites.constrained(vectors)
         named = name if temperature == 1.0 else f"{name} at temperature {temperature:g}"
         record = SamplerRecord(named, stats is not None, stats or {}, self.note)
@@ -209,16 +185,7 @@ class LogPosterior:
 
 
 def check_settings(method: Any, **least: int) -> None:
-    """Refuse settings of a method outside their range.
-
-    Args:
-        method: a posterior inference, of which `lr`, `temperature`, `alpha`, `sigma`, `beta`,
-            `batch_size` and `objective` are checked where it has them.
-        least: of its counts by name.
-
-    Raises:
-        ValueError, TypeError: a count, rate or batch size that is too small; no bound.
-    """
+    """Refuse settings of a method outside their range; `least` are of its counts by name."""
     for name, count in least.items():
         int_at_least(name, getattr(method, name), count)
     for name in ("lr", "temperature", "alpha", "sigma"):
@@ -233,11 +200,7 @@ def check_settings(method: Any, **least: int) -> None:
 
 
 def bayes_library(module: str = "posteriors") -> Any:
-    """A library of the `bayes` extra, imported where it is used.
-
-    Raises:
-        ImportError: as :func:`lexppl.extras.extra_library`.
-    """
+    """A library of the `bayes` extra, imported where it is used."""
     # Its classes are declared in a way that its own libraries warn of, once each.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -43,11 +43,9 @@ COMPARED = 8
 class MCMC:
     """Sample a program's global latents by one of Pyro's Hamiltonian kernels.
 
-    The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
-    smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
-    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors
-    stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own. Numbers are of the type of x: float64 rows are the surer ones.
+    The kernel sees the density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, with masks summed
+    out exactly and all rows in every step. Parameters without priors stay. Chains run one after
+    another. Numbers are of the type of x: float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -55,32 +53,25 @@ class MCMC:
         samples: S ≥ 4 draws of each chain that are kept.
         warmup: draws before them, in which step size and mass matrix adapt; S if None.
         chains: C.
-        imputations: K, for a program whose imputations are random: K of each mask are drawn once
-            and stay the same in all chains. What is then sampled exactly is the posterior of the
-            program whose imputer draws from these K. None where the imputation is a function of x
-            and the mask.
+        imputations: K draws of each mask's random imputation, the same in all chains: the posterior
+            of a program whose imputer draws from these K. None where imputations are not random.
 
     Raises:
         ValueError: a number that is too small; an argument of the kernel that is not the user's.
         TypeError: a kernel of another kind, or one that has been built.
 
     Example:
-        >>> from lexppl.inference import fit
-        >>> from pyro.nn import PyroModule, PyroSample
         >>> import pyro, pyro.distributions as dist
         >>> from lexppl.effects import mask_particles
-        >>> class Line(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
-        ...     def forward(self, x, y=None):
-        ...         with pyro.plate("data", len(x), dim=-1), mask_particles():
-        ...             mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
-        ...             mean = self.slope * mask[..., 0] * x[:, 0]
-        ...             pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> from lexppl.inference import fit
+        >>> def line(x, y=None):
+        ...     slope = pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
+        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+        ...         pyro.sample("y", dist.Normal(slope * mask[..., 0] * x[:, 0], 1.0), obs=y)
         >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
         >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
-        >>> result = fit(Line(), (x, 2 * x[:, 0]), inference=short, progress=False)
+        >>> result = fit(line, (x, 2 * x[:, 0]), inference=short, progress=False)
         >>> result.guides[0].sites["slope"].shape
         torch.Size([100])
 
@@ -161,7 +152,6 @@ class MCMC:
 
 
 def _check_kernel(kernel: Any) -> None:
-    """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
     kind = _class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
@@ -178,19 +168,7 @@ def _check_kernel(kernel: Any) -> None:
 
 
 def as_inference(inference: Any) -> PosteriorInference:
-    """An inference from the argument of `fit(inference=)`.
-
-    Args:
-        inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
-            or a :class:`PosteriorInference`, or its class, for one with defaults.
-
-    Raises:
-        TypeError: anything else.
-
-    Example:
-        >>> as_inference(NUTS).chains
-        4
-    """
+    """An inference from `fit(inference=)`: a kernel becomes :class:`MCMC`, a class its default."""
     kind = _class_of(inference)
     if isinstance(inference, MCMCKernel) or (
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
@@ -215,10 +193,7 @@ def _class_of(kernel: Any) -> Any:
 
 
 class _Trajectory:
-    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there.
-
-    Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
-    """
+    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there."""
 
     def __init__(self, kernel: HMC) -> None:
         self._kernel = kernel
@@ -227,7 +202,6 @@ class _Trajectory:
         self.begin()
 
     def begin(self) -> None:
-        """Another draw."""
         self.steps = 0
         self._latest: Mapping[str, Tensor] | None = None
         self._ends: list[tuple[Any, Tensor]] = []

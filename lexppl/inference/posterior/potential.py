@@ -23,37 +23,12 @@ TOLERANCE = 1e-4
 
 
 class Potential:
-    """Minus the log-density of a program's global latents θ given its rows,
+    """Minus the log-density of a program's global latents θ given its rows, in nats,
 
         U(u) = −log p(θ) − Σ_n log p(y_n | x_n, θ) − log |det ∂θ/∂u|,    θ = t(u),
 
-    with the masks summed out exactly (:func:`likelihood_bound`) and t the map of
-    `torch.distributions.biject_to` from unconstrained numbers onto each latent's support. A penalty
-    is a term of it, `+ Σ_n E_{z ~ p(z | x_n, θ)}[R]`, as it is of a fit's objective.
-
-    Args:
-        model: the program.
-        rows: all rows, as arguments of the model.
-        imputations: K draws of each mask's imputation, where it is random. They are drawn from the
-            seed at every evaluation, and so are the same at all: the potential is exactly that of
-            the program whose imputer draws from these K.
-        seed: of those.
-
-    Raises:
-        ValueError: what :meth:`GlobalSites.of` and :func:`likelihood_bound` refuse; rows that the
-            program draws.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> from lexppl.effects import mask_particles
-        >>> def program(x, y):
-        ...     rate = pyro.sample("rate", dist.Uniform(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)), mask_particles():
-        ...         mask = pyro.sample("mask", dist.Bernoulli(torch.ones(1) / 2).to_event(1))
-        ...         pyro.sample("y", dist.Bernoulli(rate * mask[..., 0]), obs=y)
-        >>> potential = Potential(program, (torch.zeros(1, 1), torch.ones(1)))
-        >>> float(potential({"rate": torch.tensor(0.0)}).exp())  # 1 / (1/2 · 1/2 · 1/4)
-        16.0
+    masks summed out exactly (:func:`likelihood_bound`), t by `biject_to`. Random imputations are K
+    draws by the seed, the same at every evaluation.
     """
 
     def __init__(
@@ -98,14 +73,7 @@ class Potential:
         return value.detach(), *torch.autograd.grad(value, place)
 
     def start(self, strategy: Callable[..., Any] = init_to_uniform) -> dict[str, Tensor]:
-        """Unconstrained numbers to start from, where the potential and its gradient are finite.
-
-        Args:
-            strategy: one of Pyro's `init_to_…`, or any function of a site that gives its value.
-
-        Raises:
-            ValueError: none of a hundred draws is such a place.
-        """
+        """Unconstrained numbers by Pyro's strategy where potential and gradient are finite."""
         latents = pyro.poutine.block(self._model, expose=list(self.sites))
         x = self._rows[0]
         for _ in range(MOST_STARTS):
@@ -124,32 +92,10 @@ class Potential:
 
 
 class Recorded:
-    """A potential recorded as a graph of tensor operations, which skips the program's handlers.
+    """A potential recorded, with its gradient, as a graph of tensor operations by `make_fx`.
 
-    Value and gradient are recorded together by `make_fx`; what does not depend on the latents is
-    computed once. Programs that torch cannot record are refused, as are those that draw from
-    distributions of a latent or write latents into a tensor; :meth:`agrees` finds a recording that
-    is another function than the program.
-
-    Args:
-        potential: to be recorded.
-        place: unconstrained values at which it is.
-
-    Raises:
-        Exception: whatever torch raises of a program that it cannot record.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> from lexppl.effects import mask_particles
-        >>> def program(x):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)), mask_particles():
-        ...         pyro.sample("x", dist.Normal(mean, 1.0), obs=x)
-        >>> potential = Potential(program, (torch.ones(3),))
-        >>> with pyro.validation_enabled(False):
-        ...     recorded = Recorded(potential, {"mean": torch.tensor(0.0)})
-        >>> recorded.agrees([{"mean": torch.tensor(2.0)}])
-        True
+    What does not depend on the latents is computed once. Torch's own errors pass for programs that
+    cannot be recorded; :meth:`agrees` finds a recording that is another function.
     """
 
     def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
@@ -161,8 +107,7 @@ class Recorded:
 
     @classmethod
     def of(cls, potential: Potential, places: Sequence[Mapping[str, Tensor]]) -> Self | None:
-        """The recording at the first of some places; None where torch cannot record the program, or
-        the recording differs from it at one of the places."""
+        """The recording at the first place; None where there is none or it differs at a place."""
         with program_settings(validate=False):
             try:
                 recorded = cls(potential, places[0])
@@ -193,18 +138,8 @@ class Recorded:
 def fold(recorded: GraphModule, numbers: Sequence[Tensor]) -> None:
     """Replace what does not depend on a recording's arguments by its values in one run.
 
-    Args:
-        recorded: by `make_fx`; it is changed.
-        numbers: arguments of the run.
-
     Raises:
         RuntimeError: the rest draws random numbers, or writes into a tensor.
-
-    Example:
-        >>> double = make_fx(lambda x: x * torch.rand(2).clamp(2.0, 2.0))(torch.zeros(2))
-        >>> fold(double, [torch.zeros(2)])
-        >>> [node.op for node in double.graph.nodes], double(torch.full((2,), 3.0))
-        (['placeholder', 'get_attr', 'call_function', 'output'], tensor([6., 6.]))
     """
     graph, constant = recorded.graph, set[Node]()
     for node in graph.nodes:
@@ -245,7 +180,7 @@ class _Replayed(torch.autograd.Function):
 
 
 class _SummedOut(Messenger):
-    """Take away Pyro's mark of sites to be enumerated: the masks are summed out, marked or not."""
+    """Take away Pyro's mark of sites to be enumerated, as the masks are summed out anyway."""
 
     def _pyro_sample(self, msg: Any) -> None:
         (msg["infer"] or {}).pop("enumerate", None)

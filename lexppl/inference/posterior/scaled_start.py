@@ -32,15 +32,12 @@ FARTHEST = 2.0
 class ScaledStart:
     """A start of each chain, and the linear map u = A v in whose v samplers step.
 
-    With gradients `g_b` of mini-batches at the start, `B/N Cov(g_b)` estimates the Fisher
-    information of all rows, and
+    With gradients `g_b` of mini-batches at the start,
 
         P = B/N Cov(g_b) + diag(1 / Var_prior(u)),    A Aᵀ = P⁻¹,    V = diag(Aᵀ Cov(g_b) A),
 
-    so that the posterior has a sd of about 1 in each direction of v, and V ≤ N/B is the noise of a
-    gradient by v. Beyond 64 coordinates P is its diagonal. A fixed linear map changes no posterior:
-    A decides how well a sampler moves, and not what it samples. Draws of masks add to P, and make
-    steps shorter.
+    so that posterior sds are about 1 in v, and V ≤ N/B is the noise of a gradient by v. Beyond 64
+    coordinates P is its diagonal. A decides how fast a sampler moves, not what it samples.
 
     Args:
         target: the log posterior.
@@ -48,8 +45,7 @@ class ScaledStart:
         factor: A, `(D, D)`, or its diagonal `(D,)`.
         noise: V, `(D,)`; 0 where every batch is all rows.
         prior_precision: `1 / Var_prior(u)`, `(D,)`.
-        distance: estimated distance to the mode in posterior sds, the root of its mean square over
-            coordinates and chains.
+        distance: to the mode in posterior sds, root mean square over coordinates and chains.
     """
 
     target: LogPosterior
@@ -61,14 +57,7 @@ class ScaledStart:
 
     @classmethod
     def find(cls, target: LogPosterior, chains: int, steps: int, progress: Any) -> ScaledStart:
-        """Climb from draws of the prior: Adam's steps in u, then three times half as many in v.
-
-        Args:
-            target: the log posterior.
-            chains: C.
-            steps: of the first climb; 0 to stay at the draws from the prior.
-            progress: a bar, updated at each of :func:`climbing_steps`.
-        """
+        """Climb from draws of the prior: Adam's steps in u, then three times half as many in v."""
         drawn = target.prior_vectors(max(chains, PRIOR_DRAWS))
         place = drawn[:chains].clamp(-FARTHEST, FARTHEST)
         precision = 1.0 / drawn.var(0).clamp_min(torch.finfo(drawn.dtype).eps)
@@ -84,14 +73,7 @@ class ScaledStart:
     def at(
         cls, target: LogPosterior, place: Tensor, prior_precision: Tensor, dense: bool = True
     ) -> ScaledStart:
-        """Measure scales and noise.
-
-        Args:
-            target: the log posterior.
-            place: u of each chain, `(C, D)`.
-            prior_precision: `1 / Var_prior(u)`.
-            dense: whether correlations are measured, where D is at most 64.
-        """
+        """Measure scales and noise at u `(C, D)`; correlations where `dense` and D ≤ 64."""
         dimensions, rows = place.shape[-1], len(target)
         dense = dense and dimensions <= MOST_DENSE
         size = min(target.batch_size, max(1, rows // 10))

@@ -26,20 +26,8 @@ def _cauchy(like: Tensor, median: float = 0.0, sigma: float = 1.0, **_: Any) -> 
 
 
 class OutOfPlaceDraws(TorchFunctionMode):
-    """Replace in-place draws such as `torch.empty(shape).normal_()` by draws of a new tensor.
-
-    `torch.func.vmap` cannot fill a tensor that all replicates share with draws that differ, and
-    torch's own distributions (Normal, Exponential, Cauchy, …) draw so. Inside this context the
-    result of the call holds the draws; the tensor it was called on is left as it is.
-
-    Example:
-        >>> with OutOfPlaceDraws():
-        ...     draws = torch.func.vmap(
-        ...         lambda _: torch.empty(2).normal_(), randomness="different"
-        ...     )(torch.zeros(3))
-        >>> draws.shape, bool((draws[0] != draws[1]).all())
-        (torch.Size([3, 2]), True)
-    """
+    """Replace in-place draws such as `torch.empty(shape).normal_()` by draws of a new tensor, as
+    `torch.func.vmap` cannot fill a shared tensor with draws that differ."""
 
     _DRAWS: ClassVar[Mapping[Any, Callable[..., Tensor]]] = MappingProxyType(
         {

@@ -20,13 +20,7 @@ _NO_SETTINGS = frozenset([*vars(nn.Module()), "stages"])
 
 @dataclass(frozen=True)
 class ReplicateHyperparameter:
-    """A module's number that differs between replicates, such as λ or k.
-
-    Args:
-        path: the module's name.
-        attribute: the number's.
-        values: by replicate.
-    """
+    """A module's number that differs between replicates, such as λ or k."""
 
     path: str
     attribute: str
@@ -34,12 +28,7 @@ class ReplicateHyperparameter:
 
 
 def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHyperparameter]:
-    """The numbers in which the replicates' modules differ.
-
-    Example:
-        >>> [n.values for n in replicate_hyperparameters([nn.Dropout(0.1), nn.Dropout(0.2)])]
-        [(0.1, 0.2)]
-    """
+    """The numbers in which the replicates' modules differ."""
     modules = [list(one.named_modules()) for one in copies]
     if len({len(m) for m in modules}) > 1:
         raise ValueError(
@@ -91,12 +80,7 @@ def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> li
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two settings are the same, as far as their parts show.
-
-    Example:
-        >>> alike([1, "a", torch.zeros(2)], [1, "a", torch.zeros(2)]), alike(0.1, 0.2)
-        (True, False)
-    """
+    """Whether two settings are the same, as far as their parts show."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -23,12 +23,7 @@ class ReplicateData:
         TypeError: one data set alone, not in a list.
 
     Example:
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> seeds = [torch.Generator().manual_seed(s) for s in (0, 1)]
-        >>> xs = [torch.randn(60, 3, generator=g) for g in seeds]
-        >>> data = ReplicateData([(x, (x[:, 0] > 0).long()) for x in xs])
-        >>> fit(lex(3, classes=2, k=1, hidden=(8,)), data, epochs=2, progress=False).replicates
+        >>> len(ReplicateData([(torch.randn(60, 3), torch.arange(60) % 2) for _ in range(2)]))
         2
     """
 
@@ -103,5 +98,5 @@ def of_replicate(
 
 
 def batch_rows(rows: HasReplicates, batch: tuple[Tensor, ...]) -> int:
-    """How many rows a replicate sees in a batch."""
+    """Rows of a batch that a replicate sees."""
     return batch[0].shape[1] if rows.by_replicate else len(batch[0])

@@ -24,19 +24,10 @@ READS_A_NUMBER = ("data-dependent control flow", "calling .item()")
 
 
 class Replicates:
-    """R copies of the terms' modules, run at once.
+    """R copies of the terms' modules, run at once by `torch.func.vmap`.
 
-    Every parameter that is learned has a leading dimension R; the programs are vectorised over it
-    by `torch.func.vmap`, so that a Pyro program takes part as it is (unless it decides by numbers
-    that are learned, which `vmap` refuses), its linear layers become batched matrix products, and
-    there is one backward pass. Draws differ between replicates; the batches are the same, unless
-    each has rows of its own. What is not learned (a given predictor, an imputer's reference rows)
-    is shared.
-
-    Args:
-        copies: R copies of the terms, each with its own initial weights.
-        differ: whether numbers and given tensors may differ too, such as λ, k or an imputer's
-            constant: they then become one more dimension R.
+    Learned parameters have a leading dimension R. What is not learned is shared; where `differ`,
+    numbers and given tensors (λ, k, an imputer's constant) have a dimension R too.
     """
 
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
@@ -102,16 +93,7 @@ class Replicates:
         weights: Tensor | None = None,
         plate: str | None = None,
     ) -> Tensor:
-        """The loss of each replicate, `(R,)`.
-
-        Args:
-            term: whose.
-            objective: as it stands.
-            batch: the replicates' in common, or `(R, B, …)`.
-            by_replicate: whether it is the latter.
-            weights: of the rows in each replicate, `(R, B)`; None for 1.
-            plate: over the rows that have weights.
-        """
+        """The loss of each replicate, `(R,)`; rows in common or `(R, B, …)`, weights `(R, B)`."""
 
         def one(
             state: dict[str, Tensor], rows: tuple[Tensor, ...], weights: Tensor | None = None
@@ -166,8 +148,7 @@ class Replicates:
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:
-        """Let no other parameter have a gradient for a while: what only they need, such as the
-        score of masks that a term does not learn, is then not computed."""
+        """Let no other parameter have a gradient inside, so that none of it is computed."""
         others = [value for name, value in self.parameters.items() if name not in names]
         for value in others:
             value.requires_grad_(False)
@@ -191,7 +172,6 @@ class Replicates:
 
     @contextmanager
     def _naming_numbers(self) -> Iterator[None]:
-        """Name the numbers that differ where a program decides by one of them."""
         try:
             yield
         except RuntimeError as error:
@@ -219,11 +199,7 @@ class Replicates:
 
     @contextmanager
     def _holding(self, state: dict[str, Any]) -> Iterator[None]:
-        """Let the template's modules hold other tensors for a while.
-
-        `torch.func.functional_call` does it by path, and leaves a module that several programs
-        share, and so has several paths, with the wrong tensors afterwards.
-        """
+        """Let the template's modules, shared ones too, hold other tensors for a while."""
         before = [(held, attribute, held[attribute]) for held, attribute, _ in self._places]
         try:
             for held, attribute, name in self._places:
@@ -307,10 +283,7 @@ def reinitialised(terms: TrainingModules) -> TrainingModules:
 
 
 def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
-    """Draw what is learned anew, by each module's `reset_parameters`.
-
-    What a guide has that cannot be drawn stays: where a variational distribution starts is not what
-    replicates compare, where its networks start is."""
+    """Draw what is learned anew by `reset_parameters`; what a guide cannot draw stays."""
     guiding = {
         id(part)
         for stage in terms.stages
@@ -339,9 +312,8 @@ Module = TypeVar("Module", bound=nn.Module)
 def averaged(models: Sequence[Module]) -> Module:
     """A copy of the first model whose floating parameters and buffers are the means over all.
 
-    XTab's global mask network is the average of its seeds' (Uçar & Hajiramezanali 2022, eq. 6).
-    The mean of networks is in general no good network: it is here as far as their hidden units
-    mean the same, which weight clipping and few layers help.
+    XTab's global mask network is the average of its seeds' (Uçar & Hajiramezanali 2022, eq. 6),
+    which is a good network as far as hidden units mean the same.
 
     Args:
         models: modules of one architecture, such as a fit's replicates.
@@ -351,8 +323,7 @@ def averaged(models: Sequence[Module]) -> Module:
 
     Example:
         >>> a, b = nn.Linear(1, 1), nn.Linear(1, 1)
-        >>> mean = averaged([a, b])
-        >>> bool(torch.allclose(mean.weight, (a.weight + b.weight) / 2))
+        >>> bool(torch.allclose(averaged([a, b]).weight, (a.weight + b.weight) / 2))
         True
     """
     if not models:

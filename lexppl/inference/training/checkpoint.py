@@ -38,34 +38,20 @@ class CheckpointWarning(UserWarning):
 class Checkpoints:
     """Where a fit keeps its state, and how often it is written: at the end of an epoch.
 
-    A `fit` with the same arguments and the same folder goes on from the state in it and gives the
-    same bits as a fit that was never stopped, on the same machine. What is written: parameters and
-    buffers of all replicates, the states of optimizer, scheduler and random generators, the best
-    states so far, the history; and the identity of the fit. A compiled fit goes on to rounding
-    alone. What a program or a data set of one's own draws elsewhere than from torch's default
-    generators, as from NumPy's, is not put back.
+    A `fit` with the same arguments and folder goes on from the state in it with the same bits, on
+    the same machine; a compiled fit goes on to rounding. Draws of other generators than torch's
+    default ones are not put back.
 
     Args:
-        folder: made if it is not there. A folder of one fit's own.
-        every_minutes: the least age in minutes of a state at the end of an epoch, before the next
-            is written; 0 for each epoch.
+        folder: of one fit's own, made if it is not there.
+        every_minutes: the least age of a state before the next is written; 0 for each epoch.
 
     Raises:
         ValueError, TypeError: no path, negative minutes.
 
     Example:
-        >>> import tempfile, torch
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-        >>> def fitted(folder):
-        ...     small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        ...     return fit(small, (x, (x[:, 0] > 0).long()), epochs=2, progress=False,
-        ...         checkpoint=Checkpoints(folder, every_minutes=0))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     first, again = fitted(folder), fitted(folder)
-        >>> bool((first.history.seconds == again.history.seconds).all())
-        True
+        >>> Checkpoints("states", every_minutes=0).below("judge").folder.name
+        'judge'
     """
 
     folder: str | Path
@@ -77,31 +63,16 @@ class Checkpoints:
         finite_float("every_minutes", self.every_minutes, least=0.0)
 
     def below(self, name: str) -> Checkpoints:
-        """As often, in a folder within this one: of one fit among several.
-
-        Example:
-            >>> Checkpoints("states").below("judge").folder.name
-            'judge'
-        """
+        """As often, in a folder within this one: of one fit among several."""
         return replace(self, folder=Path(self.folder) / name)
 
 
 def below(checkpoint: Checkpoints | None, name: str) -> Checkpoints | None:
-    """:meth:`Checkpoints.below`, where there are any."""
     return None if checkpoint is None else checkpoint.below(name)
 
 
 class SavedState:
-    """The file with a fit's state.
-
-    Args:
-        where: its folder, and how often it is written.
-        identity: of the fit.
-        leads: whether this process writes, of several that share the fit.
-
-    Attributes:
-        found: the state that was there; None where there was none.
-    """
+    """The file with a fit's state; `found` is the state that was there, or None."""
 
     def __init__(self, where: Checkpoints, identity: Identity, leads: bool = True) -> None:
         self.folder = Path(where.folder).expanduser().resolve()
@@ -143,10 +114,7 @@ class SavedState:
         return time.monotonic() - self._written >= 60.0 * self._minutes
 
     def write(self, state: Mapping[str, Any], first: bool = False) -> None:
-        """Write a state aside, and let it take the place of the one before.
-
-        Where it cannot be written, on a full disk say, the one before stays, and the fit goes on.
-        """
+        """Write a state in place of the one before; where it cannot be written the fit goes on."""
         if not self._leads:
             return
         content = io.BytesIO()
@@ -176,7 +144,6 @@ class SavedState:
         self._written = time.monotonic()
 
     def warn(self, message: str) -> None:
-        """Warn of this state."""
         warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
@@ -213,13 +180,7 @@ def identity_of(
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is another in one fit than in another, in words: where arguments are, those alone, as
-    the rest follows from them.
-
-    Example:
-        >>> differences({"seed": "0", "train.x": "ab"}, {"seed": "1", "train.x": "cd"})
-        ['seed was 0 and is 1']
-    """
+    """What differs between two fits, in words: arguments alone, where arguments differ."""
     absent = "not there"
     every = dict.fromkeys([*now, *before])
     names = [name for name in every if before.get(name, absent) != now.get(name, absent)]

@@ -38,15 +38,13 @@ class CollapseWarning(UserWarning):
 def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
     """Name the collapse of a selector, if it has collapsed.
 
-    With `p` the selection probabilities: *all off* if no row keeps half an entry in expectation;
-    *all on* if every row keeps all but half an entry; *one mask for every row* if all rows agree on
-    which entries have `p > ½` and no entry's `p` varies over rows by more than 0.05 (standard
-    deviation).
+    *All off*: no row keeps half an entry in expectation; *all on*: every row keeps all but half an
+    entry; *one mask for every row*: all rows agree on which entries have `p > ½`, and no entry's
+    `p` varies over rows by more than 0.05 (standard deviation).
 
     Args:
         marginals: selection probabilities `(B, G)`.
-        of_rows: whether the distribution reads its row; one that is global by construction has one
-            mask for every row as it should.
+        of_rows: whether the distribution reads its row.
 
     Returns:
         "all off", "all on", "one mask for every row", or None.
@@ -71,8 +69,7 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
 def collapses(
     models: Sequence[Any], guides: Sequence[Any], batches: Sequence[tuple[Tensor, ...]]
 ) -> list[str | None]:
-    """The first collapse among each program's mask sites that are learned, or None, by
-    :func:`collapse`."""
+    """The first :func:`collapse` among each program's learned mask sites, or None."""
     found = []
     for model, guide, batch in zip(models, guides, batches, strict=True):
         each = mask_marginals(model, guide, batch).values()
@@ -84,8 +81,7 @@ def collapses(
 def mask_marginals(
     model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
 ) -> dict[str, tuple[Tensor, bool]]:
-    """Selection probabilities `(B, G)` of each mask site that is learned, by name, and whether they
-    are a function of the row; sites whose distribution states no mean are left out."""
+    """Selection probabilities `(B, G)` of each learned mask site, and whether x enters."""
     x, *others = batch
     if x.is_floating_point():
         x = x.detach().requires_grad_()

@@ -24,13 +24,8 @@ from lexppl.inference.training.weight_decay import parameters_with_a_prior
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What a stage's programs are, as one run of each has it.
-
-    Args:
-        plates: the plate over rows of each term, by the term's id; None where none was found.
-        plain_calls: the programs that can be called without Pyro's statements of parameters.
-        spared: names of the parameters that no weight decay may move.
-    """
+    """A stage's programs by one run of each: plates over rows by the term's id, programs that can
+    be called plainly, and names of parameters that no weight decay may move."""
 
     plates: Mapping[int, str | None]
     plain_calls: PlainCalls

@@ -34,18 +34,7 @@ CONTROL_RATE = 1e-2
 
 @dataclass
 class TrainingLoop:
-    """The state of one fit as it goes.
-
-    Args:
-        runner: the replicates.
-        rows: to learn from.
-        held_out: validation rows, or None.
-        settings: of the fit.
-        saved: the file with the fit's state; None for none.
-        processes: those that share the rows of each batch.
-        interrupted: whether Ctrl-C or a callback has ended it.
-        records: of each epoch the losses, `(R,)` of training and validation, stage and seconds.
-    """
+    """The state of one fit as it goes; `records` are losses `(R,)`, stage and seconds by epoch."""
 
     runner: Replicates
     rows: Rows
@@ -198,15 +187,14 @@ class TrainingLoop:
         return self.processes.any(call)
 
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
-        """The mean loss of an epoch's steps so far by replicate; those that were skipped are
-        counted and left out."""
+        """The mean loss of an epoch's steps by replicate, without skipped ones."""
         seen = self._seen
         made = step.guard.epoch_over(len(seen))
         self.skipped.add(made, seen.steps)
         return seen.mean(made)
 
     def _take_short(self, step: TrainingStep, best: BestStates, stage: int, seconds: float) -> None:
-        """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
+        """Keep what a first epoch that was cut short has learned; it is not validated."""
         train = self._loss_of(step)
         if np.isfinite(train).any():
             best.take_as_is(train)
@@ -230,8 +218,7 @@ class TrainingLoop:
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:
-        """Loss of the validation rows under the final objective, with the same draws each time; by
-        weight where they have weights."""
+        """Loss of the validation rows under the final objective, with the same draws each time."""
         if (held_out := self.held_out) is None:
             return np.full(self.runner.count, np.nan)
         none = next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)

@@ -33,17 +33,7 @@ BATCHES = (BatchSampler, type(None))
 
 @dataclass
 class Course:
-    """How far a stage is.
-
-    Args:
-        stage: its number.
-        step: what it does with each batch.
-        scheduler: of its optimizer.
-        best: the best states so far.
-        epochs: that are over.
-        waited: those since the last improvement.
-        ended: whether no more are to come.
-    """
+    """How far a stage is: epochs that are over, and those without improvement."""
 
     stage: int
     step: TrainingStep
@@ -55,12 +45,7 @@ class Course:
 
 
 class LoopState:
-    """The state of a training loop, taken at the end of an epoch and put back.
-
-    Args:
-        loop: as it is before its first step.
-        saved: the file.
-    """
+    """The state of a training loop, taken at the end of an epoch and put back."""
 
     def __init__(self, loop: TrainingLoop, saved: SavedState) -> None:
         self._loop, self._saved = loop, saved
@@ -72,8 +57,7 @@ class LoopState:
         self._state: dict[str, Any] | None = None
 
     def begin(self, stages: int) -> int:
-        """Look for a state to go on from; the number of the stage to begin with, which is the
-        number of stages where the fit had come to its end."""
+        """Look for a state to go on from; the stage to begin with, past the last at the end."""
         loop = self._loop
         state, self._saved.found = self._saved.found, None
         self._state = state
@@ -216,8 +200,7 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
 
 
 def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
-    """The generators, besides torch's default ones, that the next batches of loaders follow from;
-    a loader whose batches follow from something else too is refused."""
+    """The generators beside torch's default that batches follow from; others are refused."""
     found: dict[int, torch.Generator] = {}
     for one in rows:
         # What has batches of its own draws them from torch's default generator.

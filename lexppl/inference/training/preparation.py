@@ -155,8 +155,7 @@ def _models_kept(guides: Sequence[Any]) -> Iterator[None]:
 
 
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
-    """Run Pyro's automatic guides once, which is when they make their parameters: a copy of one no
-    longer knows its model. They cover what all rows share (:func:`set_up`)."""
+    """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
     for model in modules:
         keep_parameters_local(model)
@@ -166,8 +165,7 @@ def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> 
 
 
 def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
-    """What builds the stages with a guide of a kind for each program that has none and has latents
-    that all rows share."""
+    """What builds the stages, with a guide of a kind for each program with shared latents."""
     if kind is None:
         return builder
     make, anew = builder
@@ -253,21 +251,11 @@ class FitsRows(Protocol):
     """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
-        """Fit to rows, in place of what was fitted before.
-
-        Args:
-            x: `(N, *event)`.
-            y: labels or responses `(N,)`, or probabilities `(N, C)`.
-            seed: of what is drawn.
-            weights: how often each row counts, `(N,)`; None for once.
-        """
+        """Fit anew to x `(N, *event)`, y `(N,)` or `(N, C)`, weighted `(N,)`."""
 
 
 def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> None:
-    """Fit the predictors of each replicate that learn from rows by themselves.
-
-    A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
-    learned from the rows on which it is to judge; any other to all rows."""
+    """Fit predictors that learn from rows by themselves, one of fold f to all other folds."""
     for replicate, modules in enumerate(copies):
         for fold, predictor in _waiting(modules):
             if isinstance(rows, LoadedRows):

@@ -26,8 +26,7 @@ class Settled:
     """How far a fit has come to rest, by replicate.
 
     Args:
-        fall: nats that the training loss of all rows has fallen by over the last third of the last
-            stage, by its slope, `(R,)`; NaN of fewer than 9 epochs.
+        fall: nats that the training loss of all rows has fallen by, `(R,)`; NaN below 9 epochs.
         noise: its standard error, `(R,)`.
     """
 
@@ -72,15 +71,14 @@ class NotSettledWarning(UserWarning):
 
 
 def settled(result: FitResult, *, last: float = LAST) -> Settled:
-    r"""Whether each replicate of a stochastic fit has come to rest.
+    """Whether each replicate of a stochastic fit has come to rest, by its loss.
 
-    By its loss: a line through the training loss `ℓ_t` of the last `T` epochs of the last stage,
+    Of a line through the training loss `ℓ_t` of the last `T` epochs of the last stage,
 
         fall = − N T b̂,    noise = N T se(b̂),
 
-    with N the rows learned from. The fit has settled where `fall + 2 noise ≤ ½` nat: by so little
-    the divergence from the posterior still shrinks. The noise is of epochs taken as independent,
-    which batches and draws of their own make them; where it is large, nothing is known.
+    with N the rows learned from and epochs taken as independent. The fit has settled where
+    `fall + 2 noise ≤ ½` nat: by so little the divergence from the posterior still shrinks.
 
     Args:
         result: of :func:`fit`.
@@ -109,8 +107,7 @@ def settled(result: FitResult, *, last: float = LAST) -> Settled:
 
 
 def warn_if_moving(result: FitResult) -> None:
-    """Warn of a fit that was too short to be judged or still moves; where that is not known, as
-    of a noisy loss, :func:`settled` says so to who asks."""
+    """Warn of a fit that is too short to be judged or still moves, not of one with a noisy loss."""
     if not len(result.history) or result.interrupted:
         return
     found = _judged(result, LAST)

@@ -15,13 +15,9 @@ from lexppl.inference.stages import LossTerm
 
 
 def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
-    """The parameters of a term that the bound itself holds in place.
-
-    - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower
-      posterior); what the guide shares with the model is the model's;
-    - constrained ones, `PyroParam(…, constraint=…)`, whose unconstrained value 0 means nothing;
-    - those of `pyro.param`, which the program states as it means them;
-    - those observed under a prior, `pyro.sample("w", prior, obs=self.w)`."""
+    """The parameters of a term that the bound itself holds in place: a guide's own, constrained
+    ones, those of `pyro.param`, and those observed under a prior, `pyro.sample("w", prior,
+    obs=self.w)`."""
     model, guide = term.model, term.guide
     own = list(model.parameters()) if isinstance(model, nn.Module) else []
     known = {id(p) for p in own}
@@ -48,7 +44,6 @@ def _constrained(model: nn.Module) -> list[Tensor]:
 
 
 def _under_a_prior(nodes: Mapping[str, Any]) -> list[Tensor]:
-    """Values observed outside the particle plates, as the parameters that they are."""
     values = [
         node["value"]
         for node in nodes.values()

@@ -68,30 +68,22 @@ class _TermStep:
 
     @property
     def shapes(self) -> Hashable:
-        """Of all that a graph is given of the rows."""
         rows = self.rows
         given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
         return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
 
     def key(self, known: _OfTerm, moving: Moving) -> Hashable:
-        """What a graph is made for."""
         reached = tuple((share, self.rows.at >= share) for share in sorted(known.shares))
         return self.shapes, moving.kind, reached
 
 
 class CompiledTerms:
-    """Finds a term's loss and gradients by a graph of them, for a :class:`TrainingStep`.
+    """A term's loss and gradients by a graph of them.
 
-    The first step of a kind (a shape of rows, a phase of the objective) runs the program itself.
-    The second does too; then the term is traced, compiled, and the graph's loss, gradients and
-    running statistics are checked against the program's with the same draws. They are again at the
-    graph's 2nd, 4th, 8th … use, so that what a program changes by itself does not stay unseen. A
-    term whose graph cannot be made, or gives other numbers, is run as it is, and a warning says
-    why.
-
-    Args:
-        backend: "inductor" compiles graphs, "graph" runs them as they were traced.
-        rounded: the type that layers round the factors of products to; None where they do not.
+    The first two steps of a kind (shape of rows, phase of the objective) run the program; then the
+    term is traced, compiled, and checked against the program with the same draws, again at the
+    graph's 2nd, 4th, 8th … use. A term whose graph cannot be made, or differs, runs as it is, with
+    a warning.
     """
 
     def __init__(self, backend: Backend, rounded: torch.dtype | None = None) -> None:
@@ -106,7 +98,6 @@ class CompiledTerms:
         return CompiledSteps(self.backend, **self._counts, reasons=tuple(self._reasons))
 
     def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
-        """A term's loss and gradients."""
         objective = moved.term.objective.at(rows.at)
         known, moving = self._terms[id(moved.term)], objective.moving
         one = _TermStep(step, moved, rows, objective, {} if moving is None else moving.numbers)
@@ -211,8 +202,7 @@ def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
 
 
 def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-    """A graph as machine code, by inductor itself: `torch.compile` would look at each of some
-    twenty inputs before each step, whose shapes are known here."""
+    """A graph as machine code, by inductor without `torch.compile`'s guards on each input."""
     from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
 
     with torch.no_grad():
@@ -241,21 +231,11 @@ def disagreement(
     others: Iterable[tuple[Tensor, Tensor]] = (),
     rounded: torch.dtype | None = None,
 ) -> float:
-    """The largest difference between two losses or gradients of a step, in units of what rounding
-    may make of it; above 1 they differ.
+    """The largest difference of two losses or gradients relative to what rounding explains,
 
-    With `ε` the machine's precision of the type, a tensor `a` of one and `b` of the other,
+        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|);
 
-        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|):
-
-    sums in another order differ by multiples of ε; a gradient that is zero but for rounding, such
-    as that of a bias before batch norm, is judged by the size of the others.
-
-    Example:
-        >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
-        >>> two = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.01]), None])
-        >>> disagreement(one, one), disagreement(one, two) > 10
-        (0.0, True)
+    a gradient that is zero but for rounding is judged by the size of the others.
     """
     more = 0.0 if rounded is None else torch.finfo(rounded).eps
     return max(
@@ -289,6 +269,6 @@ def _worst(
 
 
 def _gap(ours: Tensor, theirs: Tensor) -> Tensor:
-    """The largest difference; infinite and missing numbers are alike where both are."""
+    """The largest difference; infinite or missing numbers in both are alike."""
     alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
     return torch.where(alike, 0.0, (ours - theirs).abs()).max()

@@ -39,22 +39,8 @@ class NotTraceableError(Exception):
 
 
 class RepeatedDraws(Messenger):
-    """Let a program that goes back to an earlier random state have the draws made from there.
-
-    A graph has no random state to set. What :func:`random_state` gives inside is a place among the
-    draws made so far; after :func:`set_random_state` the draws from that place on are handed out
-    again, which are the ones that the generator would make.
-
-    Example:
-        >>> from lexppl.inference.contexts import random_state, set_random_state
-        >>> with RepeatedDraws():
-        ...     place = random_state(torch.zeros(1))
-        ...     first, other = torch.rand(2), torch.rand(2)
-        ...     set_random_state(torch.zeros(1), place)
-        ...     again = torch.rand(2)
-        >>> torch.equal(first, again), torch.equal(first, other)
-        (True, False)
-    """
+    """Let a program that goes back to an earlier random state have the draws made from there, as a
+    graph has no random state to set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,8 +108,7 @@ def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class ProgressReads(Messenger):
-    """Notes whether a program reads the fit's progress as a number, and the shares of the fit whose
-    being reached it reads."""
+    """Notes whether a program reads the fit's progress, and the shares that it compares it with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,13 +124,8 @@ class ProgressReads(Messenger):
 
 @dataclass(frozen=True)
 class TracedTerm:
-    """The graph of a term's loss and gradients for rows of one shape.
-
-    Args:
-        graph: from :meth:`inputs` to the loss and those gradients that there are.
-        present: of what is learned and what is tuned, whether it has a gradient.
-        learned: how many of them are learned.
-        shares: of the fit, by whose being reached the program decides.
+    """The graph of a term's loss and gradients for rows of one shape, which gradients are
+    `present`, how many are of learned parameters, and the shares of the fit that decide branches.
     """
 
     graph: GraphModule
@@ -163,8 +143,7 @@ class TracedTerm:
 
 
 def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
-    """All that a step's graph reads and that changes from step to step: parameters, running
-    statistics, rows, their weights and the objective's numbers."""
+    """A graph's inputs: parameters, statistics, rows, weights and the objective's numbers."""
     runner = step.runner
     own = [*runner.parameters.values(), *runner.buffers.values()]
     like = own[0]
@@ -182,8 +161,7 @@ def traced_term(
     objective: Objective,
     numbers: Mapping[str, float],
 ) -> TracedTerm:
-    """The graph of a term for rows of this shape: forward and backward together, as a graph of the
-    forward alone loses the gradients of an `autograd.Function`."""
+    """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
     runner = step.runner
     names = [*runner.parameters, *runner.buffers]
     learned = set(runner.parameters)

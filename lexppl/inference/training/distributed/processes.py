@@ -31,12 +31,7 @@ class ProcessError(RuntimeError):
 
 
 class OneProcess:
-    """A fit by itself, with the interface of :class:`Processes`.
-
-    Example:
-        >>> OneProcess().leads, OneProcess().each(lambda: 3)
-        (True, 3)
-    """
+    """A fit by itself, with the interface of :class:`Processes`."""
 
     rank, count = 0, 1
 
@@ -66,27 +61,10 @@ class OneProcess:
 
 
 class Processes(OneProcess):
-    """The processes of a torch process group that fit together, of which this is one.
+    """The processes of a torch process group (None for the default one) that share a fit.
 
-    Whatever one of them does alone (its rows of a step, a callback) ends with all of them adding
-    up, and with it whether each has failed or was interrupted, so that all raise or stop at the
-    same place. One that was killed is missed at once, one that hangs when the group's own timeout
-    is over (torch's is half an hour).
-
-    Args:
-        group: of `torch.distributed`; None for its default group.
-
-    Attributes:
-        rank: of this process.
-        count: of processes.
-        device: of the rows, on which is added up.
-
-    Example:
-        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> one = Processes()
-        >>> one.leads, one.sum_of(lambda: torch.tensor([1.0, 2.0]), torch.zeros(2))
-        (True, tensor([1., 2.]))
-        >>> dist.destroy_process_group()
+    Whatever one does alone ends with a sum over all, and with it whether each has failed or was
+    interrupted, so that all raise or stop at the same place.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -97,12 +75,7 @@ class Processes(OneProcess):
         self._have_agreed = False
 
     def sum_of(self, compute: Callable[[], Tensor], empty: Tensor) -> Tensor:
-        """The sum over processes of what each computes, the same bits in each.
-
-        Args:
-            compute: values `(n,)`.
-            empty: zeros like them, where it fails.
-        """
+        """The sum `(n,)` over processes, the same bits in each; `empty` where `compute` fails."""
         error: Exception | None = None
         values = empty
         try:
@@ -145,7 +118,6 @@ class Processes(OneProcess):
         return done[0]
 
     def agree(self, identity: Mapping[str, str]) -> None:
-        """Refuse to begin where processes were given different things."""
         everyone = self._gather((None, dict(identity)))
         self._have_agreed = True
         for rank, (error, _) in enumerate(everyone):
@@ -166,8 +138,7 @@ class Processes(OneProcess):
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """The others learn of a failure until they have agreed, Ctrl-C waits for the next sum, and
-        only the first one warns."""
+        """A failure reaches the others until they agree; Ctrl-C waits for a sum."""
         with _delayed_interrupt(self), warnings.catch_warnings():
             if not self.leads:
                 warnings.simplefilter("ignore")
@@ -216,12 +187,7 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
 
 
 def processes_of(given: Any) -> OneProcess:
-    """The processes that a fit shares its rows with, or the one of a fit by itself.
-
-    Example:
-        >>> processes_of(None).count, processes_of(False).count
-        (1, 1)
-    """
+    """The processes that a fit shares its rows with, or the one of a fit by itself."""
     if given is False:
         return OneProcess()
     is_available = dist.is_available()
@@ -260,18 +226,9 @@ def _begin_group() -> None:
 
 
 def name_of_round(store: Any, rank: int, count: int) -> str:
-    """A name that these processes agree on, and none before them.
-
-    `torchrun` keeps its store when it starts processes again, with the addresses of those that have
-    ended, at which a new one would look for another. So each process writes a word of its own. The
-    first one proposes the words that it reads, each confirms a proposal that has its word, and it
-    is taken once all have: no process that has ended can confirm.
-
-    Example:
-        >>> first = name_of_round(dist.HashStore(), 0, 1)
-        >>> first == name_of_round(dist.HashStore(), 0, 1)
-        False
-    """
+    """A name that these processes agree on, and none before them: `torchrun` keeps its store when
+    it starts processes again. Each writes a word, the first proposes all words, each confirms its
+    own."""
     own = uuid4().hex
     store.set(f"{PREFIX}/{rank}", own)
     while True:

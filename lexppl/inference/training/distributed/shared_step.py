@@ -25,26 +25,7 @@ FEWEST = 2
 
 
 class Dealt:
-    """Batches dealt out to processes, as evenly as can be.
-
-    Process r of W has the r-th of W parts of each batch; a batch of fewer than 2 W rows leaves the
-    last processes without any. In a cross-fitted fit each fold is dealt out by itself, so that a
-    share stands in the order of its folds too.
-
-    Args:
-        rows: of the fit.
-        rank: r.
-        count: W.
-
-    Example:
-        >>> from lexppl.inference.batches import TensorRows
-        >>> rows = TensorRows((torch.arange(7.0),))
-        >>> for rank in range(2):
-        ...     share, _, size = Dealt(rows, rank, 2).of(rows.columns, None)
-        ...     print(share[0], size)
-        tensor([0., 1., 2., 3.]) 4
-        tensor([4., 5., 6.]) 3
-    """
+    """Batches dealt out to processes, as evenly as can be, each fold by itself."""
 
     def __init__(self, rows: HasReplicates, rank: int, count: int) -> None:
         self._folds = len(rows.blocks) if isinstance(rows, FoldedRows) else 1
@@ -54,12 +35,7 @@ class Dealt:
     def of(
         self, batch: tuple[Tensor, ...], weights: Tensor | None
     ) -> tuple[tuple[Tensor, ...], Tensor | None, int]:
-        """This process's rows, their weights and how many there are.
-
-        Args:
-            batch: the columns of a batch.
-            weights: of its rows, `(R, B)`, or None.
-        """
+        """This process's rows, their weights `(R, B)` and how many there are."""
         share = tuple(self._part(column, self._dim) for column in batch)
         own = None if weights is None else self._part(weights, 1)
         return share, own, share[0].shape[self._dim]
@@ -76,39 +52,18 @@ class Dealt:
 
 
 def own_seed(seed: int, number: int, rank: int) -> int:
-    """The seed of a process's own draws in a step, beside those that all processes have in common.
-
-    Example:
-        >>> own_seed(0, 3, 0) == own_seed(0, 3, 1)
-        False
-    """
+    """The seed of a process's own draws in a step."""
     words = f"{seed} {number} {rank}".encode()
     return int.from_bytes(hashlib.blake2b(words, digest_size=7).digest(), "big")
 
 
 class SharedStep:
-    """What W processes make of a batch together: the losses and gradients of all its B rows.
+    """What W processes make of a batch of B rows: process r has `B_r` of them and loss ℓ_r, with
+    `ℓ_r = N/B_r Σ_{n in r} ℓ_n + g`, g outside the plate over rows, and
 
-    Process r runs its `B_r` rows as a mini-batch of the data set, with loss
-    `ℓ_r = N/B_r Σ_{n in r} ℓ_n + g`, `g` what stands outside the plate over rows. Then
+        Σ_r B_r/B ℓ_r  =  N/B Σ_n ℓ_n + g;
 
-        Σ_r B_r/B ℓ_r  =  N/B Σ_n ℓ_n + g,
-
-    the loss of the whole batch: rows count alike however unevenly they are dealt out, and a global
-    latent's prior counts once. The same sum of gradients is its gradient. Running statistics of
-    batch norm are averaged so too; what is normalised is so by the statistics of a process's rows.
-
-    Losses, gradients and statistics are added up in one piece after the backward pass, and not by
-    DistributedDataParallel: its hooks are called by `.backward()` alone, where a step asks
-    `torch.autograd.grad` for the gradients of stacked replicates.
-
-    Args:
-        processes: all of them.
-        runner: the replicates.
-        rows: that are learned from.
-        parameters: which the stage moves, tuned ones among them.
-        terms: of the stage, how many.
-        seed: of the fit.
+    gradients and running statistics add up so too, in one all-reduce after the backward pass.
     """
 
     def __init__(
@@ -185,11 +140,7 @@ def refuse_loaded(rows: Rows | None, name: str) -> None:
 def refuse_unshared(
     term: LossTerm, nodes: SampleNodes, plate: str | None, batch: tuple[Tensor, ...]
 ) -> None:
-    """Refuse a program whose rows cannot be shared among processes.
-
-    Each process scales its rows up to the data set by the plate over them, and what stands outside
-    that plate counts once. A site that grows with the rows and stands outside it would be counted
-    as if it were of all rows."""
+    """Refuse a program with a site that grows with the rows outside the plate over them."""
     refuse_unweighted(term, plate, "processes", "give distributed=False")
     if len(batch[0]) < 2:
         return

@@ -44,19 +44,16 @@ TRIED_ROWS = 32
 class CrossFitted(Configured, nn.Module):
     """F predictors, of which number f learns from all rows but those of fold f.
 
-    Within a cross-fitted fit a batch stands in the order of its folds, and the rows of fold f see
-    predictor `f + s` (modulo F), s being :func:`lexppl.effects.fold_shift`: for s = 0 the one that
-    has not learned from them. Elsewhere the distribution of y is the mean of the predictors',
+    In a cross-fitted fit a batch stands in the order of its folds, and rows of fold f see predictor
+    `f + s` (modulo F), s by :func:`lexppl.effects.fold_shift`: for s = 0 the one that has not
+    learned from them. Elsewhere the distribution of y, or the tensor given for it, is the mean,
 
-        p(y | x̃) = 1/F Σ_f p_f(y | x̃),
-
-    and of predictors that give numbers (logits, a mean), of which the program makes a distribution,
-    the mean of the numbers.
+        p(y | x̃) = 1/F Σ_f p_f(y | x̃).
 
     Args:
         predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one kind, batch
-            shape `(…, B)`, or to tensors of floats `(…, B, …)`; or to tuples of these. A kind of
-            its own way has class methods `mean_of` and `joined` of several distributions.
+            shape `(…, B)`, to tensors of floats `(…, B, …)`, or to tuples of these. Another kind
+            has class methods `mean_of` and `joined` of several distributions.
 
     Raises:
         ValueError: fewer than two predictors.
@@ -124,8 +121,7 @@ def _mean(outputs: Sequence[Any]) -> Any:
 
 
 def _joined(outputs: Sequence[tuple[Any, int]], rows: int) -> Any:
-    """The outputs of blocks of rows as of all rows, which stand at a dimension of x from the left;
-    of a distribution's batch they are the last."""
+    """The outputs of blocks of rows as of all rows, the last dim of a distribution's batch."""
     first = outputs[0][0]
     if isinstance(first, tuple):
         sizes = [size for _, size in outputs]
@@ -161,28 +157,13 @@ def cross_fitted(
     first: FirstRows | None = None,
     found: dict[int, bool] | None = None,
 ) -> list[Stage]:
-    """Stages whose predictors are F each, learned by terms of their own.
-
-    A term that learns a predictor and more, as LEX's does, becomes two kinds of terms with the same
-    bound ℒ. With `f(n)` the fold of row n,
+    """Stages whose predictors are F each, learned by terms of their own. With `f(n)` the fold of n,
 
         max_γ  Σ_n ℒ_n(γ; θ_{f(n)}),                 (predictor f has not learned from fold f)
-        max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1,
+        max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1.
 
-    so that a row is scored for the selector by a predictor that has not seen it, and teaches the
-    others. A term that learns the predictor alone is of the second kind, one that learns the rest
-    alone of the first. All F start from the weights that the predictor has.
-
-    Terms of both kinds become one, whose program is run once for all predictors, where on a first
-    batch its gradient is that of the terms apart, for the same draws: where masks are learned by a
-    score, and the predictor's output is the distribution of the one y.
-
-    Args:
-        stages: which are changed: no one else may hold their modules.
-        folds: F ≥ 2.
-        first: gives that batch; None for terms apart.
-        found: whether the term of each place is one run, where another copy of the stages has
-            found it; what is found here is added.
+    Terms of both kinds become one run where its gradient on the `first` batch is that of the terms
+    apart; `found` keeps by place whether it is, for other copies of the stages.
 
     Raises:
         ValueError: stages without a predictor that learns, or one whose weights have priors.
@@ -211,8 +192,7 @@ def cross_fitted(
 
 
 def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
-    """The predictors of programs that some term moves, or that are fitted to the rows in one go,
-    each once."""
+    """The predictors of programs that some term moves or that are fitted to rows, each once."""
     learned = _learned(stages)
     found: dict[int, nn.Module] = {}
     for stage in stages:
@@ -228,12 +208,7 @@ def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
 
 
 def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
-    """Refuse to train predictors on that were cross-fitted: each would learn from rows on which it
-    is to judge.
-
-    Raises:
-        ValueError: such a predictor that learns.
-    """
+    """Refuse to train cross-fitted predictors on rows on which they are to judge."""
     learned = _learned(stages)
     for term in (term for stage in stages for term in stage.terms):
         given = getattr(term.model, PREDICTOR, None)
@@ -336,7 +311,7 @@ def _same_gradients(
 def _gradients(
     modules: TrainingModules, terms: Sequence[LossTerm], batch: tuple[Tensor, ...]
 ) -> dict[str, Tensor]:
-    """The gradient of terms in what they move, by name; running statistics stay as they are."""
+    """The gradient of terms in what they move, by name; running statistics stay."""
     total: dict[str, Tensor] = {}
     parameters = dict(modules.named_parameters())
     statistics = [(buffer, buffer.clone()) for buffer in modules.buffers()]

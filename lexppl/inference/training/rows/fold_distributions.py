@@ -14,13 +14,7 @@ ROW_DIM = -1
 
 
 def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
-    """`1/F Σ_f p_f(y)`, of distributions of one kind: of labels by their probabilities.
-
-    Example:
-        >>> each = [dist.Bernoulli(torch.tensor(p)) for p in (0.2, 0.4)]
-        >>> mean_distribution(each).probs
-        tensor(0.3000)
-    """
+    """`1/F Σ_f p_f(y)`, of distributions of one kind: of labels by their probabilities."""
     first = distributions[0]
     if hasattr(first, "mean_of"):
         mean: TorchDistribution = first.mean_of(distributions)
@@ -31,13 +25,7 @@ def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistri
 
 
 def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
-    """The distribution of the rows of several distributions of one kind, one block after the other.
-
-    Example:
-        >>> blocks = [dist.Normal(torch.zeros(2), 1.0), dist.Normal(torch.ones(1), 2.0)]
-        >>> joined_distribution(blocks).stddev
-        tensor([1., 1., 2.])
-    """
+    """The distribution of rows of several distributions of one kind, block after block."""
     first = distributions[0]
     if len(distributions) == 1:
         return first
@@ -56,12 +44,7 @@ def _of_labels(distribution: TorchDistribution) -> Any:
 
 
 class _OfSeveral(TorchDistribution):
-    """Distributions of one kind as one.
-
-    Args:
-        parts: alike in event shape and support.
-        batch_shape: of all together.
-    """
+    """Distributions of one kind as one."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -72,16 +55,11 @@ class _OfSeveral(TorchDistribution):
 
     @property
     def support(self) -> Any:
-        """That of each."""
         return self.parts[0].support
 
 
 class RowBlocks(_OfSeveral):
-    """The rows of several distributions, along the last batch dimension, as one distribution.
-
-    Args:
-        blocks: batch shapes `(…, B_f)`.
-    """
+    """The rows of several distributions, along the last batch dimension, as one distribution."""
 
     def __init__(self, blocks: Sequence[TorchDistribution]) -> None:
         self._sizes = [block.batch_shape[ROW_DIM] for block in blocks]
@@ -119,16 +97,8 @@ class RowBlocks(_OfSeveral):
 
 
 class HeldOut(_OfSeveral):
-    """The distribution of y by the predictors that have not learned from the rows, with those of
-    the predictors that learn from them.
-
-    It has a density and values to be listed, and no moments or parameters: a program that reads
-    more than the density takes a run for each (:func:`cross_fitted`).
-
-    Args:
-        judge: by the predictors of shift 0.
-        learning: by those of the other shifts, one for each.
-    """
+    """The distribution of y by predictors that have not learned from the rows (`judge`), with those
+    by predictors that learn from them; it has a density and values to be listed, and no moments."""
 
     def __init__(self, judge: TorchDistribution, learning: Sequence[TorchDistribution]) -> None:
         super().__init__([judge], judge.batch_shape)
@@ -152,13 +122,7 @@ class HeldOut(_OfSeveral):
 
 
 class MeanDistribution(_OfSeveral):
-    """`1/F Σ_f p_f`, of any distributions of one event.
-
-    Example:
-        >>> both = MeanDistribution([dist.Normal(0.0, 1.0), dist.Normal(2.0, 1.0)])
-        >>> both.mean, both.variance
-        (tensor(1.), tensor(2.))
-    """
+    """`1/F Σ_f p_f`, of any distributions of one event."""
 
     def __init__(self, each: Sequence[TorchDistribution]) -> None:
         shape = torch.broadcast_shapes(*(one.batch_shape for one in each))

@@ -22,15 +22,8 @@ GIVEN = "given"
 
 @dataclass(frozen=True)
 class RowWeighting:
-    """The weights of a fit's rows.
-
-    Args:
-        weights: `(R, N)`, of all rows that are given to the fit.
-        kind: :data:`DIRICHLET`, of which only the ratios count, or :data:`GIVEN`.
-        samples: `(N,)`, how often each of these rows stands in the sample, held-out ones among
-            them; None for once.
-        valid: `(M,)`, the same of validation rows that are given by themselves.
-    """
+    """The weights of a fit's rows: `(R, N)`, drawn or given; `samples` `(N,)` and `valid` `(M,)`,
+    how often rows to divide and validation rows stand in the sample."""
 
     weights: Tensor
     kind: str
@@ -41,22 +34,7 @@ class RowWeighting:
     def of(
         cls, given: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
     ) -> RowWeighting:
-        """The weighting by the arguments of a fit.
-
-        Args:
-            given: :data:`DIRICHLET`, or weights `(N,)` or `(R, N)`; None for once.
-            rows: N of them.
-            replicates: R.
-            seed: of weights that are drawn.
-            sample_weight: `(N,)`, which multiply the others; or a pair, of these rows and of the
-                validation rows.
-
-        Example:
-            >>> rows = TensorRows((torch.zeros(3, 2),))
-            >>> RowWeighting.of([1, 0, 2], rows, 2, seed=0).weights
-            tensor([[1., 0., 2.],
-                    [1., 0., 2.]])
-        """
+        """The weighting by `row_weights` and `sample_weight` of N rows and R replicates."""
         if isinstance(rows, LoadedRows):
             raise ValueError(
                 "row_weights need rows with places of their own, and a loader's have none: give "
@@ -94,8 +72,7 @@ class RowWeighting:
         return replace(rows, columns=(*rows.columns, *columns))
 
     def settled(self, rows: TensorRows) -> TensorRows:
-        """Rows of :meth:`added` that are trained on, with the weights that they have there as a
-        last column: drawn ones have the sum of the sample's in each replicate, that is N."""
+        """Rows of :meth:`added` that are trained on, drawn weights scaled to sum to N."""
         dim = 1 if rows.by_replicate else 0
         *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
@@ -145,8 +122,7 @@ def divided_rows(
     weighting: RowWeighting | None,
     folds: int,
 ) -> tuple[Rows, Rows | None, Rows]:
-    """The training rows, the validation rows, and the former as they are learned from: with their
-    weights, and in their folds."""
+    """Training rows, validation rows, and the former as learned from: weighted and in folds."""
     if weighting is None or isinstance(rows, LoadedRows):
         rows, held_out = _validation(valid, rows, dtype)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
@@ -197,7 +173,6 @@ def weights_by_replicate(given: Any) -> int | None:
 
 
 def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
-    """The sample's weights of rows to train on, and of validation rows."""
     if given is None:
         return None, None
     train, *others = given if isinstance(given, tuple) else (given, None)

@@ -23,16 +23,8 @@ MOST_BEYOND = 0.5
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of one step, and the progress of the stage.
-
-    Args:
-        batch: the columns.
-        weights: of the rows, `(R, B)`, or None.
-        size: B.
-        at: the progress, in [0, 1].
-        number: of the step, over all epochs and stages.
-        share: of the batch, that these rows are: 1 but for one of several processes.
-    """
+    """The rows of one step, their weights `(R, B)`, B, the progress in [0, 1], the step's number,
+    and the share of the batch that they are."""
 
     batch: tuple[Tensor, ...]
     weights: Tensor | None
@@ -44,11 +36,7 @@ class StepRows:
 
 @dataclass(frozen=True)
 class FoldedRows(TensorRows):
-    """Rows fold after fold, whose batches are so too, with as many of each fold as can be.
-
-    Args:
-        sizes: the rows of each fold.
-    """
+    """Rows fold after fold, whose batches are so too, with as many of each fold as can be."""
 
     sizes: tuple[int, ...] = ()
 
@@ -115,13 +103,7 @@ def refuse_responses(program: Any, y: Tensor) -> None:
 
 
 def refuse_unlike(program: Any, x: Tensor) -> None:
-    """Refuse images of another size than the program's grouping, and rows that are no texts.
-
-    Args:
-        program: with a `grouping` of images, or with a part of its `selector` that has
-            `check_rows(x)`; any other takes all.
-        x: rows `(N, *event)`.
-    """
+    """Refuse images of another size than the program's grouping, and rows that are no texts."""
     taken = getattr(getattr(program, "grouping", None), "event_shape", ())
     if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
         size = ", ".join(map(str, taken))
@@ -134,8 +116,7 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
 
 
 def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicates: int) -> None:
-    """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
-    responses it cannot have (:func:`refuse_responses`)."""
+    """Refuse rows of a fit, or responses, that one of its programs does not take."""
     if rows is None or isinstance(rows, LoadedRows):
         return
     for replicate in range(replicates if rows.by_replicate else 1):
@@ -158,15 +139,7 @@ def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
 
 
 def refuse_other_scale(x: Tensor) -> None:
-    """Refuse images that are not of the scale [0, 1], such as those of bytes from 0 to 255.
-
-    Example:
-        >>> import torch
-        >>> refuse_other_scale(torch.tensor([[[[0.0, 255.0]]]]))
-        Traceback (most recent call last):
-        ...
-        ValueError: x must be images in [0, 1], as in fit; they go from 0 to 255. Divide by 255
-    """
+    """Refuse images that are not of the scale [0, 1], such as those of bytes from 0 to 255."""
     low, high = (float(value) for value in x.aminmax())
     if low < -MOST_BEYOND or high > 1 + MOST_BEYOND:
         hint = ". Divide by 255" if low >= 0 else ""
@@ -189,14 +162,7 @@ def check_alike(x: Tensor, parameter: Tensor) -> None:
 
 
 def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
-    """What a result keeps of the data: names, labels, the shape of a row.
-
-    Args:
-        train: as `fit` takes it.
-        rows: that were learned from.
-        model: the fitted program.
-        shown: some rows as the program has them, `(B, *event)`.
-    """
+    """What a result keeps of the data: names, labels, the shape of a row."""
     x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
     event_shape = tuple(shown.shape[1:])
     found: dict[str, Any] = {
