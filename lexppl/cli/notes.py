@@ -13,8 +13,8 @@ from lexppl.data import CategoricalColumn, DividedTable
 from lexppl.data.columns import levels_in
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.inference import NotSettledWarning
-from lexppl.inference.posterior.convergence import SamplerWarning
-from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.inference.posterior.global_draws import SamplerWarning
+from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
 from lexppl.tabular.estimator_outputs import said_of_all
 from lexppl.tabular.fit_plan import FitPlan

@@ -11,10 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.batches import Data, LoadedRows, TensorRows, training_rows
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
-from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.posterior.global_draws import (
+    SamplerRecord,
+    SamplerWarning,
+    warn_of,
+    with_convergence,
+)
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
@@ -24,10 +28,9 @@ from lexppl.inference.pyro_parameters import (
     holding,
     is_program,
 )
-from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import System
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.rows.rows import (
+from lexppl.inference.training.rows import (
     check_alike,
     data_fields,
     refuse_responses,

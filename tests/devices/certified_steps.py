@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from lexppl.inference import fit
+from lexppl.inference.batches import batch_rows
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.predictive import FittedProgram
-from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
-from lexppl.inference.training.compiled.traced import graph_inputs
+from lexppl.inference.training.compiled import graph_inputs
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.rows import StepRows
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 

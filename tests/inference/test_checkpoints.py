@@ -31,7 +31,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.training.loop_state import LoopState
+from lexppl.inference.training.checkpoint import LoopState
 from lexppl.inference.training.watch import BestStates
 from lexppl.models import (
     LEX,

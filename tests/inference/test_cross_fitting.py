@@ -24,13 +24,16 @@ from lexppl.inference import (
     Unscored,
     fit,
 )
+from lexppl.inference.batches import training_rows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
-from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import TrainingModules, shifted
-from lexppl.inference.training.rows.cross_fitting import cross_fitted
-from lexppl.inference.training.rows.fold_distributions import joined_distribution, mean_distribution
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.cross_fitting import (
+    cross_fitted,
+    joined_distribution,
+    mean_distribution,
+)
+from lexppl.inference.training.rows import folded
 from lexppl.models import (
     LEX,
     MLP,

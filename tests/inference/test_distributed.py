@@ -37,10 +37,13 @@ from lexppl.inference import (
 )
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.sample_nodes import SampleNodes
-from lexppl.inference.training.distributed.processes import name_of_round, processes_of
-from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
-from lexppl.inference.training.rows.rows import FoldedRows
+from lexppl.inference.training.distributed import (
+    Dealt,
+    name_of_round,
+    processes_of,
+)
+from lexppl.inference.training.first_look import SampleNodes, refuse_unshared
+from lexppl.inference.training.rows import FoldedRows
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import (
     LEX,

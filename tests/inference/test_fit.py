@@ -26,7 +26,7 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import keep_parameters_local, program_settings
-from lexppl.inference.replicates.replicates import Replicates, reinitialised
+from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer

@@ -10,7 +10,7 @@ from torch import nn
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
-from lexppl.inference.sample_nodes import SampleNodes
+from lexppl.inference.training.first_look import SampleNodes
 from lexppl.models import MLP
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))

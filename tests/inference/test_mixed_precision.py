@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mixed_precision import MixedPrecision, refuse_rounded_away
-from lexppl.inference.training.compiled.compiled import disagreement
+from lexppl.inference.training.compiled import disagreement
 from lexppl.inference.training.step import TermGradients, TrainingStep
 from lexppl.models import (
     LEX,
@@ -316,7 +316,7 @@ class Scores(nn.Module):
         return self.weight.expand(len(x), 4)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.collapse.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.diagnostics.CollapseWarning")
 def test_what_has_no_such_product_is_refused():
     with pytest.raises(ValueError, match="keeps weights and sums in float32"):
         fit(explainer().double(), (X.double(), Y), **FIT, **MIXED)

@@ -17,7 +17,7 @@ from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE, Objective, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold

@@ -31,6 +31,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
+from lexppl.inference.batches import training_rows
 from lexppl.inference.contexts import (
     MiniBatch,
     RowWeights,
@@ -38,9 +39,7 @@ from lexppl.inference.contexts import (
     program_settings,
     seeded,
 )
-from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.training.rows.row_weights import RowWeighting
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.rows import RowWeighting, folded
 from lexppl.models import (
     MLP,
     BernoulliSelector,

@@ -12,7 +12,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
-from lexppl.inference.training.settled import NotSettledWarning
+from lexppl.inference.training.diagnostics import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
@@ -137,7 +137,7 @@ def located(learned=False, **options):
     return float(result.guides[0].locs.slope)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.settled.NotSettledWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.diagnostics.NotSettledWarning")
 def test_guides_alone_have_a_rate_of_their_own():
     usual, higher = Linear(1e-3, 5e-5, begin=0.5), Linear(1e-2, 5e-4, begin=0.5)
     assert located(epochs=5) == located(epochs=5, learning_rate=higher)

@@ -12,12 +12,11 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.objective.program import ParticleProgram, PlainCalls, can_be_called_plainly
 from lexppl.inference.objective.site import Site
-from lexppl.inference.plain_calls import PlainCalls, can_be_called_plainly
-from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.sample_nodes import runs_alike_plainly
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.first_look import runs_alike_plainly
 from lexppl.systems import lex
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))

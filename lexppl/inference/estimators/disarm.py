@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.estimators.base import SampledEstimator, per_mask
 from lexppl.inference.objective.bound import (
     BoundSpec,
     BoundTerms,

@@ -12,8 +12,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.estimators.base import GradientEstimator, scored_outside
-from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.estimators.base import GradientEstimator, per_mask, scored_outside
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.listed_latents import ListedLatents, joint_values, refuse_missing

@@ -14,8 +14,7 @@ from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
 from lexppl.distributions.relaxation import Relaxation
 from lexppl.inference.contexts import random_state, set_random_state
-from lexppl.inference.estimators.base import Estimate, SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
+from lexppl.inference.estimators.base import Estimate, SampledEstimator, imputation_score, per_mask
 from lexppl.inference.estimators.sample_path import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.objective.site import Site

@@ -12,8 +12,13 @@ from torch import Tensor
 
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
-from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_settings
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.log_posterior import (
+    LogPosterior,
+    ScaledStart,
+    bayes_library,
+    check_settings,
+    climbing_steps,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,28 +13,29 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.inference.batches import Data, LoadedRows
-from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.mixed_precision import Precision, refuse_unmixed
-from lexppl.inference.posterior.automatic_guides import guide_kind
-from lexppl.inference.replicates.replicate_rows import (
+from lexppl.inference.batches import (
+    Data,
+    LoadedRows,
     ReplicateData,
     Rows,
     of_replicate,
     training_rows,
 )
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.mixed_precision import Precision, refuse_unmixed
+from lexppl.inference.posterior.automatic_guides import guide_kind
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules
 from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
-from lexppl.inference.training.collapse import collapses, report_collapse
-from lexppl.inference.training.distributed.processes import (
+from lexppl.inference.training.diagnostics import collapses, report_collapse, warn_if_moving
+from lexppl.inference.training.distributed import (
     Processes,
     processes_of,
+    refuse_loaded,
     refuse_processes,
 )
-from lexppl.inference.training.distributed.shared_step import refuse_loaded
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
@@ -49,10 +50,14 @@ from lexppl.inference.training.preparation import (
     with_guides,
 )
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
-from lexppl.inference.training.rows.rows import check_alike, data_fields, refuse_rows
+from lexppl.inference.training.rows import (
+    RowWeighting,
+    check_alike,
+    data_fields,
+    divided_rows,
+    refuse_rows,
+)
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
-from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.watch import Callback, Progress, check_progress
 
 Model = nn.Module | System | Callable[[], nn.Module]

@@ -11,22 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.inference.batches import Rows, batch_rows
 from lexppl.inference.contexts import MiniBatch, seeded
 from lexppl.inference.mixed_precision import MixedPrecision
-from lexppl.inference.replicates.replicate_rows import Rows, batch_rows
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
-from lexppl.inference.training.checkpoint import SavedState
-from lexppl.inference.training.compiled.compiled import CompiledTerms
-from lexppl.inference.training.distributed.processes import OneProcess, Processes
-from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
-from lexppl.inference.training.first_look import FirstLook
-from lexppl.inference.training.loop_state import Course, LoopState
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.checkpoint import Course, LoopState, SavedState
+from lexppl.inference.training.compiled import CompiledTerms
+from lexppl.inference.training.distributed import Dealt, OneProcess, Processes, SharedStep, own_seed
+from lexppl.inference.training.first_look import FirstLook, spare_from_decay
+from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
-from lexppl.inference.training.weight_decay import spare_from_decay
 
 CONTROL_RATE = 1e-2
 """Adam's rate for what is tuned on the gradient's variance."""

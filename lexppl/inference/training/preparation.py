@@ -12,13 +12,21 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.batches import (
+    Data,
+    LoadedRows,
+    ReplicateData,
+    Rows,
+    TensorRows,
+    of_replicate,
+    training_rows,
+)
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
+from lexppl.inference.objective.objective import as_objective
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
-from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.pyro_parameters import (
     FirstRows,
     ProgramFunction,
@@ -26,23 +34,16 @@ from lexppl.inference.pyro_parameters import (
     is_program,
     with_parameters,
 )
-from lexppl.inference.replicates.replicate_rows import (
-    ReplicateData,
-    Rows,
-    of_replicate,
-    training_rows,
-)
-from lexppl.inference.replicates.replicates import redraw, reinitialised
+from lexppl.inference.replicates import redraw, reinitialised
 from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules
-from lexppl.inference.training.rows.cross_fitting import (
+from lexppl.inference.training.cross_fitting import (
     PREDICTOR,
     CrossFitted,
     cross_fitted,
     learned_predictors,
     refuse_cross_fitted,
 )
-from lexppl.inference.training.rows.row_weights import weights_by_replicate
-from lexppl.inference.training.rows.rows import FoldedRows
+from lexppl.inference.training.rows import FoldedRows, weights_by_replicate
 from lexppl.threads import own_random_state
 from lexppl.weights_drawn_first import weights_with_priors
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -11,11 +13,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
-from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
-from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
-from lexppl.inference.training.penalty_range import at_penalty, conditioned
-from lexppl.inference.training.rows.rows import (
+from lexppl.inference.posterior.global_draws import (
+    DrawnParameters,
+    SampledGuide,
+    SamplerRecord,
+    stacked_parameters,
+)
+from lexppl.inference.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.training.rows import (
     check_alike,
     likelihood_of,
     refuse_other_scale,
@@ -24,6 +29,42 @@ from lexppl.inference.training.rows.rows import (
 )
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
+
+
+def at_penalty(model: Any, penalty: float) -> Any:
+    """A copy of a program whose selectors for a range of λ have one of them."""
+    copied = copy.deepcopy(model)
+    for selector in conditioned(copied):
+        selector.penalty = selector.checked(penalty)
+    return copied
+
+
+@contextmanager
+def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
+    """Programs whose selectors for a range of λ have one of them inside; no copies."""
+    selectors = [selector for model in models for selector in conditioned(model)]
+    before = [(selector, selector.penalty) for selector in selectors]
+    checked = [selector.checked(penalty) for selector in selectors]
+    try:
+        for selector, one in zip(selectors, checked, strict=True):
+            selector.penalty = one
+        yield
+    finally:
+        for selector, one in before:
+            selector.penalty = one
+
+
+def conditioned(model: Any) -> list[Any]:
+    """The selectors of a program that are fitted for a range of λ."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = [part for part in parts if hasattr(part, "row_penalties")]
+    if not found:
+        raise ValueError(
+            "a λ is chosen among those of one fit, and this program was fitted for one alone: give "
+            "the system a range, as lex(…, penalty=(0.005, 0.16))"
+        )
+    return found
+
 
 FEW_STEPS = 100
 """With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features

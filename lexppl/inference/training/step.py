@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 
 from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.plain_calls import PlainCalls
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.objective.program import PlainCalls
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, shifted
-from lexppl.inference.training.distributed.shared_step import SharedStep
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.distributed import SharedStep
+from lexppl.inference.training.rows import StepRows
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from lexppl.extras import extra_library
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, TrainingModules
 from lexppl.summary import counted
 

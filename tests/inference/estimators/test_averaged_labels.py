@@ -18,10 +18,10 @@ from lexppl.effects import MASK_KIND, FoldShift
 from lexppl.inference import CrossFitted, Enumerate, LeaveOneOut, NestedIWAE, annealed, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.estimators import leave_one_out
-from lexppl.inference.estimators.leave_one_out import averaged_advantage
+from lexppl.inference.estimators.score_function import averaged_advantage
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms
 from lexppl.inference.objective.program import ParticleProgram
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import (
     LEX,

@@ -9,7 +9,7 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.posterior.drawn_parameters import stacked_parameters
+from lexppl.inference.posterior.global_draws import stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import (
     LEX,

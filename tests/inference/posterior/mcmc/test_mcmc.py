@@ -26,8 +26,8 @@ from lexppl.inference import (
     SamplerRecord,
     SamplerWarning,
 )
-from lexppl.inference.posterior.convergence import warn_of
-from lexppl.inference.posterior.potential import Potential, Recorded
+from lexppl.inference.posterior.global_draws import warn_of
+from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex
 from tests.gradients.enumeration import threshold

@@ -14,7 +14,7 @@ from lexppl.distributions import KSubset
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.posterior.potential import Potential, Recorded
+from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import GaussianImputer
 from tests.gradients.enumeration import threshold
 from tests.inference.posterior.mcmc.programs import (
