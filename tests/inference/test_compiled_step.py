@@ -28,8 +28,8 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import random_state, seeded, set_random_state
+from lexppl.inference.training import compiled as compiled_terms
 from lexppl.inference.training.compiled import NotTraceableError, RepeatedDraws, disagreement
-from lexppl.inference.training.compiled import compiled as compiled_terms
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
