@@ -47,7 +47,11 @@ class TensorRows:
     is_weighted: bool = False
 
     def __len__(self) -> int:
-        return self.columns[0].shape[1 if self.by_replicate else 0]
+        return self.columns[0].shape[self.row_dim]
+
+    @property
+    def row_dim(self) -> int:
+        return 1 if self.by_replicate else 0
 
     @property
     def device(self) -> torch.device:
@@ -72,8 +76,8 @@ class TensorRows:
             for places in self._order().split(size, -1):
                 yield self.at(places).columns
         else:
-            dim = 1 if self.by_replicate else 0
-            yield from zip(*(column.split(size, dim) for column in self.columns), strict=True)
+            parts = (column.split(size, self.row_dim) for column in self.columns)
+            yield from zip(*parts, strict=True)
 
     def split(self, share: float) -> tuple[TensorRows, TensorRows]:
         """A random share of the rows apart: `(others, share)`."""
@@ -100,17 +104,15 @@ class LoadedRows:
     """The batches of a `DataLoader`, or of rows read in batches, whose floats become `dtype`."""
 
     loader: Any
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype
     by_replicate: ClassVar[bool] = False
     is_weighted: ClassVar[bool] = False
+    row_dim: ClassVar[int] = 0
+    device: ClassVar[torch.device] = torch.device("cpu")
 
     def __len__(self) -> int:
         loader = self.loader
         return len(loader) if isinstance(loader, HasBatches) else len(loader.dataset)
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
 
     @property
     def total(self) -> float:
@@ -135,19 +137,16 @@ def rows_of(
     data: Data, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> TensorRows | LoadedRows:
     """Check the data and put it into tensors."""
-    if isinstance(data, DataLoader):
-        if not hasattr(data.dataset, "__len__"):
-            raise TypeError(
-                f"{name}: the loader's data set has no length, which the bound needs: give "
-                f"{type(data.dataset).__name__} a __len__ that returns the number of rows"
-            )
-        if len(data.dataset) == 0:
+    if isinstance(data, DataLoader) and not hasattr(data.dataset, "__len__"):
+        raise TypeError(
+            f"{name}: the loader's data set has no length, which the bound needs: give "
+            f"{type(data.dataset).__name__} a __len__ that returns the number of rows"
+        )
+    if isinstance(data, DataLoader | HasBatches):
+        loaded = LoadedRows(data, dtype)
+        if len(loaded) == 0:
             raise ValueError(f"{name} has no rows")
-        return LoadedRows(data)
-    if isinstance(data, HasBatches):
-        if len(data) == 0:
-            raise ValueError(f"{name} has no rows")
-        return LoadedRows(data, dtype)
+        return loaded
     if isinstance(data, HasRows):
         data = (data.x, data.y)
     if isinstance(data, Tensor | np.ndarray):
@@ -165,12 +164,15 @@ def rows_of(
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
     for place, column in zip(("x", "y"), columns, strict=False):
         _refuse_not_finite(column, f"{place} of {name}")
-    if len(columns) > 1 and not one_class:
-        _refuse_one_class(columns[1], name)
+    y = columns[1] if len(columns) > 1 else columns[0][:0]
+    if not (one_class or y.is_floating_point()) and len(torch.unique(y)) == 1:
+        raise ValueError(
+            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
+        )
     return TensorRows(columns)
 
 
-def _in_type(column: Any, dtype: torch.dtype | None) -> Tensor:
+def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
     tensor = torch.as_tensor(column)
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
@@ -182,28 +184,15 @@ def _tensor(column: Any, dtype: torch.dtype, name: str) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))
-    if tensor.is_floating_point():
-        return tensor.to(dtype)
-    return tensor.long()
+    return tensor.to(dtype if tensor.is_floating_point() else torch.long)
 
 
 def _refuse_not_finite(column: Tensor, name: str) -> None:
-    if not column.is_floating_point():
-        return
-    broken = ~torch.isfinite(column)
-    count = int(broken.sum())
-    if count:
-        where = broken.nonzero()[0].tolist()
+    broken = (~column.isfinite()).nonzero()
+    if len(broken):
         raise ValueError(
-            f"{name} must be finite; {count} of its values are NaN or infinite, the first at "
-            f"{tuple(where)}: drop or impute them"
-        )
-
-
-def _refuse_one_class(y: Tensor, name: str) -> None:
-    if not y.is_floating_point() and len(torch.unique(y)) == 1:
-        raise ValueError(
-            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
+            f"{name} must be finite; {len(broken)} of its values are NaN or infinite, the first at "
+            f"{tuple(broken[0].tolist())}: drop or impute them"
         )
 
 
@@ -246,13 +235,6 @@ class ReplicateData:
 Rows = TensorRows | LoadedRows
 
 
-class HasReplicates(Protocol):
-    """Rows that are all replicates', or `(R, N, …)` of their own."""
-
-    @property
-    def by_replicate(self) -> bool: ...
-
-
 def training_rows(
     data: Data | ReplicateData, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> Rows:
@@ -286,13 +268,6 @@ def training_rows(
     return TensorRows(tuple(torch.stack(c) for c in columns), by_replicate=True)
 
 
-def of_replicate(
-    rows: HasReplicates, batch: tuple[Tensor, ...], replicate: int
-) -> tuple[Tensor, ...]:
+def of_replicate(rows: Rows, batch: tuple[Tensor, ...], replicate: int) -> tuple[Tensor, ...]:
     """A replicate's own part of a batch."""
     return tuple(c[replicate] for c in batch) if rows.by_replicate else batch
-
-
-def batch_rows(rows: HasReplicates, batch: tuple[Tensor, ...]) -> int:
-    """Rows of a batch that a replicate sees."""
-    return batch[0].shape[1] if rows.by_replicate else len(batch[0])

@@ -182,8 +182,10 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
         for plate in node["cond_indep_stack"]
         if plate.dim == -1 and plate.full_size == batch
     }
-    if ROWS in found or len(found) < 2:
-        return ROWS if ROWS in found else next(iter(found), None)
+    if ROWS in found:
+        return ROWS
+    if len(found) < 2:
+        return next(iter(found), None)
     raise ValueError(
         f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
         f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'

@@ -202,8 +202,7 @@ def _groups_of_rows(
             "the numbers of groups in a column of x"
         )
     power = 2 ** torch.arange(digits, device=nearer.device)
-    found: Tensor = ((nearer > 0).long() * power[:, None]).sum(0)
-    return found
+    return ((nearer > 0).long() * power[:, None]).sum(0)
 
 
 class MaskList(ListedLatents):
@@ -241,5 +240,4 @@ class MaskList(ListedLatents):
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""
         priors = [entry_log_prob(run.sites[name], True)[0] for name in self.names]
-        total: Tensor = torch.stack(torch.broadcast_tensors(*priors)).sum(0)
-        return total
+        return torch.stack(torch.broadcast_tensors(*priors)).sum(0)

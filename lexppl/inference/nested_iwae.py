@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.score_function import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
 from lexppl.inference.objective.objective import Moving, Objective
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.objective.program import ParticleProgram, Program
 from lexppl.inference.schedules import Linear, Schedule, at, settles
 
 
@@ -93,29 +93,20 @@ class NestedIWAE(Objective):
         copies: int | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=3)
-        masks = math.inf if masks == math.inf else int_at_least("masks", masks)
-        imputations = int_at_least("imputations", imputations)
-        samples = int_at_least("samples", samples)
-        if copies is not None:
-            copies = int_at_least("copies", copies)
+        estimator = LeaveOneOut() if estimator is None else estimator
+        if not isinstance(estimator, GradientEstimator):
+            raise TypeError(f"estimator must be a GradientEstimator; it is {estimator!r}")
         for name, schedule in (("entropy", entropy), ("penalty", penalty)):
             ends = (at(schedule, 0.0), at(schedule, 1.0))
             if not all(math.isfinite(value) and value >= 0.0 for value in ends):
                 raise ValueError(f"{name} must be finite and at least 0; it goes {ends}")
-        random_masks = fraction("random_masks", random_masks, of="the fit", zero=True)
-        if estimator is None:
-            estimator = LeaveOneOut()
-        if not isinstance(estimator, GradientEstimator):
-            raise TypeError(f"estimator must be a GradientEstimator; it is {estimator!r}")
-        self.masks = masks
-        self.imputations = imputations
-        self.samples = samples
-        self.estimator = estimator
-        self.entropy = entropy
+        self.masks = math.inf if masks == math.inf else int_at_least("masks", masks)
+        self.imputations = int_at_least("imputations", imputations)
+        self.samples = int_at_least("samples", samples)
+        self.estimator, self.entropy, self.penalty = estimator, entropy, penalty
         self.towards = fraction("towards", towards)
-        self.penalty = penalty
-        self.random_masks = random_masks
-        self.copies = copies
+        self.random_masks = fraction("random_masks", random_masks, of="the fit", zero=True)
+        self.copies = None if copies is None else int_at_least("copies", copies)
         self.progress = 1.0
         self._numbers: Mapping[str, Tensor] = {}
 
@@ -126,8 +117,7 @@ class NestedIWAE(Objective):
 
     @property
     def moving(self) -> Moving | None:
-        own = (type(self).at, type(self).spec)
-        if own != (NestedIWAE.at, NestedIWAE.spec):
+        if (type(self).at, type(self).spec) != (NestedIWAE.at, NestedIWAE.spec):
             return None
         schedules = {"entropy": self.entropy, "penalty": self.penalty}
         # A constant is the same in every step; a schedule's 0 is multiplied by like any number.
@@ -177,7 +167,7 @@ class NestedIWAE(Objective):
         return at(schedule, self.progress) if given is None else given
 
     def differentiable_loss(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
+        self, model: Program, guide: Program | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         """Minus the bound, a scalar whose gradient is the estimator's.
 
@@ -187,15 +177,13 @@ class NestedIWAE(Objective):
         with Progress(self.progress):
             return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)
 
-    def loss(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
-    ) -> float:
+    def loss(self, model: Program, guide: Program | None, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, as a number."""
         with torch.no_grad():
             return float(self.differentiable_loss(model, guide, *args, **kwargs))
 
     def loss_and_grads(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
+        self, model: Program, guide: Program | None, *args: Any, **kwargs: Any
     ) -> float:
         """Minus the bound, as a number; gradients are added to the parameters'."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)

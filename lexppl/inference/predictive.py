@@ -5,139 +5,23 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
-from lexppl.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace
+from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace, sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import DrawIndex
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.weights_drawn_first import weights_first
 
 Guide = Callable[..., Any]
-
-
-class SharedLatents:
-    """D draws of what a guide samples outside `mask_particles()`.
-
-    Latents in no plate over rows are drawn here, once a draw, for every chunk of rows; those of a
-    row are drawn with the chunk. `needed`: whether there are any, as the guide is called without y.
-    """
-
-    def __init__(
-        self,
-        model: Guide,
-        guide: Guide | None,
-        needed: bool,
-        args: tuple[Any, ...],
-        draws: int,
-        plates: Collection[str] | None = None,
-        *,
-        from_prior: bool = False,
-    ) -> None:
-        guide = model if from_prior else guide
-        self._guide = guide
-        self._from_prior = from_prior
-        self._traces: list[Any] = []
-        self._drawn_with_rows = False
-        if guide is None or not needed:
-            return
-        if plates is None:
-            with seeded(0, args[0].device):
-                plates = latents_of(model, args).row_plates
-        for draw in range(draws):
-            with DrawIndex(draw, draws):
-                trace = _trace(guide, args)
-            outside = _outside(trace)
-            for name in list(trace.nodes):
-                if name not in outside:
-                    trace.remove_node(name)
-                elif _in_plates(trace.nodes[name], plates):
-                    trace.remove_node(name)
-                    self._drawn_with_rows = True
-            self._traces.append(trace)
-
-    def values(self, names: Collection[str]) -> dict[str, Tensor]:
-        """The draws `(D, *value)` of some of the latents that rows share, by site."""
-        return {
-            name: torch.stack([trace.nodes[name]["value"].detach() for trace in self._traces])
-            for name in names
-        }
-
-    def guides(self, propose_masks: bool) -> list[tuple[Guide | None, int | None]]:
-        """The guides to run rows with, each with the number of draws it serves (None: all)."""
-        if not self._traces:
-            return [(self._guide if propose_masks else None, None)]
-        if self._from_prior or not (propose_masks or self._drawn_with_rows):
-            return [(_Given(trace), 1) for trace in self._traces]
-        program = None if self._guide is None else weights_first(self._guide)
-        guides: list[tuple[Guide | None, int | None]] = []
-        for trace in self._traces:
-            guide = pyro.poutine.replay(program, trace=trace)
-            if not propose_masks:
-                guide = pyro.poutine.block(guide, hide_fn=_in_mask_plate)
-            guides.append((guide, 1))
-        return guides
-
-
-class _Given:
-    """A guide of the values that a guide's trace gives a model, and of nothing else."""
-
-    def __init__(self, trace: Any) -> None:
-        self._values = {
-            name: node["value"]
-            for name, node in trace.nodes.items()
-            if node["type"] == "sample" and not (node["infer"] or {}).get("is_auxiliary", False)
-        }
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        for name, value in self._values.items():
-            pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
-
-
-def has_latents_outside(model: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether a program has latents outside the mask plate."""
-    return bool(_outside(_trace(model, args)))
-
-
-def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:
-    """The names of what a guide samples outside the mask plate."""
-    return tuple(_outside(_trace(guide, args)))
-
-
-def _trace(guide: Guide, args: tuple[Any, ...]) -> Any:
-    with ParticleCounts(1, 1):
-        return pyro.poutine.trace(weights_first(guide)).get_trace(*args)
-
-
-def _outside(trace: Any) -> dict[str, Tensor]:
-    """The latents of a trace that are outside the mask plate."""
-    return {
-        name: node["value"]
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample"
-        and not node["is_observed"]
-        and not isinstance(node["fn"], _Subsample)
-        and not _in_mask_plate(node)
-    }
-
-
-def _in_mask_plate(message: Mapping[str, Any]) -> bool:
-    return message["type"] == "sample" and any(
-        plate.name == MASK_PLATE for plate in message["cond_indep_stack"]
-    )
-
-
-def _in_plates(message: Mapping[str, Any], names: Collection[str]) -> bool:
-    return any(plate.name in names for plate in message["cond_indep_stack"])
-
 
 LARGEST_TENSOR = 2**24
 """Numbers that a tensor of all particles of a chunk of rows may hold."""
@@ -179,20 +63,53 @@ class FittedProgram:
             if isinstance(module, nn.Module):
                 keep_parameters_local(module)
         if outer is None:
-            outer = guide is not None and has_latents_outside(model, few)
-        self.model, self._draws = model, draws
-        self._shared = SharedLatents(model, guide, outer, few, draws, plates, from_prior=from_prior)
-        self._guides = self._shared.guides(propose_masks)
+            outer = guide is not None and bool(_outside(model, few))
+        self.model, self._draws, self._from_prior = model, draws, from_prior
+        self._guide = model if from_prior else guide
+        self._shared: list[dict[str, Any]] = []
+        self._drawn_with_rows = False
+        # A guide may need y, and is not called without it where there is nothing to draw.
+        if self._guide is not None and outer:
+            if plates is None:
+                with seeded(0, few[0].device):
+                    plates = latents_of(model, few).row_plates
+            for draw in range(draws):
+                with DrawIndex(draw, draws):
+                    drawn = _outside(self._guide, few)
+                kept = {name: n for name, n in drawn.items() if not _in_plates(n, plates)}
+                self._drawn_with_rows |= len(kept) < len(drawn)
+                self._shared.append(kept)
+        self._guides = self._guides_of(propose_masks)
+
+    def _guides_of(self, propose_masks: bool) -> list[Guide | None]:
+        """The guides to run rows with: one for all draws, or one a draw of shared latents."""
+        if not self._shared:
+            return [self._guide if propose_masks else None]
+        if self._from_prior or not (propose_masks or self._drawn_with_rows):
+            return [partial(_give, nodes) for nodes in self._shared]
+        program = None if self._guide is None else weights_first(self._guide)
+        guides = []
+        for nodes in self._shared:
+            trace = pyro.poutine.Trace()
+            for name, node in nodes.items():
+                trace.add_node(name, **node)
+            guide = pyro.poutine.replay(program, trace=trace)
+            hidden = pyro.poutine.block(guide, hide_fn=_is_of_masks)
+            guides.append(guide if propose_masks else hidden)
+        return guides
 
     def proposing(self) -> Self:
         """The same program and draws of shared latents, with masks proposed from the guide."""
         other = copy.copy(self)
-        other._guides = self._shared.guides(propose_masks=True)
+        other._guides = self._guides_of(propose_masks=True)
         return other
 
     def shared(self, names: Collection[str]) -> dict[str, Tensor]:
         """The draws `(D, *value)` of latents that rows share, by site."""
-        return self._shared.values(names)
+        return {
+            name: torch.stack([nodes[name]["value"].detach() for nodes in self._shared])
+            for name in names
+        }
 
     def runs(
         self,
@@ -203,8 +120,8 @@ class FittedProgram:
         draw: Draw | None = None,
     ) -> Iterator[tuple[ParticleTrace, int]]:
         """Runs of the program on rows, and how many of the D draws each is to give."""
-        for guide, good_for in self._guides:
-            count = self._draws if good_for is None else good_for
+        count = 1 if self._shared else self._draws
+        for guide in self._guides:
             program = ParticleProgram(self.model, guide, args)
             yield program.run(count if masks is None else masks, imputations, draw), count
 
@@ -215,17 +132,46 @@ class FittedProgram:
 
     def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:
         """The sites of the guide: of all draws at once, or of a run a draw."""
-        for guide, good_for in self._shared.guides(propose_masks=True):
+        count = 1 if self._shared else max(1, self._draws)
+        for guide in self._guides_of(propose_masks=True):
             if guide is None:
                 raise ValueError("the program has no guide")
-            count = max(1, self._draws) if good_for is None else good_for
             yield _sites_of(weights_first(guide), args, count)
 
 
+def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of what a guide samples outside the mask plate."""
+    return tuple(_outside(guide, args))
+
+
+def _outside(guide: Guide, args: tuple[Any, ...]) -> dict[str, Any]:
+    """The latents of a run that are outside the mask plate."""
+    nodes = sample_nodes(weights_first(guide), args)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if not (node["is_observed"] or _is_of_masks(node))
+    }
+
+
+def _is_of_masks(message: Mapping[str, Any]) -> bool:
+    return message["type"] == "sample" and _in_plates(message, [MASK_PLATE])
+
+
+def _in_plates(message: Mapping[str, Any], names: Collection[str]) -> bool:
+    return any(plate.name in names for plate in message["cond_indep_stack"])
+
+
+def _give(nodes: Mapping[str, Any], *_: Any, **__: Any) -> None:
+    """A guide of the values that a guide's run gives a model, and of nothing else."""
+    for name, node in nodes.items():
+        if not (node["infer"] or {}).get("is_auxiliary", False):
+            value = node["value"]
+            pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
+
+
 def _sites_of(program: Any, args: tuple[Any, ...], masks: int) -> dict[str, Site]:
-    with ParticleCounts(masks, 1):
-        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
-    return {name: Site.of(node) for name, node in nodes.items() if node["type"] == "sample"}
+    return {name: Site.of(node) for name, node in sample_nodes(program, args, masks).items()}
 
 
 @contextmanager

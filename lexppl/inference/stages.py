@@ -1,5 +1,7 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -58,26 +60,34 @@ class LossTerm:
 
 def _learns(term: LossTerm) -> bool:
     """Whether a term moves anything but its guide."""
-    moved = (term.model,) if term.learns is None else term.learns
-    others = [m for m in moved if isinstance(m, nn.Module) and m is not term.guide]
-    return any(p.requires_grad for m in others for p in m.parameters())
+    return bool(learning_parameters(p for p in moved_parts(term) if p is not term.guide))
+
+
+def moved_parts(term: LossTerm) -> Sequence[Any]:
+    """What a term moves: modules, or programs that may be some."""
+    return (term.model, term.guide) if term.learns is None else term.learns
 
 
 def learning_parameters(parts: Iterable[Any]) -> set[int]:
     """The parameters that learn, by identity, of those parts that are modules."""
-    return {
-        id(parameter)
-        for part in parts
-        if isinstance(part, nn.Module)
-        for parameter in part.parameters()
-        if parameter.requires_grad
-    }
+    modules = (part for part in parts if isinstance(part, nn.Module))
+    return {id(p) for module in modules for p in module.parameters() if p.requires_grad}
 
 
 def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
     parts = (term.model, term.guide, *(term.learns or ()), *term.objective.control_parameters)
     return [part for part in parts if isinstance(part, nn.Module)]
+
+
+def terms_of(stages: Iterable[Stage]) -> list[LossTerm]:
+    """The terms of all stages."""
+    return [term for stage in stages for term in stage.terms]
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a module, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:
@@ -138,15 +148,10 @@ class TrainingModules(nn.Module):
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__()
         self.stages = list(stages)
-        modules: list[nn.Module] = []
-        for stage in stages:
-            for term in stage.terms:
-                modules += modules_of(term)
-        self.programs = nn.ModuleList(modules)
+        terms = terms_of(stages)
+        self.programs = nn.ModuleList([module for term in terms for module in modules_of(term)])
         # A list, as copies of terms and modules are made together.
-        self._standing = [
-            (term, self._unmoved_predictors(term)) for stage in self.stages for term in stage.terms
-        ]
+        self._standing = [(term, self._unmoved_predictors(term)) for term in terms]
 
     def forward(self, term: LossTerm, objective: Objective, batch: tuple[Tensor, ...]) -> Tensor:
         with ExitStack() as modes:
@@ -169,7 +174,7 @@ class TrainingModules(nn.Module):
 
     def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""
-        moved = self._names(term.learns if term.learns is not None else (term.model, term.guide))
+        moved = self._names(moved_parts(term))
         spared = set(self._names(term.spares))
         return [name for name in moved if name not in spared]
 
@@ -180,10 +185,6 @@ class TrainingModules(nn.Module):
     def _names(self, parts: Sequence[Any]) -> list[str]:
         moved = learning_parameters(parts)
         return [name for name, p in self.named_parameters() if id(p) in moved]
-
-
-def _no_settings() -> Mapping[str, Any]:
-    return MappingProxyType({})
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,7 +205,7 @@ class System(Summarised):
     """
 
     build: Callable[[], Sequence[Stage]]
-    published: Mapping[str, Any] = field(default_factory=_no_settings)
+    published: Mapping[str, Any] = field(default_factory=dict)
     folds: int = 1
 
     def __post_init__(self) -> None:
@@ -219,7 +220,11 @@ class System(Summarised):
             stages = list(self.build())
         term = stages[-1].terms[0]
         estimator = getattr(term.objective, "estimator", None)
-        others = [_described(one) for stage in stages for one in stage.terms if one is not term]
+        others = [
+            f"{type(one.model).__name__} by {type(one.objective).__name__}"
+            for one in terms_of(stages)
+            if one is not term
+        ]
         lines = {
             **parts_of(term.model),
             "guide": None if term.guide is None else type(term.guide).__name__,
@@ -236,7 +241,7 @@ class System(Summarised):
         """The program that explains, built anew."""
         return self.build()[-1].terms[0].model
 
-    def to(self, *args: Any, **kwargs: Any) -> "System":
+    def to(self, *args: Any, **kwargs: Any) -> System:
         """The system on another device or in another type, as `torch.nn.Module.to` has it.
 
         Example:
@@ -249,15 +254,8 @@ class System(Summarised):
 
         def build() -> Sequence[Stage]:
             stages = self.build()
-            for stage in stages:
-                for term in stage.terms:
-                    for part in modules_of(term):
-                        part.to(*args, **kwargs)
+            for part in (part for term in terms_of(stages) for part in modules_of(term)):
+                part.to(*args, **kwargs)
             return stages
 
         return System(build, self.published, self.folds)
-
-
-def _described(term: LossTerm) -> str:
-    """A term beside the explainer's, in a few words."""
-    return f"{type(term.model).__name__} by {type(term.objective).__name__}"

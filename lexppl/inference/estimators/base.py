@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.bound import (
+    PARTICLE_DIMS,
     BoundSpec,
     BoundTerms,
     LogWeight,
@@ -79,16 +80,12 @@ def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
             signal = signal + shared_with(site, _imputation_benefit(weight), weight.plates)
         for average in terms.averages_of(site):
             own = average.value
-            dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if _several(own, d)]
+            dims = [d for d in PARTICLE_DIMS if own.dim() >= -d and own.shape[d] > 1]
             if dims:
                 others = math.prod(own.shape[d] for d in dims) - 1
                 own = (own - own.mean(dims, keepdim=True)) / others
             signal = signal + shared_with(site, own, average.plates)
     return (no_gradient(log_q) * signal).sum()
-
-
-def _several(value: Tensor, dim: int) -> bool:
-    return value.dim() >= -dim and value.shape[dim] > 1
 
 
 def _imputation_benefit(weight: LogWeight) -> Tensor:
@@ -193,22 +190,22 @@ class SampledEstimator(GradientEstimator):
                 "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
                 f"{type(self).__name__} draws a finite number of masks"
             )
-        values: list[Tensor] = []
-        scores: list[Tensor | None] = []
-        copies = spec.copies or 1
-        while len(values) < copies:
-            value, score = self._one_copy(program, spec)
-            values.append(value)
-            scores.append(score)
-            if score is not None and spec.copies is None:
-                copies = 2
-        mean = values[0] if copies == 1 else torch.stack(values).mean()
+        runs = [self._one_copy(program, spec)]
+        is_scored = runs[0][1] is not None
+        if is_scored and spec.copies == 1:
+            raise ValueError(
+                "the guide draws latents outside the particle plates from distributions that are "
+                "not reparameterised: their score needs copies=2 or more of the program, or "
+                "Enumerate()"
+            )
+        copies = spec.copies or (2 if is_scored else 1)
+        runs += [self._one_copy(program, spec) for _ in range(1, copies)]
+        mean = runs[0][0] if copies == 1 else torch.stack([value for value, _ in runs]).mean()
         total = mean
-        for value, score in zip(values, scores, strict=True):
+        for value, score in runs:
             if score is not None:
-                _refuse_single_copy(spec)
                 # (f_c − mean of the others) / C
-                signal = (value - mean).detach() / (len(values) - 1)
+                signal = (value - mean).detach() / (copies - 1)
                 total = total + no_gradient(score) * signal
         return total
 
@@ -288,14 +285,6 @@ def scored_outside(run: ParticleTrace) -> list[Site]:
         for site in run.guide_sites.values()
         if not (site.in_particles or site.observed or site.distribution.has_rsample)
     ]
-
-
-def _refuse_single_copy(spec: BoundSpec) -> None:
-    if spec.copies == 1:
-        raise ValueError(
-            "the guide draws latents outside the particle plates from distributions that are not "
-            "reparameterised: their score needs copies=2 or more of the program, or Enumerate()"
-        )
 
 
 class SamplePathEstimator(SampledEstimator):

@@ -119,15 +119,13 @@ class PyroObjective(Objective):
 
     def refuse_uncovered(self, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:
         """Refuse a latent that no guide covers, as its log-prior would be added to the bound."""
-        name_of = type(self.elbo).__name__
         listed = isinstance(self.elbo, TraceEnum_ELBO)
         for name, node in model.items():
-            if node["is_observed"] or name in guide:
-                continue
-            if listed and node["infer"].get("enumerate") == "parallel":
+            enumerated = listed and node["infer"].get("enumerate") == "parallel"
+            if node["is_observed"] or name in guide or enumerated:
                 continue
             raise ValueError(
-                f"{name_of} counts the prior of {name!r}, which no guide covers: "
+                f"{type(self.elbo).__name__} counts the prior of {name!r}, which no guide covers: "
                 "add it to the guide, enumerate it (infer={'enumerate': 'parallel'} under "
                 "TraceEnum_ELBO), or use NestedIWAE, which proposes it from the model"
             )
@@ -140,8 +138,7 @@ class PyroObjective(Objective):
         if not torch.is_grad_enabled():
             # TraceEnum_ELBO refuses a loss that has no gradient.
             return torch.tensor(self.elbo.loss(model, guide, *args, **kwargs))
-        loss: Tensor = self.elbo.differentiable_loss(model, guide, *args, **kwargs)
-        return loss
+        return self.elbo.differentiable_loss(model, guide, *args, **kwargs)
 
 
 def as_objective(objective: Any) -> Objective:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyro
 import torch
 from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
@@ -132,19 +133,15 @@ class ParticleTrace:
     """The sites of one run of a model and its guide.
 
     Dimensions from the right: −1 rows `B` (or another plate), −2 masks `M`, −3 imputations `K`, and
-    to the left of them labels and further plates.
+    to the left of them labels and further plates. `unweighted` are guided sites left out of the
+    weights, `subsamples` the rows that plates drew.
     """
 
     sites: dict[str, Site]
-    """All sites of the model's run, by name."""
     guide_sites: dict[str, Site] = field(default_factory=dict)
-    """All sites of the guide's run, by name."""
     unweighted: Collection[str] = ()
-    """Guided sites whose `log p − log q` is left out of the weights."""
     arguments: tuple[Any, ...] = ()
-    """What model and guide were called with."""
     subsamples: Mapping[str, Tensor] = field(default_factory=dict)
-    """The rows that plates of the program drew, by the plate's name."""
 
     def __post_init__(self) -> None:
         self.drawn: list[Site] = [
@@ -183,6 +180,17 @@ class ParticleTrace:
         refuse_coupled_rows([site for site, _ in weighted])
         refuse_separate_logs([site for site, _ in weighted])
         return log_weight_of(weighted)
+
+
+def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dict[str, Any]:
+    """The sample statements of one run of a program with so many masks, by name."""
+    with ParticleCounts(masks, 1):
+        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
+    return {
+        name: node
+        for name, node in nodes.items()
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+    }
 
 
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
@@ -236,8 +244,8 @@ class ParticleProgram:
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
+        model: Program,
+        guide: Program | None,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -258,25 +266,28 @@ class ParticleProgram:
         subsamples: Mapping[str, Tensor] | None = None,
     ) -> ParticleTrace:
         """Run guide and model once with `masks × imputations` particles a row."""
-        counts = ParticleCounts(masks, imputations)
-        guided: dict[str, Site] = {}
-        drawn_rows = dict(subsamples or {})
-        if self._guide is not None:
-            recorder = _Recorder({}, drawn_rows, draw, random_masks)
-            with counts, recorder:
-                self._guide(*self._args, **self._kwargs)
+
+        def recorded(
+            program: Program, called: Program, given: Mapping[str, Any]
+        ) -> dict[str, Site]:
+            recorder = _Recorder(given, rows, draw, random_masks)
+            with ParticleCounts(masks, imputations), recorder:
+                called(*self._args, **self._kwargs)
             if is_validation_enabled():
-                _refuse_hidden(self.guide, self._args, self._kwargs, recorder.sites)
-            drawn_rows = recorder.subsamples
-            guided = {n: s for n, s in recorder.sites.items() if not s.is_deterministic}
+                _refuse_hidden(program, self._args, self._kwargs, recorder.sites)
+            rows.update(recorder.subsamples)
+            return recorder.sites
+
+        rows = dict(subsamples or {})
+        guided: dict[str, Site] = {}
+        if self.guide is not None and self._guide is not None:
+            found = recorded(self.guide, self._guide, {})
+            guided = {name: site for name, site in found.items() if not site.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
-        recorder = _Recorder(values, drawn_rows, draw, random_masks)
-        with counts, recorder:
-            self._model(*self._args, **self._kwargs)
+        sites = recorded(self.model, self._model, values)
         if is_validation_enabled():
-            _refuse_hidden(self.model, self._args, self._kwargs, recorder.sites)
-            match(recorder.sites, guided)
-        return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+            match(sites, guided)
+        return ParticleTrace(sites, guided, unweighted, self._args, rows)
 
     def match(self) -> None:
         """Match a run of two masks with the grammar, whether or not Pyro validates."""

@@ -55,8 +55,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
             f"give the arguments of {kind.__name__} by name, as partial({kind.__name__}, rank=3): "
             "its first is the program, which fit gives"
         )
-    made: GuideKind = guide
-    return made
+    return guide
 
 
 def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ...]) -> None:

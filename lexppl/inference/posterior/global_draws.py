@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.stages import tensors_of
 
 Samples = Mapping[str, Tensor]
 """Draws by site, `(S, *event)`."""
@@ -309,7 +310,7 @@ class DrawnParameters(PyroModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Draw the parameters, then run the program with them."""
-        own = {**dict(self.program.named_parameters()), **dict(self.program.named_buffers())}
+        own = tensors_of(self.program)
         values = {name: pyro.sample(name, Unstated(own[name])) for name in self._names}
         return torch.func.functional_call(self.program, values, args, kwargs)
 
@@ -324,7 +325,7 @@ class DrawnParameters(PyroModule):
 
 def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
     """The parameters of R fits of one program `(R, *shape)`, and buffers that differ."""
-    each = [{**dict(p.named_parameters()), **dict(p.named_buffers())} for p in programs]
+    each = [tensors_of(program) for program in programs]
     shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
     if any(one != shapes[0] for one in shapes):
         raise ValueError(

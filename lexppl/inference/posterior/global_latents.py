@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyro
 import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
-from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
+from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.weights_drawn_first import weights_first
 
@@ -28,10 +26,10 @@ class Latents:
     """The latents of a program by name: of all rows, of each row, drawn in the particle plates; and
     its observed sites and plates over rows."""
 
-    shared: Mapping[str, Site]
-    of_rows: Mapping[str, Site]
-    in_particles: Mapping[str, Site]
-    observed: Mapping[str, Site]
+    shared: dict[str, Site]
+    of_rows: dict[str, Site]
+    in_particles: dict[str, Site]
+    observed: dict[str, Site]
     row_plates: frozenset[str]
 
 
@@ -52,27 +50,20 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
         for plate in site.plates
         if sizes.get(plate.name, (plate.size, plate.full_size)) != (plate.size, plate.full_size)
     )
-    shared: dict[str, Site] = {}
-    of_rows: dict[str, Site] = {}
-    in_particles: dict[str, Site] = {}
-    observed: dict[str, Site] = {}
+    found = Latents({}, {}, {}, {}, row_plates)
     for name, site in sites.items():
-        outside = of_rows if row_plates & set(site.plate_names) else shared
-        kind = observed if site.observed else in_particles if site.in_particles else outside
-        kind[name] = site
-    return Latents(shared, of_rows, in_particles, observed, row_plates)
+        outside = found.of_rows if row_plates & set(site.plate_names) else found.shared
+        inside = found.in_particles if site.in_particles else outside
+        (found.observed if site.observed else inside)[name] = site
+    return found
 
 
 def sites_of(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
     """The sample sites of one run of a program with one particle, by name."""
     module = program if isinstance(program, nn.Module) else nn.Module()
-    with ParticleCounts(1, 1), evaluating(module), _RefuseImproper():
-        trace = pyro.poutine.trace(weights_first(program)).get_trace(*rows)
-    sites = {
-        name: Site.of(node)
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-    }
+    with evaluating(module), _RefuseImproper():
+        nodes = sample_nodes(weights_first(program), rows)
+    sites = {name: Site.of(node) for name, node in nodes.items()}
     return {name: site for name, site in sites.items() if not site.is_deterministic}
 
 

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_k import TopEntries
-from lexppl.effects import BEFORE_PARTICLES, ParticleCounts
+from lexppl.effects import BEFORE_PARTICLES
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import (
     MiniBatch,
@@ -33,6 +33,7 @@ from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.listed_latents import is_point, support_of
+from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
@@ -189,11 +190,10 @@ class LogPosterior:
         with seeded(seed, self.device), program_settings(validate=True):
             self.sites, latents = GlobalSites.of(model, self._few)
             start = self.sites.vectors(values_of(latents))
-            with torch.no_grad(), ParticleCounts(1, 1):
-                trace = pyro.poutine.trace(self._program).get_trace(*self._few)
-            nodes = [node for node in trace.nodes.values() if node["type"] == "sample"]
-            self._plate = rows_plate(nodes, size)
-            for node in nodes:
+            with torch.no_grad():
+                nodes = sample_nodes(self._program, self._few)
+            self._plate = rows_plate(nodes.values(), size)
+            for node in nodes.values():
                 if size < count and getattr(node["fn"], "couples_rows", False):
                     raise ValueError(
                         f"site {node['name']!r} is a likelihood of all rows together, of which a "
@@ -252,12 +252,10 @@ class LogPosterior:
         """`log p(θ) + log |dθ/du|` at u `(D,)`, a scalar."""
         values, log_jacobian = self.sites.constrained(vector)
         program = pyro.poutine.condition(self._program, data=values)
-        with ParticleCounts(1, 1):
-            trace = pyro.poutine.trace(program).get_trace(*(column[:1] for column in self.rows))
-        sites = [trace.nodes[name] for name in values]
+        nodes = sample_nodes(program, tuple(column[:1] for column in self.rows))
+        sites = [nodes[name] for name in values]
         terms = [(site["scale"] * site["fn"].log_prob(site["value"])).sum() for site in sites]
-        total: Tensor = log_jacobian + sum(terms)
-        return total
+        return log_jacobian + sum(terms)
 
     def batches(self, chains: int, size: int | None = None) -> tuple[Tensor, ...]:
         """Rows drawn with replacement, `(C, B, …)`, each chain's own; all rows where B is N."""

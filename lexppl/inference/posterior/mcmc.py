@@ -128,8 +128,7 @@ class Recorded:
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats, with its gradient."""
-        value: Tensor = _Replayed.apply(self._graph, *self._numbers(unconstrained))
-        return value
+        return _Replayed.apply(self._graph, *self._numbers(unconstrained))
 
     def agrees(self, places: Sequence[Mapping[str, Tensor]]) -> bool:
         """Whether value and gradient are the potential's own at some places."""
@@ -360,8 +359,7 @@ def as_inference(inference: Any) -> PosteriorInference:
             "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
             f"another PosteriorInference, which has a method run; it is {inference!r}"
         )
-    checked: PosteriorInference = found
-    return checked
+    return found
 
 
 def _class_of(kernel: Any) -> Any:
@@ -391,8 +389,7 @@ class _Trajectory:
 
     def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
         self.steps, self._latest = self.steps + 1, place
-        value: Tensor = self._potential(place)
-        return value
+        return self._potential(place)
 
     def _moving(self, momenta: Any) -> Tensor:
         value: Tensor = self._kinetic(momenta)

@@ -188,8 +188,7 @@ def _second(
     pull: Any = torch.func.vjp(gradient, place)[1]
     eye = torch.eye(len(place), dtype=place.dtype, device=place.device)
     rows = torch.func.vmap(lambda unit: part(pull(unit)[0], unit), chunk_size=AT_ONCE)
-    found: Tensor = rows(eye).detach()
-    return found
+    return rows(eye).detach()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -24,7 +24,9 @@ from lexppl.inference.stages import (
     TrainingModules,
     learning_parameters,
     modules_of,
+    moved_parts,
     shifted,
+    terms_of,
 )
 from lexppl.weights_drawn_first import weights_with_priors
 
@@ -36,8 +38,7 @@ def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistri
     """`1/F Σ_f p_f(y)`, of distributions of one kind: of labels by their probabilities."""
     first = distributions[0]
     if hasattr(first, "mean_of"):
-        mean: TorchDistribution = first.mean_of(distributions)
-        return mean
+        return first.mean_of(distributions)
     if (labels := _of_labels(first)) is not None:
         return labels(probs=torch.stack([d.probs for d in distributions]).mean(0))
     return MeanDistribution(distributions)
@@ -49,8 +50,7 @@ def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDist
     if len(distributions) == 1:
         return first
     if hasattr(first, "joined"):
-        joined: TorchDistribution = first.joined(distributions)
-        return joined
+        return first.joined(distributions)
     if (labels := _of_labels(first)) is not None:
         dim = ROW_DIM - (1 if labels is dist.Categorical else 0)
         return labels(logits=torch.cat([d.logits for d in distributions], dim))
@@ -128,12 +128,10 @@ class HeldOut(_OfSeveral):
         return bool(self.parts[0].has_enumerate_support)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        values: Tensor = self.parts[0].enumerate_support(expand=expand)
-        return values
+        return self.parts[0].enumerate_support(expand=expand)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        density: Tensor = self.parts[0].log_prob(value)
-        return density
+        return self.parts[0].log_prob(value)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "HeldOut":
         others = [distribution.expand(batch_shape) for distribution in self.learning]
@@ -319,7 +317,7 @@ def cross_fitted(
     found = {} if found is None else found
     places = itertools.count()
 
-    def terms_of(term: LossTerm) -> list[LossTerm]:
+    def made_of(term: LossTerm) -> list[LossTerm]:
         place, (apart, at_once) = next(places), _terms(term, wrapped, folds)
         if first is None or at_once is None:
             return apart
@@ -328,7 +326,7 @@ def cross_fitted(
         return [at_once] if found[place] else apart
 
     return [
-        replace(stage, terms=[one for term in stage.terms for one in terms_of(term)])
+        replace(stage, terms=[one for term in stage.terms for one in made_of(term)])
         for stage in stages
     ]
 
@@ -336,23 +334,23 @@ def cross_fitted(
 def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
     """The predictors of programs that some term moves or that are fitted to rows, each once."""
     learned = _learned(stages)
-    found: dict[int, nn.Module] = {}
-    for stage in stages:
-        for term in stage.terms:
-            predictor = getattr(term.model, PREDICTOR, None)
-            if not isinstance(predictor, nn.Module):
-                continue
-            if hasattr(predictor, FIT_ROWS) or any(
-                id(p) in learned for p in predictor.parameters()
-            ):
-                found[id(predictor)] = predictor
-    return list(found.values())
+    return [
+        one
+        for one in predictors_of(stages)
+        if hasattr(one, FIT_ROWS) or any(id(p) in learned for p in one.parameters())
+    ]
+
+
+def predictors_of(stages: Sequence[Stage]) -> list[nn.Module]:
+    """The predictors of programs, each once."""
+    given = (getattr(term.model, PREDICTOR, None) for term in terms_of(stages))
+    return list({id(one): one for one in given if isinstance(one, nn.Module)}.values())
 
 
 def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
     """Refuse to train cross-fitted predictors on rows on which they are to judge."""
     learned = _learned(stages)
-    for term in (term for stage in stages for term in stage.terms):
+    for term in terms_of(stages):
         given = getattr(term.model, PREDICTOR, None)
         refitted = isinstance(given, CrossFitted) and hasattr(given.predictors[0], FIT_ROWS)
         parts = (part for whole in modules_of(term) for part in whole.modules())
@@ -367,17 +365,11 @@ def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
 
 def _learned(stages: Sequence[Stage]) -> set[int]:
     """The parameters that some term moves, by identity."""
-    return learning_parameters(
-        part
-        for stage in stages
-        for term in stage.terms
-        for part in (term.learns if term.learns is not None else (term.model, term.guide))
-    )
+    return learning_parameters(part for term in terms_of(stages) for part in moved_parts(term))
 
 
 def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     """Put F predictors in the place of each that learns, wherever it is held."""
-    terms = [term for stage in stages for term in stage.terms]
     wrappers = {}
     for predictor in learned_predictors(stages):
         if weights_with_priors(predictor):
@@ -390,7 +382,7 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     # All holders are found before any has a wrapper, which holds the predictor in its turn.
     holders = {
         id(holder): holder
-        for term in terms
+        for term in terms_of(stages)
         for whole in (*modules_of(term), *term.objective.modules)
         for holder in whole.modules()
         if not isinstance(holder, CrossFitted)
@@ -415,7 +407,7 @@ def _terms(
     if learns is not None:
         learns = [by_predictor.get(id(part), part) for part in learns]
     of_predictor = {id(p) for one in mine for p in one.parameters()}
-    moved = learning_parameters(learns if learns is not None else [term.model, term.guide])
+    moved = learning_parameters(moved_parts(replace(term, learns=learns)))
     found = []
     if moved - of_predictor:
         found.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))

@@ -76,10 +76,9 @@ def collapses(
     models: Sequence[Any], guides: Sequence[Any], batches: Sequence[tuple[Tensor, ...]]
 ) -> list[str | None]:
     """The first :func:`collapse` among each program's learned mask sites, or None."""
-    found = []
+    found: list[str | None] = []
     for model, guide, batch in zip(models, guides, batches, strict=True):
-        each = mask_marginals(model, guide, batch).values()
-        kinds = [collapse(marginals, of_rows) for marginals, of_rows in each]
+        kinds = [collapse(*each) for each in mask_marginals(model, guide, batch).values()]
         found.append(next((kind for kind in kinds if kind is not None), None))
     return found
 
@@ -102,16 +101,14 @@ def mask_marginals(
             except ValueError:
                 continue
             if mean.requires_grad:
-                marginals[site.name] = (mean.detach(), _reads(mean, x))
+                # Where gradients cannot tell whether x is read, it is.
+                reads = not x.requires_grad or _gradient(mean, x) is not None
+                marginals[site.name] = (mean.detach(), reads)
     return marginals
 
 
-def _reads(value: Tensor, x: Tensor) -> bool:
-    """Whether a value is computed from x; where gradients cannot tell, yes."""
-    if not x.requires_grad:
-        return True
-    (gradient,) = torch.autograd.grad(value.sum(), x, allow_unused=True, retain_graph=True)
-    return gradient is not None
+def _gradient(value: Tensor, x: Tensor) -> Tensor | None:
+    return torch.autograd.grad(value.sum(), x, allow_unused=True, retain_graph=True)[0]
 
 
 def report_collapse(found: list[str | None], advice: Mapping[str, str] = ADVICE) -> None:

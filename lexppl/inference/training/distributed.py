@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from lexppl.inference.batches import HasReplicates, LoadedRows, Rows
+from lexppl.inference.batches import LoadedRows, Rows
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates import Replicates, tracked_buffers
 from lexppl.inference.training.rows import FoldedRows, StepRows
@@ -198,7 +198,7 @@ def processes_of(given: Any) -> OneProcess:
         return OneProcess()
     is_available = dist.is_available()
     if given is not None and given is not True:
-        if not is_available or not isinstance(given, dist.ProcessGroup):
+        if not (is_available and isinstance(given, dist.ProcessGroup)):
             raise TypeError(
                 "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
                 f"this process is in; it is {given!r}"
@@ -272,9 +272,9 @@ FEWEST = 2
 class Dealt:
     """Batches dealt out to processes, as evenly as can be, each fold by itself."""
 
-    def __init__(self, rows: HasReplicates, rank: int, count: int) -> None:
+    def __init__(self, rows: Rows, rank: int, count: int) -> None:
         self._folds = len(rows.blocks) if isinstance(rows, FoldedRows) else 1
-        self._dim = 1 if rows.by_replicate else 0
+        self._dim = rows.row_dim
         self._rank, self._count = rank, count
 
     def of(

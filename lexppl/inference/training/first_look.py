@@ -2,25 +2,28 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyro
 import torch
-from pyro.nn import PyroModule
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.optim import Optimizer
 
-from lexppl.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE
 from lexppl.inference.batches import Rows, of_replicate
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.mixed_precision import refuse_rounded_away
-from lexppl.inference.objective.program import PlainCalls, as_called, can_be_called_plainly
+from lexppl.inference.objective.program import (
+    PlainCalls,
+    Program,
+    as_called,
+    can_be_called_plainly,
+    sample_nodes,
+)
 from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing_hidden
 from lexppl.inference.replicates import Replicates, weighing
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
@@ -36,21 +39,16 @@ class SampleNodes:
     guide: dict[str, Any]
 
     @classmethod
-    def of(
-        cls, model: Callable[..., Any], guide: Callable[..., Any] | None, args: tuple[Any, ...]
-    ) -> "SampleNodes":
+    def of(cls, model: Program, guide: Program | None, args: tuple[Any, ...]) -> "SampleNodes":
         """Run each by itself on a batch, without gradients."""
-        return cls(_samples(model, args), {} if guide is None else _samples(guide, args))
+        return cls(_samples(model, args), _samples(guide, args))
 
 
-def _samples(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
-    with plate_errors_explained(), refusing_hidden(), torch.no_grad(), ParticleCounts(1, 1):
-        trace = pyro.poutine.trace(as_called(program)).get_trace(*args)
-    found = {
-        name: node
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-    }
+def _samples(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
+    if program is None:
+        return {}
+    with plate_errors_explained(), refusing_hidden(), torch.no_grad():
+        found = sample_nodes(as_called(program), args)
     for name, node in found.items():
         if node["is_observed"] and isinstance(node["value"], torch.Tensor):
             _refuse_larger(name, node["fn"], tuple(node["value"].shape))
@@ -95,7 +93,7 @@ def plate_errors_explained() -> Iterator[None]:
         raise
 
 
-def runs_alike_plainly(program: Callable[..., Any] | None, args: tuple[Any, ...]) -> bool:
+def runs_alike_plainly(program: Program | None, args: tuple[Any, ...]) -> bool:
     """Whether a program has the same sites when called plainly; `poutine.lift` changes them."""
     if program is None or not can_be_called_plainly(program):
         return False
@@ -112,40 +110,24 @@ def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Te
     """The parameters of a term that the bound itself holds in place: a guide's own, constrained
     ones, those of `pyro.param`, and those observed under a prior, `pyro.sample("w", prior,
     obs=self.w)`."""
-    model, guide = term.model, term.guide
-    own = list(model.parameters()) if isinstance(model, nn.Module) else []
-    known = {id(p) for p in own}
-    found: list[Tensor] = []
-    if isinstance(guide, nn.Module):
-        found += [p for p in guide.parameters() if id(p) not in known]
-    if isinstance(model, nn.Module):
-        found += _constrained(model)
-        found += [
-            p for part in model.modules() if isinstance(part, PyroParams) for p in part.parameters()
-        ]
-        found += [p for p in _under_a_prior(nodes) if id(p) in known]
+    parts = list(term.model.modules()) if isinstance(term.model, nn.Module) else []
+    known = {id(p) for part in parts for p in part.parameters(recurse=False)}
+    found: list[Any] = []
+    if isinstance(term.guide, nn.Module):
+        found += [p for p in term.guide.parameters() if id(p) not in known]
+    for part in parts:
+        if isinstance(part, PyroParams):
+            found += part.parameters()
+        for name, (constraint, _) in getattr(part, "_pyro_params", {}).items():
+            if constraint is not constraints.real:
+                found.append(part._parameters.get(f"{name}_unconstrained"))
+    for node in nodes.values():
+        value = node["value"]
+        value = value.unconstrained() if hasattr(value, "unconstrained") else value
+        inside = any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"])
+        if node["is_observed"] and not inside and id(value) in known:
+            found.append(value)
     return found
-
-
-def _constrained(model: nn.Module) -> list[Tensor]:
-    return [
-        part._parameters[f"{name}_unconstrained"]
-        for part in model.modules()
-        if isinstance(part, PyroModule)
-        for name, (constraint, _) in part._pyro_params.items()
-        if constraint is not constraints.real and f"{name}_unconstrained" in part._parameters
-    ]
-
-
-def _under_a_prior(nodes: Mapping[str, Any]) -> list[Tensor]:
-    values = [
-        node["value"]
-        for node in nodes.values()
-        if node["is_observed"]
-        and isinstance(node["value"], Tensor)
-        and all(plate.name != MASK_PLATE for plate in node["cond_indep_stack"])
-    ]
-    return [value.unconstrained() if hasattr(value, "unconstrained") else value for value in values]
 
 
 def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: bool) -> None:

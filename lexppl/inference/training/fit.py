@@ -27,7 +27,7 @@ from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules
+from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules, terms_of
 from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.diagnostics import collapses, report_collapse, warn_if_moving
 from lexppl.inference.training.distributed import (
@@ -43,7 +43,6 @@ from lexppl.inference.training.preparation import (
     first_batch,
     fit_to_rows,
     folds_of_systems,
-    guides_of,
     replicates_of,
     set_up_guides,
     type_learned,
@@ -192,10 +191,8 @@ def fit(
         refuse_training_arguments(fit, arguments)
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
-    if checkpoint is None or isinstance(checkpoint, Checkpoints):
-        where = checkpoint
-    else:
-        where = Checkpoints(checkpoint)
+    if not (checkpoint is None or isinstance(checkpoint, Checkpoints)):
+        checkpoint = Checkpoints(checkpoint)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
@@ -210,7 +207,9 @@ def fit(
     processes = processes_of(distributed)
     store = pyro.get_param_store().scope()
     with seeded(seed), program_settings(validate=False), store, processes.joined():
-        given = [guide] if stages is None or callable(stages) else guides_of(stages)
+        given = [guide]
+        if stages is not None and not callable(stages):
+            given = [term.guide for term in terms_of(stages)]
         set_up_guides(given, models, train)
         first = cache(partial(first_batch, train, batch_size))
         copies = copies_of(builders, replicates, given, first, folds)
@@ -234,9 +233,10 @@ def fit(
             processes.device = rows.device
         fit_to_rows(copies, learned_rows, seed)
         saved = None
-        if where is not None or processes.count > 1:
+        if checkpoint is not None or processes.count > 1:
             identity = identity_of(settings.identity, copies, learned_rows, held_out)
-            saved = None if where is None else SavedState(where, identity, processes.leads)
+            if checkpoint is not None:
+                saved = SavedState(checkpoint, identity, processes.leads)
             processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
         if not isinstance(rows, LoadedRows):
@@ -267,24 +267,20 @@ def _result(
     terms = [one.stages[-1].terms[0] for one in finished]
     models, guides = [term.model for term in terms], [term.guide for term in terms]
     objective = terms[0].objective
-    found: list[str | None] = [None] * len(terms)
-    if objective.watched:
-        found = collapses(models, guides, batches)
+    none: list[str | None] = [None] * len(terms)
     sizes = steps = None
     if not isinstance(rows, LoadedRows):
         sizes = len(rows), len(loop.held_out or ())
         steps = len(loop.records) * math.ceil(len(rows) / loop.settings.batch_size)
-    losses, valid, stage, seconds = (
-        zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
-    )
+    course = zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
     return FitResult(
         models=models,
         guides=guides,
         objective=objective.at(1.0),
-        history=History(np.array(losses), np.array(valid), np.array(stage), np.array(seconds)),
+        history=History(*map(np.array, course)),
         best_epoch=loop.best_epoch,
         best_valid=loop.best_valid,
-        collapse=found,
+        collapse=collapses(models, guides, batches) if objective.watched else none,
         interrupted=loop.interrupted,
         seed=loop.settings.seed,
         rows=sizes,

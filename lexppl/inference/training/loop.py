@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.inference.batches import Rows, batch_rows
+from lexppl.inference.batches import Rows
 from lexppl.inference.contexts import MiniBatch, seeded
 from lexppl.inference.mixed_precision import MixedPrecision
 from lexppl.inference.replicates import Replicates
@@ -125,7 +125,10 @@ class TrainingLoop:
         skipped = self.skipped.count.tolist()
         copies = self.runner.snapshot, skipped, self.runner.separated
         seen = Epoch(at, course.stage, reached, train, valid, *copies)
-        self.interrupted = self._is_to_end(seen)
+        callbacks = self.settings.callbacks
+        self.interrupted = self.processes.any(
+            lambda: any([callback(seen) is True for callback in callbacks])
+        )
         patience = self.settings.patience
         lost_patience = patience is not None and course.waited >= patience
         course.ended = self.interrupted or lost_patience or self.skipped.ended is not None
@@ -175,14 +178,6 @@ class TrainingLoop:
             else MixedPrecision(runner.template, list(moved)),
         )
 
-    def _is_to_end(self, seen: Epoch) -> bool:
-        """Whether a callback ends the fit, in any process."""
-
-        def call() -> bool:
-            return any([callback(seen) is True for callback in self.settings.callbacks])
-
-        return self.processes.any(call)
-
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
         """The mean loss of an epoch's steps by replicate, without skipped ones."""
         seen = self._seen
@@ -208,7 +203,7 @@ class TrainingLoop:
         batches = self.rows.weighted_batches(size, shuffle=True)
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
-            count = batch_rows(self.rows, batch)
+            count = batch[0].shape[self.rows.row_dim]
             rows = StepRows(batch, weights, count, at, len(self.records) * steps + number)
             seen.add(step.run(rows), count)
         return self._loss_of(step)

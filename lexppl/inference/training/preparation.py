@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -35,12 +34,13 @@ from lexppl.inference.pyro_parameters import (
     with_parameters,
 )
 from lexppl.inference.replicates import redraw, reinitialised
-from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules
+from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules, terms_of
 from lexppl.inference.training.cross_fitting import (
     PREDICTOR,
     CrossFitted,
     cross_fitted,
     learned_predictors,
+    predictors_of,
     refuse_cross_fitted,
 )
 from lexppl.inference.training.rows import FoldedRows, weights_by_replicate
@@ -108,8 +108,13 @@ def copies_of(
     folds: int = 1,
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given."""
-    with _models_kept(guides):
+    known = [(guide, guide._model) for guide in guides if isinstance(guide, AutoGuide)]
+    try:
         copies = _copies(builders, replicates, first, folds)
+    finally:
+        # Pyro's automatic guides forget their model when they are copied.
+        for guide, model in known:
+            guide._model = model
     for one in copies:
         if replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides):
             redraw(one, guides_alone=True)
@@ -139,22 +144,6 @@ def _copies(
     return [reinitialised(given) for _ in range(replicates)]
 
 
-def guides_of(stages: Sequence[Stage]) -> list[Any]:
-    """The guides of all terms."""
-    return [term.guide for stage in stages for term in stage.terms]
-
-
-@contextmanager
-def _models_kept(guides: Sequence[Any]) -> Iterator[None]:
-    """Pyro's automatic guides forget their model when they are copied; remind them after."""
-    known = [(g, g._model) for g in guides if isinstance(g, AutoGuide)]
-    try:
-        yield
-    finally:
-        for guide, model in known:
-            guide._model = model
-
-
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
     """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
@@ -174,7 +163,7 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
     def build() -> Sequence[Stage]:
         stages = make()
         made: dict[int, AutoGuide] = {}
-        for term in (term for stage in stages for term in stage.terms):
+        for term in terms_of(stages):
             program = term.model
             if term.guide is not None or not isinstance(program, nn.Module) or id(program) in made:
                 continue
@@ -188,16 +177,11 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
         if not made:
             name = getattr(kind, "__name__", None) or kind.func.__name__  # type: ignore[attr-defined]
             refuse_none({}, f"{name} has nothing to cover", "Or leave guide= out")
-        return [
-            replace(
-                stage,
-                terms=[
-                    replace(term, guide=made.get(id(term.model), term.guide))
-                    for term in stage.terms
-                ],
-            )
-            for stage in stages
-        ]
+
+        def guided(term: LossTerm) -> LossTerm:
+            return replace(term, guide=made.get(id(term.model), term.guide))
+
+        return [replace(one, terms=[guided(term) for term in one.terms]) for one in stages]
 
     return build, anew
 
@@ -228,16 +212,14 @@ def replicates_of(
     replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
 ) -> int:
     """R, from the number of models, data sets or weights where there is one for each."""
-    counts = {"replicates": replicates} if replicates > 1 else {}
-    if models is not None:
-        counts["models"] = models
-    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
-        if isinstance(data, ReplicateData):
-            counts[name] = len(data)
-    int_at_least("replicates", replicates)
-    weights = weights_by_replicate(row_weights)
-    if weights is not None:
-        counts["rows of row_weights"] = weights
+    given = {
+        "replicates": int_at_least("replicates", replicates) if replicates != 1 else None,
+        "models": models,
+        "data sets of train": len(train) if isinstance(train, ReplicateData) else None,
+        "data sets of valid": len(valid) if isinstance(valid, ReplicateData) else None,
+        "rows of row_weights": weights_by_replicate(row_weights),
+    }
+    counts = {name: count for name, count in given.items() if count is not None}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"each replicate has its model and its data; there are {listed}")
@@ -276,19 +258,10 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> Non
 
 def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
     """The parts to be fitted, each once, with the fold that they are kept from."""
-    seen: set[int] = set()
-    programs = (term.model for stage in modules.stages for term in stage.terms)
-    for program in programs:
-        predictor = getattr(program, PREDICTOR, None)
-        if not isinstance(predictor, nn.Module) or id(predictor) in seen:
-            continue
-        seen.add(id(predictor))
+    for predictor in predictors_of(modules.stages):
         if isinstance(predictor, CrossFitted):
-            yield from (
-                (fold, one)
-                for fold, one in enumerate(predictor.predictors)
-                if isinstance(one, FitsRows)
-            )
+            each = enumerate(predictor.predictors)
+            yield from ((fold, one) for fold, one in each if isinstance(one, FitsRows))
         elif isinstance(predictor, FitsRows):
             yield None, predictor
 

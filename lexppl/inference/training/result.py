@@ -19,7 +19,7 @@ from lexppl.inference.posterior.global_draws import (
     SamplerRecord,
     stacked_parameters,
 )
-from lexppl.inference.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.rows import (
     check_alike,
     likelihood_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
 from lexppl.inference.batches import (
-    Data,
     LoadedRows,
     ReplicateData,
     Rows,
@@ -21,7 +20,7 @@ from lexppl.inference.batches import (
     of_replicate,
     training_rows,
 )
-from lexppl.inference.stages import Stage
+from lexppl.inference.stages import Stage, terms_of
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
 """Where a program's likelihood stands, by the convention of explainers."""
@@ -53,17 +52,16 @@ class FoldedRows(TensorRows):
     @cached_property
     def blocks(self) -> list[TensorRows]:
         """The rows of each fold."""
-        dim = 1 if self.by_replicate else 0
-        parts = zip(*(column.split(self.sizes, dim) for column in self.columns), strict=True)
-        return [TensorRows(part, self.by_replicate) for part in parts]
+        parts = (column.split(self.sizes, self.row_dim) for column in self.columns)
+        return [TensorRows(part, self.by_replicate) for part in zip(*parts, strict=True)]
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
         """Batches of at most `size` rows, but for rounding up to the same number of each fold."""
-        each, dim = -(-size // len(self.blocks)), 1 if self.by_replicate else 0
+        each = -(-size // len(self.blocks))
         for batch in zip_longest(*(block.batches(each, shuffle) for block in self.blocks)):
             # A fold with a row fewer than others may have run out: those that follow have too.
             present = zip(*(part for part in batch if part is not None), strict=True)
-            yield tuple(torch.cat(columns, dim) for columns in present)
+            yield tuple(torch.cat(columns, self.row_dim) for columns in present)
 
 
 def folded(rows: Rows, folds: int) -> FoldedRows:
@@ -75,7 +73,7 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
     if len(rows) < 2 * folds:
         raise ValueError(f"{folds} folds need {2 * folds} rows or more; there are {len(rows)}")
     stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
-    order = _dealt(stacked, len(rows))
+    order = _dealt(*stacked[:2])
     order = order if rows.by_replicate else order[0]
     # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
     # tensor_split of any number of rows has.
@@ -85,11 +83,9 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
     return FoldedRows(columns, rows.by_replicate, rows.is_weighted, sizes)
 
 
-def _dealt(columns: tuple[Tensor, ...], rows: int) -> Tensor:
+def _dealt(x: Tensor, y: Tensor | None = None) -> Tensor:
     """An order of the rows `(R, N)`, at random within each label and label after label."""
-    x, *others = columns
     order = torch.rand(x.shape[:2], device=x.device).argsort(1)
-    y = others[0] if others else None
     if y is None or y.dim() != 2 or y.is_floating_point():
         return order
     return order.gather(1, y.gather(1, order).argsort(dim=1, stable=True))
@@ -100,16 +96,11 @@ def likelihood_of(program: Any) -> Any:
     return getattr(getattr(program, PREDICTOR, None), LIKELIHOOD, None)
 
 
-def holds_labels(program: Any, y: Tensor) -> bool:
-    """Whether y is of labels: of an integer type, and not of a likelihood of counts or times."""
-    return not y.is_floating_point() and bool(getattr(likelihood_of(program), "discrete", True))
-
-
 def refuse_responses(program: Any, y: Tensor) -> None:
     """Refuse responses that the likelihood of a program cannot have."""
-    check = getattr(likelihood_of(program), "check_responses", None)
-    if check is not None:
-        check(y)
+    likelihood = likelihood_of(program)
+    if hasattr(likelihood, "check_responses"):
+        likelihood.check_responses(y)
 
 
 def refuse_unlike(program: Any, x: Tensor) -> None:
@@ -120,8 +111,7 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
         raise ValueError(f"the model takes images (N, {size}); it is given {tuple(x.shape)}")
     selector = getattr(program, "selector", None)
     for part in selector.modules() if isinstance(selector, nn.Module) else ():
-        check = getattr(part, "check_rows", None)
-        if check is not None:
+        if (check := getattr(part, "check_rows", None)) is not None:
             check(x)
 
 
@@ -131,21 +121,13 @@ def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicate
         return
     for replicate in range(replicates if rows.by_replicate else 1):
         x, *others = of_replicate(rows, rows.columns, replicate)
-        for term in (term for stage in stages for term in stage.terms):
+        for term in terms_of(stages):
             try:
                 refuse_unlike(term.model, x)
                 for y in others[:1]:
                     refuse_responses(term.model, y)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-
-
-def are_unit_pixels(x: Tensor, event_shape: Sequence[int]) -> bool:
-    """Whether x holds images, and all of their pixels lie in [0, 1]."""
-    if len(event_shape) != IMAGE or not x.numel():
-        return False
-    low, high = x.aminmax()
-    return bool(low >= 0) and bool(high <= 1)
 
 
 def refuse_other_scale(x: Tensor) -> None:
@@ -174,18 +156,22 @@ def check_alike(x: Tensor, parameter: Tensor) -> None:
 def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
     """What a result keeps of the data: names, labels, the shape of a row."""
     x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
-    event_shape = tuple(shown.shape[1:])
-    found: dict[str, Any] = {
-        "event_shape": event_shape,
-        "unit_pixels": are_unit_pixels(x, event_shape),
-        "labels": None,
-    }
-    if others and holds_labels(model, others[0]):
+    named = train.common if isinstance(train, ReplicateData) else partial(_attribute, train)
+    names = ("entry_names", "feature_names", "class_names")
+    found: dict[str, Any] = {name: named(name) for name in names}
+    found |= {"event_shape": tuple(shown.shape[1:]), "unit_pixels": False, "labels": None}
+    if shown.dim() == 1 + IMAGE and x.numel():
+        low, high = x.aminmax()
+        found["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
+    # Integers of a likelihood of counts or times are no labels.
+    is_discrete = getattr(likelihood_of(model), "discrete", True)
+    if others and is_discrete and not others[0].is_floating_point():
         found["labels"] = tuple(others[0].unique().tolist())
-    for name in ("entry_names", "feature_names", "class_names"):
-        is_common = isinstance(train, ReplicateData)
-        found[name] = train.common(name) if is_common else getattr(train, name, None)
     return found
+
+
+def _attribute(train: Any, name: str) -> Any:
+    return getattr(train, name, None)
 
 
 DIRICHLET = "dirichlet"
@@ -231,12 +217,9 @@ class RowWeighting:
             weights = _weights("row_weights", given, shape[1:], shape).expand(shape)
         if samples is not None:
             weights = weights * samples
-        return cls(
-            weights.to(like.device, dtype),
-            DIRICHLET if isinstance(given, str) else GIVEN,
-            None if samples is None else samples.to(like.device, dtype),
-            None if valid is None else valid.to(like.device, dtype),
-        )
+        placed = (None if w is None else w.to(like.device, dtype) for w in (samples, valid))
+        kind = DIRICHLET if isinstance(given, str) else GIVEN
+        return cls(weights.to(like.device, dtype), kind, *placed)
 
     def added(self, rows: TensorRows) -> TensorRows:
         """The rows with two more columns, their weights and how often they stand in the sample."""
@@ -247,7 +230,7 @@ class RowWeighting:
 
     def settled(self, rows: TensorRows) -> TensorRows:
         """Rows of :meth:`added` that are trained on, drawn weights scaled to sum to N."""
-        dim = 1 if rows.by_replicate else 0
+        dim = rows.row_dim
         *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
         if not bool((total > 0).all()):
@@ -290,11 +273,7 @@ class RowWeighting:
 
 
 def divided_rows(
-    valid: Data | ReplicateData | float | None,
-    rows: Rows,
-    dtype: torch.dtype,
-    weighting: RowWeighting | None,
-    folds: int,
+    valid: Any, rows: Rows, dtype: torch.dtype, weighting: RowWeighting | None, folds: int
 ) -> tuple[Rows, Rows | None, Rows]:
     """Training rows, validation rows, and the former as learned from: weighted and in folds."""
     if weighting is None or isinstance(rows, LoadedRows):
@@ -308,9 +287,7 @@ def divided_rows(
     return replace(settled, columns=settled.columns[:-1], is_weighted=False), judged, learned
 
 
-def _validation(
-    valid: Data | ReplicateData | float | None, rows: Rows, dtype: torch.dtype
-) -> tuple[Rows, Rows | None]:
+def _validation(valid: Any, rows: Rows, dtype: torch.dtype) -> tuple[Rows, Rows | None]:
     if valid is None:
         return rows, None
     if not isinstance(valid, float | int):

@@ -217,14 +217,13 @@ def _gradients(
         return (None,) * len(moved)
     # Given as the losses' own gradient, the share costs no node of the graph.
     share = torch.ones_like(losses) / total
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
+    return torch.autograd.grad(
         losses,
         moved,
         grad_outputs=share if weight == 1.0 else share * weight,
         allow_unused=True,
         create_graph=create_graph,
     )
-    return found
 
 
 def gradient_of_square(
@@ -234,10 +233,7 @@ def gradient_of_square(
     squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
     if not squares:
         return (None,) * len(controls)
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        share * torch.stack(squares).sum(), controls, allow_unused=True
-    )
-    return found
+    return torch.autograd.grad(share * torch.stack(squares).sum(), controls, allow_unused=True)
 
 
 def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:

@@ -67,8 +67,7 @@ class EpochLoss:
         """The loss of each step, `(T, R)`, in nats a row."""
         losses = torch.stack([torch.stack(list(of_terms)) for of_terms, _ in self._steps])
         weights = losses.new_tensor(self._weights).unsqueeze(-1)
-        steps: NDArray[np.floating] = ((losses * weights).sum(1) / self._rows).cpu().numpy()
-        return steps
+        return ((losses * weights).sum(1) / self._rows).cpu().numpy()
 
     def mean(self, made: NDArray[np.bool_]) -> NDArray[np.floating]:
         """By replicate `(R,)`, of steps `made` `(T, R)`; NaN without any, empty without steps."""
