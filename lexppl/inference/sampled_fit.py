@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lexppl.inference.batches import Data, LoadedRows, TensorRows, training_rows
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
@@ -77,16 +78,15 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
             f"inference= is given all rows at once, and train is {kind}: give tensors, "
             "arrays or a data set"
         )
-    held = next(iter(program.parameters()), None)
-    if held is not None:
+    for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)
-    y = rows.columns[1] if len(rows.columns) > 1 else None
-    if y is not None:
+    for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
     with seeded(seed):
         program = holding(program, PyroParams(), lambda: rows.columns)
-    _refuse_without_latents(program, rows.columns, seed)
+    with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
+        refuse_none(latents_of(program, tuple(column[:1] for column in rows.columns)).shared)
     _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
@@ -125,12 +125,6 @@ def _program_of(model: Any, seed: int) -> nn.Module:
             f"or a System; model is {type(built).__name__}"
         )
     return built
-
-
-def _refuse_without_latents(program: nn.Module, rows: tuple[Tensor, ...], seed: int) -> None:
-    with seeded(seed, rows[0].device), program_settings(validate=True), torch.no_grad():
-        shared = latents_of(program, tuple(column[:1] for column in rows)).shared
-    refuse_none(shared)
 
 
 def _fixed(program: nn.Module) -> dict[str, int]:

@@ -58,11 +58,6 @@ class LossTerm:
         object.__setattr__(self, "objective", as_objective(self.objective))
 
 
-def _learns(term: LossTerm) -> bool:
-    """Whether a term moves anything but its guide."""
-    return bool(learning_parameters(p for p in moved_parts(term) if p is not term.guide))
-
-
 def moved_parts(term: LossTerm) -> Sequence[Any]:
     """What a term moves: modules, or programs that may be some."""
     return (term.model, term.guide) if term.learns is None else term.learns
@@ -135,7 +130,11 @@ class Stage:
     @property
     def learns_guides_alone(self) -> bool:
         """Whether all that it moves is guides: a posterior, of a model that is given."""
-        return all(term.guide is not None and not _learns(term) for term in self.terms)
+        return all(
+            term.guide is not None
+            and not learning_parameters(p for p in moved_parts(term) if p is not term.guide)
+            for term in self.terms
+        )
 
 
 class TrainingModules(nn.Module):

@@ -152,19 +152,15 @@ class LogWeight:
     @cached_property
     def bounds(self) -> Tensor:
         """`log 1/(LK) Σ_{lk} w_{lk}`, each of the `S` bounds: `(…, 1, S, B)`."""
-        return self.log_of_mean(self.log_means)
+        if self.masks == 1:
+            return self.log_means
+        grouped = self.log_means.unflatten(MASK_DIM, (self.samples, self.masks))
+        return torch.logsumexp(grouped, MASK_DIM) - math.log(self.masks)
 
     def by_mask(self, bounds: Tensor) -> Tensor:
         """A number for each bound, given to each of its masks: `(…, S, B)` to `(…, M, B)`."""
         shape = (*bounds.shape[:-1], self.masks, bounds.shape[-1])
         return bounds.unsqueeze(MASK_DIM).expand(shape).flatten(-3, -2)
-
-    def log_of_mean(self, log_means: Tensor) -> Tensor:
-        """`log 1/L Σ_l exp(·)` of each bound: `(…, M, B)` to `(…, S, B)`."""
-        if self.masks == 1:
-            return log_means
-        grouped = log_means.unflatten(MASK_DIM, (self.samples, self.masks))
-        return torch.logsumexp(grouped, MASK_DIM) - math.log(self.masks)
 
     def to_nats(self, value: Tensor) -> Tensor:
         """Times what stands before each bound in the objective: the scale, and `1/S`."""
@@ -254,23 +250,19 @@ class BoundTerms:
         found: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
+            after: frozenset[str] | None = None
             if hasattr(site.distribution, DIVERGENCE_ALONG):
-                found.append(self._minus_divergence(site))
-                before.add(site.name)
-                continue
-            distribution, by_particle = site.before_particles
-            value = _entropy(site.name, distribution, self.spec.towards)
-            value = scale_and_mask(value, site.scale, site.mask)
-            value = self.spec.entropy * site.summed(value)
-            found.append(Average(value, site.outer, frozenset(before if by_particle else ())))
+                # −KL(q ‖ u) by the steps of each draw, which is judged by it.
+                along = getattr(site.distribution, DIVERGENCE_ALONG)
+                value = -along(site.value, self.spec.towards)
+            else:
+                distribution, by_particle = site.before_particles
+                value = _entropy(site.name, distribution, self.spec.towards)
+                after = frozenset(before if by_particle else ())
+            value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
+            found.append(Average(value, site.outer, after))
             before.add(site.name)
         return found
-
-    def _minus_divergence(self, site: Site) -> Average:
-        """`−β KL(q ‖ u)` of a mask drawn step by step, unbiased by the steps of its draws."""
-        value = -getattr(site.distribution, DIVERGENCE_ALONG)(site.value, self.spec.towards)
-        value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
-        return Average(value, site.outer)
 
     @cached_property
     def outside(self) -> Tensor | float:

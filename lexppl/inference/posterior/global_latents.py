@@ -39,10 +39,15 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
     Raises:
         ValueError: an improper prior.
     """
-    sites, more = (
-        sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows))
-        for n in (1, 2)
-    )
+
+    def longer(more: int) -> Rows:
+        """The rows, and some of them once more."""
+        return tuple(
+            None if column is None else column[[i % len(column) for i in range(len(column) + more)]]
+            for column in rows
+        )
+
+    sites, more = (sites_of(program, longer(count)) for count in (1, 2))
     sizes = {p.name: (p.size, p.full_size) for site in sites.values() for p in site.plates}
     row_plates = frozenset(
         plate.name
@@ -198,11 +203,6 @@ def _transform(site: Site) -> Any:
         raise ValueError(
             f"the support of {site.name!r}, {site.distribution.support}, has no map from numbers"
         ) from error
-
-
-def _repeated(rows: Tensor, more: int) -> Tensor:
-    """The rows, and some of them once more."""
-    return rows[[i % len(rows) for i in range(len(rows) + more)]]
 
 
 class _RefuseImproper(Messenger):

@@ -102,13 +102,13 @@ def mask_marginals(
                 continue
             if mean.requires_grad:
                 # Where gradients cannot tell whether x is read, it is.
-                reads = not x.requires_grad or _gradient(mean, x) is not None
-                marginals[site.name] = (mean.detach(), reads)
+                marginals[site.name] = (mean.detach(), not x.requires_grad or _reads(mean, x))
     return marginals
 
 
-def _gradient(value: Tensor, x: Tensor) -> Tensor | None:
-    return torch.autograd.grad(value.sum(), x, allow_unused=True, retain_graph=True)[0]
+def _reads(value: Tensor, x: Tensor) -> bool:
+    (gradient,) = torch.autograd.grad(value.sum(), x, allow_unused=True, retain_graph=True)
+    return gradient is not None
 
 
 def report_collapse(found: list[str | None], advice: Mapping[str, str] = ADVICE) -> None:

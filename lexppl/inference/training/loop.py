@@ -156,7 +156,7 @@ class TrainingLoop:
         if isinstance(self.processes, Processes):
             every, terms = [*moved.values(), *tuned], len(stage.terms)
             shared = SharedStep(self.processes, runner, self.rows, every, terms, settings.seed)
-        rows = len(self.rows)
+        products = nullcontext() if settings.precision is None else None
         return TrainingStep(
             runner=runner,
             terms=[
@@ -165,7 +165,7 @@ class TrainingLoop:
             ],
             optimizer=optimizer,
             tuner=torch.optim.Adam(tuned, lr=CONTROL_RATE) if tuned else None,
-            rows=rows,
+            rows=len(self.rows),
             total=self.rows.total,
             by_replicate=self.rows.by_replicate,
             plain_calls=look.plain_calls,
@@ -173,9 +173,7 @@ class TrainingLoop:
             clip_norm=settings.clip_norm,
             compiled=self.compiled,
             shared=shared,
-            products=nullcontext()
-            if settings.precision is None
-            else MixedPrecision(runner.template, list(moved)),
+            products=products or MixedPrecision(runner.template, list(moved)),
         )
 
     def _loss_of(self, step: TrainingStep) -> np.ndarray:

@@ -31,14 +31,6 @@ from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 
-def at_penalty(model: Any, penalty: float) -> Any:
-    """A copy of a program whose selectors for a range of λ have one of them."""
-    copied = copy.deepcopy(model)
-    for selector in conditioned(copied):
-        selector.penalty = selector.checked(penalty)
-    return copied
-
-
 @contextmanager
 def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
     """Programs whose selectors for a range of λ have one of them inside; no copies."""
@@ -306,7 +298,9 @@ class FitResult(Summarised):
             >>> fit(every, data, epochs=1, progress=False).at(0.04).model.selector.penalty
             0.04
         """
-        models = [at_penalty(model, penalty) for model in self.models]
+        models = [copy.deepcopy(model) for model in self.models]
+        for selector in (selector for model in models for selector in conditioned(model)):
+            selector.penalty = selector.checked(penalty)
         return replace(self, models=models)
 
     @property

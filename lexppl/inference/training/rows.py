@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -156,9 +156,10 @@ def check_alike(x: Tensor, parameter: Tensor) -> None:
 def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
     """What a result keeps of the data: names, labels, the shape of a row."""
     x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
-    named = train.common if isinstance(train, ReplicateData) else partial(_attribute, train)
-    names = ("entry_names", "feature_names", "class_names")
-    found: dict[str, Any] = {name: named(name) for name in names}
+    found: dict[str, Any] = {}
+    for name in ("entry_names", "feature_names", "class_names"):
+        is_common = isinstance(train, ReplicateData)
+        found[name] = train.common(name) if is_common else getattr(train, name, None)
     found |= {"event_shape": tuple(shown.shape[1:]), "unit_pixels": False, "labels": None}
     if shown.dim() == 1 + IMAGE and x.numel():
         low, high = x.aminmax()
@@ -168,10 +169,6 @@ def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, 
     if others and is_discrete and not others[0].is_floating_point():
         found["labels"] = tuple(others[0].unique().tolist())
     return found
-
-
-def _attribute(train: Any, name: str) -> Any:
-    return getattr(train, name, None)
 
 
 DIRICHLET = "dirichlet"
