@@ -10,12 +10,9 @@ import pandas as pd
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.outputs import json_output
-from lexppl.cli.source import read_source
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.table_rows import read_source
+from lexppl.cli.terminal.output import json_output, show_progress, text_table
+from lexppl.cli.terminal.process import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import check_meter_rows
@@ -26,7 +23,6 @@ from lexppl.tabular.reference_fits import fit_full_predictor
 from lexppl.tabular.table_fit import fit_table
 
 
-@short_warnings()
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl compare`.
 
@@ -71,7 +67,7 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
         for name in (*own, DEFAULT_METHOD)
     }
     usual = plans[DEFAULT_METHOD]
-    tell("fitting the predictor that sees everything", options.quiet)
+    show_progress("fitting the predictor that sees everything", options.quiet)
     full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
     seconds: dict[str, float] = {}
@@ -79,13 +75,13 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
         if name in LIBRARIES:
             compared[name] = name
             continue
-        tell(f"fitting {name}", options.quiet)
+        show_progress(f"fitting {name}", options.quiet)
         started = time.perf_counter()
         compared[name] = fit_table(plans[name], rows, full=full, progress=progress).result
         seconds[name] = time.perf_counter() - started
         if plans[name].needs_full_predictor:
             seconds[name] += float(full.result.history.seconds.sum())
-    tell("judging", options.quiet)
+    show_progress("judging", options.quiet)
     return compare(
         compared,
         source.train,

@@ -9,15 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged.judging import PREDICTED_MASKS
-from lexppl.cli.notes import collapse_messages, early_message
+from lexppl.cli.fit_warnings import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
-from lexppl.cli.outputs import json_output
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.exit_codes import INTERRUPTED
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell, warn
+from lexppl.cli.results.scores import PREDICTED_MASKS
+from lexppl.cli.terminal.errors import INTERRUPTED
+from lexppl.cli.terminal.output import json_output, show_progress, text_table, warn
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
@@ -48,7 +45,6 @@ PREDICTION = (
 )
 
 
-@short_warnings()
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl evaluate`.
 
@@ -71,7 +67,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         rows = _rows(data, options)
         unit = entropy_unit(rows.train[1], len(data.class_names or ()))
         plan = plan_of(options, len(rows.train[0]), data, unit=unit, **EVALUATED_BY)
-        tell(f"fitting on {options.data}", options.quiet)
+        show_progress(f"fitting on {options.data}", options.quiet)
         fitted = fit_table(plan, rows, progress=not options.quiet)
         plan, result = fitted.plan, fitted.result
         if result.interrupted and len(result.history) == 0:
@@ -84,7 +80,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
             messages.insert(0, f"interrupted after {len(result.history)} epochs")
         for message in messages:
             warn(message)
-        tell("judging", options.quiet)
+        show_progress("judging", options.quiet)
         figures = judge(result, test, options.data, options.draws, options.seed)
         write(_description(options, plan, result, figures))
     _print(options, plan, result, figures)

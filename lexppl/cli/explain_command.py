@@ -16,8 +16,9 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import is_full_disk, output_folder
-from lexppl.cli.judged.closer_look import ExplainedRow
-from lexppl.cli.judged.judging import (
+from lexppl.cli.fit_warnings import collapse_messages, learned_messages
+from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.results.scores import (
     JUDGED_DRAWS,
     PREDICTED_MASKS,
     Judgement,
@@ -28,12 +29,20 @@ from lexppl.cli.judged.judging import (
     judge_explainer,
     score_full,
 )
-from lexppl.cli.notes import collapse_messages, learned_messages
-from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import EXPLAINER, IMPORTANCE, MODEL, OUTPUTS, POSTERIOR, ROWS
-from lexppl.cli.terminal.exit_codes import INTERRUPTED
-from lexppl.cli.terminal.signals import deferred_interrupts
-from lexppl.cli.terminal.standard_error import progress_of, tell, warn
+from lexppl.cli.results.single_rows import ExplainedRow
+from lexppl.cli.terminal.errors import INTERRUPTED
+from lexppl.cli.terminal.output import (
+    EXPLAINER,
+    IMPORTANCE,
+    MODEL,
+    OUTPUTS,
+    POSTERIOR,
+    ROWS,
+    progress_of,
+    show_progress,
+    warn,
+)
+from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.refits.evalx import EvalX
@@ -82,7 +91,7 @@ class Sections:
             failed: the beginning of the note where numbers are no numbers; raised if empty.
         """
         if what:
-            tell(what, self.quiet)
+            show_progress(what, self.quiet)
         try:
             return work()
         except KeyboardInterrupt:
@@ -201,7 +210,7 @@ class ExplainRun(ABC):
             return 0 if self.sections.complete else INTERRUPTED
         stopped = isinstance(ended, KeyboardInterrupt)
         why = "interrupted" if stopped else "not all was done"
-        tell(f"{why}: {out} holds the fitted explainer, and not what follows from it")
+        show_progress(f"{why}: {out} holds the fitted explainer, and not what follows from it")
         if not stopped:
             raise ended
         return INTERRUPTED
@@ -242,7 +251,7 @@ class ExplainRun(ABC):
         as_good = judgement.as_good_as_all(gain.error)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
-        tell("drawing the posterior", self.options.quiet)
+        show_progress("drawing the posterior", self.options.quiet)
         return self.found(gain, judgement, judge)
 
     def judged(self) -> tuple[Judgement, EvalX | None]:
@@ -261,10 +270,10 @@ class ExplainRun(ABC):
             return None, None
         full = self.full
         if full is None:
-            tell("fitting a predictor that sees everything", quiet)
+            show_progress("fitting a predictor that sees everything", quiet)
             full = self.fit_full()
         scores.append(score_full(full, source))
-        tell("fitting EVAL-X, the judge", quiet)
+        show_progress("fitting EVAL-X, the judge", quiet)
         judge = self.fit_judge()
         if full.result.interrupted or judge.result.interrupted:
             raise KeyboardInterrupt

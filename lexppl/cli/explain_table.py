@@ -22,27 +22,7 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
-from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
-from lexppl.cli.judged.encoded_choice import judge_choice
-from lexppl.cli.judged.gains import (
-    JudgedGains,
-    explained_by,
-    explained_targets,
-    judge_gains,
-    judge_learning,
-    undecided,
-)
-from lexppl.cli.judged.judged_rows import folds_at
-from lexppl.cli.judged.judging import (
-    EXPLAINER,
-    FULL,
-    Judgement,
-    ScoreRow,
-    agreement,
-    judge_black_box,
-)
-from lexppl.cli.judged.settings import Settings, at_each_penalty
-from lexppl.cli.notes import (
+from lexppl.cli.fit_warnings import (
     behind_message,
     early_message,
     path_message,
@@ -51,17 +31,34 @@ from lexppl.cli.notes import (
     what_is_fitted,
 )
 from lexppl.cli.options.checks import regime_of
-from lexppl.cli.options.feature_groups import groups_of
-from lexppl.cli.options.plan_options import plan_of
-from lexppl.cli.outputs import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT
-from lexppl.cli.report.findings import ReportData
+from lexppl.cli.options.plan_options import groups_of, plan_of
+from lexppl.cli.report.data import ReportData
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_findings
-from lexppl.cli.source import capped, read_source
+from lexppl.cli.results.encoded_choice import judge_choice
+from lexppl.cli.results.gains import (
+    JudgedGains,
+    explained_by,
+    explained_targets,
+    judge_gains,
+    judge_learning,
+    undecided,
+)
+from lexppl.cli.results.penalties import Settings, at_each_penalty
+from lexppl.cli.results.scores import (
+    EXPLAINER,
+    FULL,
+    Judgement,
+    ScoreRow,
+    agreement,
+    folds_at,
+    judge_black_box,
+)
+from lexppl.cli.results.single_rows import CloserLook, check_rows, look_closer, note_rows
+from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal.first_answer import first_answer
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT, show_progress
+from lexppl.cli.terminal.process import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.learned import BaseRateGain
@@ -93,7 +90,6 @@ LEAST_REPORT = 200_000
 BYTES_OF_A_WEIGHT = 4
 
 
-@short_warnings()
 def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl explain` of a table: :meth:`ExplainRun.run`."""
     return TableRun(options, command).run()
@@ -152,10 +148,10 @@ class TableRun(ExplainRun):
         plan, options, full = self.plan, self.options, None
         rows = self._rows(self.outputs)
         if plan.needs_full_predictor:
-            tell("fitting the predictor that sees everything", options.quiet)
+            show_progress("fitting the predictor that sees everything", options.quiet)
             kept = self.checkpoint("explained-predictor")
             full = fit_full_predictor(plan, rows, self.progress, kept)
-        tell(what_is_fitted(plan), options.quiet)
+        show_progress(what_is_fitted(plan), options.quiet)
         watch = partial(first_answer, groups=self.groups, seed=plan.seed, quiet=options.quiet)
         kind = TREES if plan.predictor_kind == TREES else NETWORK
         with warnings_of_posterior() as self.of_posterior:

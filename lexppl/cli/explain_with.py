@@ -12,9 +12,8 @@ from torch import Tensor
 
 from lexppl.atomic_output import output_folder
 from lexppl.cli.options.checks import explainer_folder
-from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.beside.feature_values import decoded_values
@@ -34,7 +33,6 @@ SHOWN = 10
 """Features that are printed."""
 
 
-@short_warnings()
 def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl explain --with`; returns the exit code, 0.
 
@@ -119,7 +117,7 @@ def _steps(
     result: FitResult, x: Tensor, encoding: TableEncoding, options: argparse.Namespace
 ) -> pd.DataFrame:
     """The rows of --row, feature by feature, as a fit's."""
-    from lexppl.cli.judged.closer_look import ExplainedRow  # noqa: PLC0415 - slow; --row alone
+    from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.revealed import revealed_predictions  # noqa: PLC0415
 
     own = x[list(options.row)]

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.choices.imputers import LEARNED
-from lexppl.cli.images_and_texts.image_rows import read_images
-from lexppl.cli.options.data_checks import IMAGES, kind_of_data
+from lexppl.cli.image_rows import read_images
+from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import json_output
-from lexppl.cli.source import capped, read_source
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.table_rows import capped, read_source
+from lexppl.cli.terminal.output import json_output, show_progress, text_table
+from lexppl.cli.terminal.process import one_thread
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.by_name import imputer_of
@@ -32,7 +29,6 @@ BATCH = 100
 """Rows of such a step."""
 
 
-@short_warnings()
 def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl impute`.
 
@@ -113,9 +109,9 @@ def _scores(options: argparse.Namespace, source: ImputedRows) -> ImputationScore
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
         for name in options.imputers:
-            tell(f"fitting {name}", options.quiet)
+            show_progress(f"fitting {name}", options.quiet)
             fitted[name] = _fitted(name, x, grouping, options)
-        tell("scoring", options.quiet)
+        show_progress("scoring", options.quiet)
         rates = RATES if options.rates is None else options.rates
         scores = imputation(
             fitted,

@@ -8,18 +8,16 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.options.arguments import parse
-from lexppl.cli.options.checks import check_options
-from lexppl.cli.options.data_checks import TABLE, kind_of_data
-from lexppl.cli.terminal.errors import UsageError, told
-from lexppl.cli.terminal.exit_codes import FAILED, INTERRUPTED, MISUSED
-from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
+from lexppl.cli.options.checks import TABLE, check_options, kind_of_data
+from lexppl.cli.options.parser import parse
+from lexppl.cli.terminal.errors import FAILED, INTERRUPTED, MISUSED, UsageError, message_of
+from lexppl.cli.terminal.process import ended_as_by_ctrl_c, short_warnings
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "explain": "lexppl.cli.explain_table:run_explain",
         "explain with": "lexppl.cli.explain_with:run_explain_with",
-        "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
+        "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
         "compare": "lexppl.cli.compare_command:run_compare",
         "impute": "lexppl.cli.impute_command:run_impute",
@@ -53,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             # At once: the libraries take seconds to load.
             print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
-            return _command(_name(options))(options, ["lexppl", *words])
+            command = _command(_name(options))
+            with short_warnings():
+                return command(options, ["lexppl", *words])
     except UsageError as error:
         return _fail(error, MISUSED, debug)
     except BrokenPipeError:
@@ -87,7 +87,7 @@ def _command(name: str) -> Callable[[Any, Sequence[str]], int]:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
-    print(f"lexppl: error: {told(error)}", file=sys.stderr)
+    print(f"lexppl: error: {message_of(error)}", file=sys.stderr)
     return code
 
 

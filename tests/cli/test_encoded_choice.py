@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.judged.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, judge_choice
+from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, judge_choice
 from lexppl.data import divided_frame
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter
 from lexppl.evaluation.learned import LEAST_RARE

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import lexppl
 from lexppl.cli import explain_table, main
-from lexppl.cli.judged.judged_rows import folds_at
+from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
 from lexppl.explanation import explain
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -157,8 +157,8 @@ def test_another_rate_is_refused(option, rate, tmp_path, capsys):
 
 
 def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.judged.gains.GAIN_ROWS", 7)
-    monkeypatch.setattr("lexppl.cli.judged.gains.EVALUATIONS", 10)
+    monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 7)
+    monkeypatch.setattr("lexppl.cli.results.gains.EVALUATIONS", 10)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "the mean over 7 rows that no fit has seen" in flat(capsys)
     assert table["gain"].notna().all()

@@ -11,11 +11,10 @@ from markupsafe import Markup
 from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.cli.report.images_and_texts.image_parts import image_parts
-from lexppl.cli.report.images_and_texts.map_tiles import LARGEST, png_uri, tile
-from lexppl.cli.report.images_and_texts.text_parts import text_parts
-from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
-from lexppl.cli.report.template import HEAD, rendered
+from lexppl.cli.report.data import MOST_CLASSES, shown_rows
+from lexppl.cli.report.images import LARGEST, image_parts, png_uri, tile
+from lexppl.cli.report.page import HEAD, rendered
+from lexppl.cli.report.texts import text_parts
 from lexppl.explanation.reading.row_outcomes import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked

@@ -9,8 +9,8 @@ import pytest
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
-from lexppl.cli.judged.closer_look import CloserLook
-from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.results.scores import Judgement
+from lexppl.cli.results.single_rows import CloserLook
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]

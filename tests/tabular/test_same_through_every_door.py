@@ -14,7 +14,7 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.results.scores import Judgement
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor

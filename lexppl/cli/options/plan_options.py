@@ -1,6 +1,8 @@
-"""From what was typed to a plan of the fit, and to the device it runs on."""
+"""From what was typed to a plan of the fit, groups of features and a device."""
 
 import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,12 +10,13 @@ import torch
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
-from lexppl.cli.options.checks import regime_of
-from lexppl.cli.options.posterior_options import posterior_of
+from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal.errors import UsageError
-from lexppl.data import Dataset
+from lexppl.data import Dataset, DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
+from lexppl.tabular.table_columns import markers_in
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def plan_of(
         ValueError: a method of labels for a real response, a k above G.
 
     Example:
-        >>> from lexppl.cli.options.arguments import parse
+        >>> from lexppl.cli.options.parser import parse
         >>> from lexppl.data import load
         >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs
@@ -73,7 +76,7 @@ def folds_of(options: argparse.Namespace) -> int | None:
     them is held out from all: one for each replicate of one fit for every λ; else None.
 
     Example:
-        >>> from lexppl.cli.options.arguments import parse
+        >>> from lexppl.cli.options.parser import parse
         >>> words = ["explain", "wine", "--out", "r"]
         >>> folds_of(parse(words)), folds_of(parse([*words, "--k", "3"]))
         (5, None)
@@ -109,3 +112,47 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name}: no such device on this machine") from error
     return device
+
+
+AUTO, NONE = "auto", "none"
+
+
+def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
+    """The groups of a table's features.
+
+    Args:
+        given: `auto` (or None), `none`, or the name of a JSON file of names and their columns.
+        source: the table.
+
+    Raises:
+        UsageError: a file that does not say so, or has other columns than the table.
+        FileNotFoundError: no such file.
+    """
+    data = source.data
+    if given is None or given == AUTO:
+        markers = markers_in(data.encoding)
+        return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
+    if given == NONE:
+        return FeatureGroups.alone(data.entry_names)
+    try:
+        named = json.loads(
+            Path(given).read_text(encoding="utf-8"),
+            object_pairs_hook=lambda p: _each_once(p, given),
+        )
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"--groups {given}: it is no JSON file: {error}") from error
+    if not isinstance(named, dict):
+        raise UsageError(
+            f'--groups {given}: it must be names and columns, {{"size": ["width", "height"]}}'
+        )
+    try:
+        return FeatureGroups.named(named, data.entry_names)
+    except ValueError as error:
+        raise UsageError(f"--groups {given}: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]], given: str) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--groups {given}: the name {twice[0]!r} is given twice")
+    return dict(pairs)

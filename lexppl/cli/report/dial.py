@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lexppl.cli.judged.judging import ScoreRow
-from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
-from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.data import ReportData
 from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
+from lexppl.cli.results.penalties import Setting, Settings
+from lexppl.cli.results.scores import ScoreRow
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.data import ReportData
+from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
 
@@ -26,7 +26,7 @@ class FirstScreen(Reading):
     """The numbers of a first screen.
 
     Args:
-        scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
+        scores: held-out scores, of :class:`lexppl.cli.results.scores.Judgement`.
         behind: whether it predicts worse than what reads everything, by the log-likelihood.
         entries, row: what features and rows are called.
     """

@@ -1,39 +1,46 @@
-"""The report: everything that was found, in one page that needs no other file."""
+"""The report of a table: data to one HTML page."""
 
 import importlib.metadata
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from lexppl.choices.imputers import data_held_by, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.judged.encoded_choice import QUESTION
-from lexppl.cli.report.bars import ranking_lines
-from lexppl.cli.report.captions import (
+from lexppl.cli.report.charts import pictures
+from lexppl.cli.report.data import ReportData, explained_text, rows_text, target_text
+from lexppl.cli.report.dial import dial_chart, dial_data
+from lexppl.cli.report.first_screen import first_screen_of
+from lexppl.cli.report.ranking import (
+    INTERVAL,
+    RANGE,
+    about,
+    class_table,
+    direction_cells,
+    ranking_lines,
+)
+from lexppl.cli.report.words import (
+    consistency,
+    draws_text,
+    measure,
     ranking_notes,
+    reading,
+    rows_caption,
+    score_notes,
     single_note,
     sizes_caption,
     swarm_caption,
 )
-from lexppl.cli.report.dial import dial_chart, dial_data
-from lexppl.cli.report.findings import ReportData, explained_text, rows_text, target_text
-from lexppl.cli.report.first_screen import first_screen_of
-from lexppl.cli.report.pictures import pictures
-from lexppl.cli.report.posterior_words import consistency, draws_text
-from lexppl.cli.report.ranked import INTERVAL, RANGE
-from lexppl.cli.report.single_rows import row_block
-from lexppl.cli.report.template import TABLE, rendered
-from lexppl.cli.report.which_way import about, class_table, direction_cells
-from lexppl.cli.report.words import (
-    measure,
-    reading,
-    rows_caption,
-    score_notes,
-)
-from lexppl.cli.tables import score_cells
+from lexppl.cli.results.encoded_choice import QUESTION
+from lexppl.cli.results.scores import score_cells
+from lexppl.cli.results.single_rows import row_block
 from lexppl.evaluation.penalty_path import WITHIN, PenaltyPath
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
@@ -249,3 +256,20 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+HEAD = ("start.html", "styles.css")
+FOUND = ("ranking.html", "single_rows.html", "heat_map.html", "choice.html")
+TABLE = (*HEAD, "opening.html", "dial.html", *FOUND, "closing.html")
+
+
+def rendered(*parts: str, **context: Any) -> Markup:
+    """Files of `templates`, one after another, with what they speak of, escaped."""
+    folder = files("lexppl.cli.report") / "templates"
+    text = "".join((folder / part).read_text(encoding="utf-8") for part in parts)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("lexppl.cli.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return Markup(environment.from_string(text).render(**context))

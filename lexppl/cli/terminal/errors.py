@@ -1,4 +1,4 @@
-"""Mistakes made at the command line, told in one line."""
+"""Errors of the command line in one line, and exit codes."""
 
 import ast
 import re
@@ -48,12 +48,12 @@ class UsageError(Exception):
     """A command that cannot be carried out as it was typed; the program exits with code 2."""
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An error's message with options by their names at the command line: one line, or where a
     table has several things wrong one line each.
 
     Example:
-        >>> told(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
+        >>> message_of(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
         '--k must be a whole number from 1 to 3; it is 4'
     """
     if len(getattr(error, "problems", ())) < 2:
@@ -92,3 +92,11 @@ def _typed(argument: re.Match[str]) -> str:
         return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
     values = value if isinstance(value, list | tuple) else [value]
     return " ".join([option, *(shlex.quote(str(one)) for one in values)])
+
+
+FAILED = 1
+"""Data or files that do not serve."""
+MISUSED = 2
+"""A command that cannot be carried out as it was typed."""
+INTERRUPTED = 130
+"""Ctrl-C."""

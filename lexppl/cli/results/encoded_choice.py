@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.methods import METHODS
-from lexppl.cli.judged.gains import explained_targets
-from lexppl.cli.judged.judged_rows import test_folds
+from lexppl.cli.results.gains import explained_targets
+from lexppl.cli.results.scores import test_folds
 from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import LEAST_RARE, base_density, base_frequencies, rare_rows

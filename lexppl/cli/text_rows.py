@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from lexppl.choices.data_sets import text_names
-from lexppl.cli.images_and_texts.divided_rows import (
+from lexppl.cli.image_rows import (
     NONE,
     ROWS,
     DividedRows,
@@ -25,9 +25,9 @@ from lexppl.cli.images_and_texts.divided_rows import (
     check_rows,
     left_out,
 )
-from lexppl.cli.outputs import TEXTS, VOCABULARY
-from lexppl.cli.source import file_format_of
+from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal.output import TEXTS, VOCABULARY
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
 from lexppl.data.checks import listed
 from lexppl.data.files import table_name

@@ -1,4 +1,4 @@
-"""The rows that a command is about: read, checked, and put into parts."""
+"""The rows of a table: read, checked, divided."""
 
 import argparse
 from dataclasses import replace
@@ -19,7 +19,7 @@ from lexppl.data.stratification import some_of_each
 
 MOST_ROWS_APART = 10_000
 """Most rows to choose the best epoch on, and most held-out rows that are looked at: gains, which
-cost more, are of :data:`lexppl.cli.judged.gains.GAIN_ROWS` of these."""
+cost more, are of :data:`lexppl.cli.results.gains.GAIN_ROWS` of these."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:

@@ -1,4 +1,4 @@
-"""What the reader should mind of a table, of a fit and of a posterior, in words."""
+"""Warnings about a table, a fit and a posterior, in words."""
 
 import contextlib
 import math

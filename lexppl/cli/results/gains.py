@@ -11,7 +11,7 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.cli.judged.judged_rows import JudgedRows, test_folds
+from lexppl.cli.results.scores import JudgedRows, test_folds
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged

@@ -1,9 +1,10 @@
-"""What a fitted explainer is worth on rows that no fit has seen."""
+"""Held-out scores of a fitted explainer."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.judged.judged_rows import JudgedRows, test_folds
 from lexppl.data import DividedTable
-from lexppl.evaluation.folds import judged
+from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
     prediction_scores,
@@ -26,6 +26,73 @@ from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
+
+
+class JudgedPart(Protocol):
+    """Rows `(N, *event)` and their labels or responses `(N,)`."""
+
+    @property
+    def x(self) -> Tensor: ...
+
+    @property
+    def y(self) -> Tensor: ...
+
+
+class Described(Protocol):
+    """What the rows are of."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def class_names(self) -> Sequence[str] | None: ...
+
+    @property
+    def n_entries(self) -> int: ...
+
+
+class JudgedRows(Protocol):
+    """Rows to fit on and rows that are held out."""
+
+    @property
+    def data(self) -> Described: ...
+
+    @property
+    def train(self) -> JudgedPart: ...
+
+    @property
+    def test(self) -> JudgedPart: ...
+
+    @property
+    def target_scale(self) -> float: ...
+
+
+def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
+    """The folds of some rows of a table, by their places; None where rows are held out from all
+    replicates."""
+    if source.fold is None or source.folds is None:
+        return None
+    return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
+
+
+def test_folds(source: JudgedRows) -> Folds | None:
+    """The folds of the rows that are judged, where they are in folds."""
+    if not isinstance(source, DividedTable):
+        return None
+    return folds_at(source, source.test_rows)
+
+
+FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "accuracy": "accuracy",
+        "auroc": "AUROC",
+        "average_precision": "avg precision",
+        "log_likelihood": "log-likelihood",
+        "rmse": "RMSE",
+        "r2": "R²",
+        "agreement": "agrees with the black box",
+    }
+)
 
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""
@@ -271,3 +338,34 @@ def _in_own_units(name: str, value: float, source: JudgedRows) -> float:
         "log_likelihood": lambda v: v - math.log(source.target_scale),
     }
     return units.get(name, lambda v: v)(value)
+
+
+def score_cells(scores: Sequence[ScoreRow]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of held-out scores, figures with their spread over replicates."""
+    names = [name for name in FIGURE_NAMES if any(name in row.figures for row in scores)]
+    head = ["", "features", *(FIGURE_NAMES[name] for name in names)]
+    rows = [
+        [row.who, size_text(row.size), *(_figure(row, name) for name in names)] for row in scores
+    ]
+    return head, rows
+
+
+def size_text(size: float) -> str:
+    """A mean number of features.
+
+    Example:
+        >>> size_text(30.0), size_text(5.13)
+        ('30', '5.1')
+    """
+    return f"{size:.0f}" if float(size).is_integer() else f"{size:.1f}"
+
+
+def _figure(row: ScoreRow, name: str) -> str:
+    if math.isnan(row.figures.get(name, math.nan)):
+        return "–"
+    spread = f" ± {row.spreads[name]:.3f}" if name in row.spreads else ""
+    if name == "rmse":
+        spread = f" ± {row.spreads[name]:.3g}" if name in row.spreads else ""
+        return f"{row.figures[name]:.4g}{spread}"
+    text = f"{row.figures[name]:.3f}"
+    return f"{'0.000' if text == '-0.000' else text}{spread}"

@@ -1,5 +1,4 @@
-"""The report on images or texts: everything that was found, in one page that needs no other
-file."""
+"""The report of images or texts: data to one HTML page."""
 
 import importlib.metadata
 import shlex
@@ -11,25 +10,22 @@ from typing import Any
 from markupsafe import Markup
 
 from lexppl.choices.imputers import data_held_by
-from lexppl.cli.images_and_texts.divided_rows import words_of
-from lexppl.cli.images_and_texts.found_rows import FoundRows
-from lexppl.cli.images_and_texts.printed_rows import (
+from lexppl.cli.image_rows import words_of
+from lexppl.cli.report.charts import history_chart, sizes_chart
+from lexppl.cli.report.data import FoundRows
+from lexppl.cli.report.first_screen import FirstScreen, commonest
+from lexppl.cli.report.images import image_parts
+from lexppl.cli.report.page import HEAD, objective, rendered, versions, with_spreads
+from lexppl.cli.report.printed import (
     WORD_HEAD,
     ranking_title,
     size_line,
     word_cells,
 )
-from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS
-from lexppl.cli.report.captions import sizes_caption
-from lexppl.cli.report.first_screen import FirstScreen, commonest
-from lexppl.cli.report.images_and_texts.image_parts import image_parts
-from lexppl.cli.report.images_and_texts.text_parts import text_parts
-from lexppl.cli.report.page import objective, versions, with_spreads
-from lexppl.cli.report.pictures import history_chart, sizes_chart
-from lexppl.cli.report.single_rows import row_block
-from lexppl.cli.report.template import HEAD, rendered
-from lexppl.cli.report.words import notes_on_scores
-from lexppl.cli.tables import score_cells
+from lexppl.cli.report.texts import UNKNOWN_WORDS, text_parts
+from lexppl.cli.report.words import notes_on_scores, sizes_caption
+from lexppl.cli.results.scores import score_cells
+from lexppl.cli.results.single_rows import row_block
 from lexppl.data import TextDataset
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html

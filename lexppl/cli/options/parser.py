@@ -1,4 +1,4 @@
-"""The command line read: words to options."""
+"""The parser: words to options."""
 
 import argparse
 import sys
@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import lexppl
-from lexppl.cli.options.checks import check_beside
-from lexppl.cli.options.data_checks import TABLE, kind_of_data
+from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
 from lexppl.cli.options.help_texts import DESCRIPTION
 from lexppl.cli.options.readers import Options
 from lexppl.cli.options.table import (

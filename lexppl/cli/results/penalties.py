@@ -1,5 +1,4 @@
-"""One fit at each of its penalties: what it reads of held-out rows, how well it predicts them, and
-how the prediction of single rows comes about."""
+"""One fit at each of its penalties: scores, selections and single rows."""
 
 from __future__ import annotations
 
@@ -11,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.cli.judged.closer_look import observed_text, values_of
-from lexppl.cli.judged.judged_rows import folds_at
-from lexppl.cli.judged.judging import PREDICTED_MASKS, ScoreRow, judge_explainer
+from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
+from lexppl.cli.results.single_rows import observed_text, values_of
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.learned import base_frequencies
