@@ -24,19 +24,7 @@ from lexppl.tabular.table_fit import fit_table
 
 
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl compare`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code, 0.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-        ImportError: a method whose library is not installed.
-    """
+    """Carry out `lexppl compare`; the exit code, 0."""
     device = device_of(options.device)
     with json_output(options, command) as write:
         source = read_source(options, device)
@@ -109,7 +97,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _figures(table: pd.DataFrame) -> list[str]:
-    """Names of the figures, without those of their bounds."""
+    """Names of the figures that have bounds."""
     return [name for name in table.columns if f"{name}_lower" in table.columns]
 
 
@@ -140,7 +128,7 @@ def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Two digits, however few; a dash where nobody knows.
+    """Two digits, or a dash if not known.
 
     Example:
         >>> _seconds(12.34), _seconds(0.000123), _seconds(0.0)

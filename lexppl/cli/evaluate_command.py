@@ -46,18 +46,10 @@ PREDICTION = (
 
 
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl evaluate`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code: 0, or 130 if the fit was interrupted.
+    """Carry out `lexppl evaluate`; the exit code, 0, or 130 if interrupted.
 
     Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed.
-        KeyboardInterrupt: interrupted before there was anything to judge.
+        KeyboardInterrupt: before there was anything to judge.
     """
     device = device_of(options.device)
     with json_output(options, command) as write:
@@ -90,16 +82,8 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
 def judge(
     result: FitResult, test: Dataset, name: str, draws: int, seed: int
 ) -> dict[str, list[dict[str, float]]]:
-    """Figures of each replicate: of selection by its mask draws, and, where a row may keep any
-    number of features, by the features that are more likely kept than not; of prediction.
-
-    Args:
-        result: the fit.
-        test: rows with truth.
-        name: of the synthetic set.
-        draws: mask draws a row.
-        seed: of the draws.
-    """
+    """Figures of each replicate: of selection by mask draws, and by features more likely kept than
+    not where a row may keep any number; of prediction."""
     if test.truth is None:
         raise ValueError(f"{name} has no truth to judge by")
     distribution = synthetic_set(name)
@@ -140,7 +124,6 @@ def _selection(masks: Tensor, truth: Tensor, control: int | None) -> dict[str, f
 
 
 def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
-    """A share of the rows chooses the best epoch."""
     labels = data.y.cpu().numpy()
     places = training_and_validation(labels, options.valid_share, options.seed)
     return EncodedRows.of(data, *places)

@@ -11,7 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.atomic_output import output_folder
-from lexppl.cli.options.checks import explainer_folder
+from lexppl.cli.options.checks import check_row_numbers, explainer_folder
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.data.encoding import TableEncoding
@@ -34,24 +34,12 @@ SHOWN = 10
 
 
 def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl explain --with`; returns the exit code, 0.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Raises:
-        UsageError, ValueError, OSError: an explainer, a table or rows that do not serve.
-    """
+    """Carry out `lexppl explain --with`; the exit code, 0."""
     folder = explainer_folder(options)
     encoding = TableEncoding.load(folder.parent / ENCODING)
     frame = read_frame(Path(options.data).expanduser(), encoding.file_format)
     x = encoding.encode(frame)
-    beyond = [row for row in options.row if row >= len(x)]
-    if beyond:
-        raise UsageError(
-            f"--row must be 0 to {len(x) - 1}, rows of {options.data}; it is {beyond[0]}"
-        )
+    check_row_numbers(options.row, len(x), f"rows of {options.data}")
     result = load(folder)
     penalty = options.penalty
     with (
@@ -79,7 +67,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
 def _rows(
     posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, result: FitResult
 ) -> pd.DataFrame:
-    """One line for each row and feature, the most kept first; the prediction is the last total."""
+    """A line for each row and feature, the most kept first; the last total is the prediction."""
     means = mask_means(posterior)
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
     values = decoded_values(x, encoding)
@@ -116,7 +104,7 @@ def _rows(
 def _steps(
     result: FitResult, x: Tensor, encoding: TableEncoding, options: argparse.Namespace
 ) -> pd.DataFrame:
-    """The rows of --row, feature by feature, as a fit's."""
+    """The rows of --row, feature by feature."""
     from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.revealed import revealed_predictions  # noqa: PLC0415
 

@@ -17,10 +17,9 @@ from lexppl.inference.posterior.convergence import SamplerWarning
 from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
 from lexppl.tabular.estimator_outputs import said_of_all
-from lexppl.tabular.fit_plan import FitPlan
 
 PENALTY_HALF_GROWN = 0.55
-"""The share of a fit at which `lexppl.inference.annealed` has half the penalty in place."""
+"""Share of a fit at which `lexppl.inference.annealed` has half the penalty."""
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -39,25 +38,17 @@ NOTHING_LEARNED = (
 )
 
 MOST_UNDECIDED = 0.5
-"""Of rows and features; above it masks have not settled."""
+"""Share of rows' features above which masks have not settled."""
 
 
 def learned_messages(
     gain: BaseRateGain, undecided: float | None, sampled: bool = False
 ) -> list[str]:
-    """Lines where new rows do not show that anything was learned, or masks have not settled.
+    """Warnings: no gain over the base rate on new rows; masks that have not settled.
 
     Args:
-        gain: of the explainer's predictions over the base rate.
-        undecided: share of rows and features that are kept with a probability from .1 to .9; None
-            where masks are not selections of a free size.
-        sampled: whether weights were drawn from their posterior, which knows no epochs.
-
-    Example:
-        >>> learned_messages(BaseRateGain(0.2, 0.05, 100), 0.1)
-        []
-        >>> learned_messages(BaseRateGain(0.01, 0.05, 100), 0.1)[0][:63]
-        'on held-out rows the explainer predicts no better than the base'
+        undecided: share of features kept with a probability from .1 to .9; None if not known.
+        sampled: whether weights were sampled, which takes no epochs.
     """
     lines = []
     if not gain.shown:
@@ -82,19 +73,11 @@ def learned_messages(
 def collapse_messages(
     found: list[str | None], one_mask_is_right: bool = False, learned: bool = True
 ) -> list[str]:
-    """One line for each kind of collapse among the replicates, with what to try.
+    """A warning for each kind of collapse among the replicates.
 
     Args:
-        found: of each replicate the name of its collapse, or None.
-        one_mask_is_right: whether one mask for every row is no alarm, as held-out rows are
-            predicted as well by it as by all features.
-        learned: whether held-out rows show that anything was learned.
-
-    Example:
-        >>> collapse_messages([None, None])
-        []
-        >>> collapse_messages(["all off", None])[0][:45]
-        'collapse in 1 of 2 replicates (all off): no r'
+        one_mask_is_right: whether one mask predicts held-out rows as well as all features.
+        learned: whether there is a gain over the base rate.
     """
     lines = []
     for kind, advice in ADVICE.items():
@@ -109,18 +92,7 @@ def collapse_messages(
 
 
 def behind_message(own: float | None, full: float | None, error: float) -> list[str]:
-    """A line where the explainer predicts worse than a predictor of all features.
-
-    Args:
-        own, full: mean log-likelihood of held-out rows of either, in nats; None where not known.
-        error: standard error of the explainer's over the rows.
-
-    Example:
-        >>> behind_message(-0.5, -0.48, 0.02), behind_message(None, -0.4, 0.02)
-        ([], [])
-        >>> behind_message(-0.6, -0.4, 0.02)[0][:62]
-        'the explainer predicts worse than a predictor that sees every '
-    """
+    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features."""
     if own is None or full is None or not own < full - 2.0 * error:
         return []
     return [
@@ -132,22 +104,8 @@ def behind_message(own: float | None, full: float | None, error: float) -> list[
 
 
 def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> list[str]:
-    """A line if replicates keep a state from before the penalty had half its weight.
-
-    The validation loss then rose while the penalty grew: the predictor overfits, and the state
-    that is kept has not yet been made to leave features out.
-
-    Args:
-        best_epochs: of each replicate, from 0.
-        epochs: how many were run.
-        penalised: whether there is a penalty.
-
-    Example:
-        >>> early_message([10, 190], 200, True)[0][:50]
-        'the best epoch of 1 of 2 replicates came before th'
-        >>> early_message([150, 190], 200, True)
-        []
-    """
+    """Warning: replicates keep a state from before the penalty had half its weight, as the
+    predictor overfits."""
     early = sum(1 for best in best_epochs if (best + 1) / epochs < PENALTY_HALF_GROWN)
     if not penalised or not early:
         return []
@@ -159,18 +117,7 @@ def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> l
 
 
 def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
-    """A line if the chosen λ is an end of its path, beyond which nothing was tried.
-
-    Args:
-        penalties: of the path, rising, in nats.
-        chosen: the place of the chosen one.
-
-    Example:
-        >>> path_message([0.01, 0.02, 0.04], 1)
-        []
-        >>> path_message([0.01, 0.02, 0.04], 0)[0][:70]
-        'the penalty chosen, 0.01 nats, is the smallest that was tried: a small'
-    """
+    """Warning: the chosen λ, of a rising path, is an end of it."""
     if 0 < chosen < len(penalties) - 1:
         return []
     end, other, more = (
@@ -182,19 +129,9 @@ def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
     ]
 
 
-def what_is_fitted(plan: FitPlan) -> str:
-    """What begins, in a line."""
-    if plan.posterior is not None and plan.posterior.inference is not None:
-        return f"sampling the explainer: {plan.posterior.words}"
-    first = "for all penalties at once, " if plan.penalties is not None else ""
-    by = "" if plan.posterior is None else f", {plan.posterior.words}"
-    return f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}{by}"
-
-
 @contextlib.contextmanager
 def warnings_of_posterior() -> Iterator[list[str]]:
-    """Warnings of chains and of guides inside the block, which are for the report as well: they are
-    kept, and others are shown as they come."""
+    """Warnings of chains and guides in the block, kept for the report; others are shown."""
     kept: list[str] = []
     with warnings.catch_warnings():
         shown = warnings.showwarning
@@ -211,18 +148,13 @@ def warnings_of_posterior() -> Iterator[list[str]]:
         yield kept
 
 
-def table_notes(source: DividedTable, outputs: Tensor | None) -> list[str]:
-    """One line for each kind of thing.
-
-    Args:
-        source: the table.
-        outputs: what a black box says of every row, or None.
-    """
+def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
+    """Warnings about missing values, pooled levels and a black box's outputs."""
     data = source.data
     found = [_missing(source), *_pooled(source)]
     if outputs is not None:
         found.append(said_of_all(outputs, data.class_names))
-    return [note for note in found if note is not None]
+    return [one for one in found if one is not None]
 
 
 def _missing(source: DividedTable) -> str | None:
@@ -243,11 +175,11 @@ def _missing(source: DividedTable) -> str | None:
 
 def _pooled(source: DividedTable) -> list[str]:
     encoding = source.data.encoding
-    notes = []
+    found = []
     for column in () if encoding is None else encoding.columns:
         if isinstance(column, CategoricalColumn) and column.pooled is not None:
             rare = set(levels_in(source.table[column.name])) - set(column.levels)
-            notes.append(
+            found.append(
                 f"{len(rare)} rare levels of {column.name!r} are pooled as {column.pooled!r}"
             )
-    return notes
+    return found

@@ -30,18 +30,7 @@ BATCH = 100
 
 
 def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl impute`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code, 0.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-    """
+    """Carry out `lexppl impute`; the exit code, 0."""
     images = kind_of_data(options) == IMAGES
     device = device_of(options.device)
     read = _images if images else _table
@@ -57,16 +46,11 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ImputedRows:
-    """Rows to fit imputers on and rows to score them on, with what an entry hides.
+    """Rows `(N, *event)` to fit imputers on and to score them on.
 
     Args:
-        name: of the data set.
-        train, test: the rows, `(N, *event)`.
-        grouping: which features an entry hides.
-        hidden: what is hidden, such as "features".
-        unit: of their values.
+        hidden, unit: names of what is hidden, and of its unit.
         grouped: whether an entry hides several columns of a table.
-        left_out: what was not read, in words.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The program: from the words that were typed to an exit code."""
+"""The program: from words to an exit code."""
 
 import contextlib
 import os
@@ -23,23 +23,15 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "impute": "lexppl.cli.impute_command:run_impute",
     }
 )
-"""Where each command stands; it is loaded once what was typed has been checked, as it loads torch
-and all else that does the work."""
+"""Place of each command, which is loaded after all checks, as it loads torch."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: the words after the program's name; those that were typed if None.
+    """Run the command line on words, by default those typed.
 
     Returns:
-        0; 2 for a command that cannot be carried out as it was typed; 1 for data or files that
-        do not serve; 130 after Ctrl-C, or after a signal to end.
-
-    Example:
-        >>> main(["explain", "wine", "--k", "3"])
-        2
+        0; 1 for data or files that do not serve; 2 for a command that cannot be carried out; 130
+        after Ctrl-C, or a signal to end.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
@@ -69,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _name(options: Any) -> str:
-    """The command by its name in :data:`COMMANDS`."""
+    """Name of the command in :data:`COMMANDS`."""
     name: str = options.command
     if name == "explain" and options.explainer is not None:
         return "explain with"
@@ -92,7 +84,7 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
 
 
 def _replace_what_cannot_be_printed() -> None:
-    """A terminal that lacks a sign such as r̂ gets a question mark, not an error."""
+    """Print a question mark for a sign that the terminal lacks, such as r̂."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

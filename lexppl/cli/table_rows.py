@@ -18,23 +18,24 @@ from lexppl.data.files import table_name
 from lexppl.data.stratification import some_of_each
 
 MOST_ROWS_APART = 10_000
-"""Most rows to choose the best epoch on, and most held-out rows that are looked at: gains, which
-cost more, are of :data:`lexppl.cli.results.gains.GAIN_ROWS` of these."""
+"""Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
+within a hundredth of the rows' spread, and more take longer than the fit."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
-    """Read what DATA names, a data set that comes along or a table in a file, and divide its rows.
+    """The table that DATA names, a shipped set or a file, divided.
 
     Raises:
-        UsageError: neither; or options for tables with a set that comes along.
+        UsageError: options for files with a shipped set; both or one of --group and --time
+            without folds.
         ValueError, OSError: what :func:`lexppl.data.divided_frame` refuses.
     """
     name = options.data
     division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
-    in_folds = (
-        {"group": options.group, "time": options.time} if options.command == "explain" else {}
-    )
-    typed = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
+    in_folds = {}
+    if options.command == "explain":
+        in_folds = {"group": options.group, "time": options.time}
+    typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
     if len(typed) > 1 or (typed and division["folds"] is None):
         raise UsageError(
             f"{' and '.join(typed)}: of rows in folds, one of the two; leave out the other, shares "
@@ -64,26 +65,18 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
 
 
 def file_format_of(options: argparse.Namespace) -> FileFormat:
-    """How a table's file is written, as typed."""
+    """The format of a table's file, as typed."""
+    separators = {"\\t": "\t", "tab": "\t", "space": r"\s+"}
     return FileFormat(
         missing=tuple(options.missing),
-        separator=_separator(options.separator),
+        separator=separators.get(options.separator, options.separator),
         decimal=options.decimal,
         text_encoding=options.encoding,
     )
 
 
 def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
-    """The table with at most so many rows to choose the best epoch on, and held out, at random.
-
-    A figure of 10,000 rows is known to within a hundredth of the rows' spread, and to
-    judge more of them takes longer than the fit.
-
-    Args:
-        source: the table.
-        seed: of the choice.
-        most: rows of each of the two parts.
-    """
+    """The table with at most so many validation and held-out rows, at random."""
     y = source.data.y
     labels = y.cpu().numpy() if source.data.task == "classification" else np.zeros(len(y))
     valid = source.valid_rows
@@ -93,12 +86,8 @@ def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> Divi
 
 
 def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
-    """At most so many rows, with one at least of each label that is there."""
+    """At most so many rows, with each label at least once."""
     if len(rows) <= most:
         return rows
     generator = np.random.default_rng(seed)
     return generator.permutation(rows[some_of_each(labels[rows], most, generator)])
-
-
-def _separator(given: str | None) -> str | None:
-    return {"\\t": "\t", "tab": "\t", "space": r"\s+"}.get(given, given) if given else given

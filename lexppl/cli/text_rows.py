@@ -22,9 +22,9 @@ from lexppl.cli.image_rows import (
     DividedRows,
     Places,
     RowsDescribed,
-    check_rows,
     left_out,
 )
+from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import TEXTS, VOCABULARY
@@ -36,7 +36,7 @@ from lexppl.data.texts import words_of
 from lexppl.models import texts
 
 WORDS, LENGTH = 10_000, 400
-"""Of the vocabulary and of a text, at most, where nobody says; L2X's."""
+"""Of the vocabulary and of a text, at most, by default; L2X's."""
 SMALL: Mapping[str, Any] = MappingProxyType({"embedding": 32, "filters": 32, "hidden": 64})
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
@@ -45,16 +45,12 @@ VALID_SHARE = 0.2
 
 
 def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows:
-    """Read the texts that DATA names, in three parts, with the vocabulary of those to fit on.
-
-    Args:
-        options: as typed.
-        device: to put them on.
+    """The texts that DATA names, in three parts, with the vocabulary of those to fit on.
 
     Raises:
-        UsageError: a column that is not there.
-        ValueError: files that are not there or cannot be read; a text without words, of unknown
-            words only, or longer than a row without `--keep-words`; labels that are no classes.
+        UsageError: an unknown column.
+        ValueError: files that cannot be read; a text without words, of unknown words only, or
+            too long without `--keep-words`; labels that are no classes.
     """
     parts, numbered, numbers, places = (
         _imdb(options) if options.data in text_names() else _of_column(options)
@@ -78,7 +74,7 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
 
 
 def write_reading(source: DividedRows, folder: Path) -> None:
-    """Write what reads texts as these were read; nothing of images."""
+    """Write how texts are read; nothing of images."""
     if isinstance(source.train, TextDataset):
         source.train.vocabulary.save(folder / VOCABULARY)
         how = {"length": source.train.length, "keep": source.keep}
@@ -86,14 +82,13 @@ def write_reading(source: DividedRows, folder: Path) -> None:
 
 
 def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:
-    """Which end of a longer text is kept; of reviews the end, where they come to a judgement."""
+    """The end of a long text that is kept: of reviews the last, where they judge."""
     typed: Literal["start", "end"] | None = options.keep_words
     return "end" if typed is None and options.data in text_names() else typed
 
 
 Parts = tuple[tuple[TextDataset | None, ...], TextDataset, Places, tuple[Places, Places, Places]]
-"""Texts to fit on, to choose the best epoch on and to judge; those that `--row` can name, with
-their numbers; and the numbers of each part's rows."""
+"""The three parts; the rows that `--row` can name, with their numbers; numbers by part."""
 
 
 def _imdb(options: argparse.Namespace) -> Parts:
@@ -107,7 +102,7 @@ def _imdb(options: argparse.Namespace) -> Parts:
     rows, seed = options.rows or ROWS, options.seed
     train, valid, test = (part.take(rows, seed=seed) for part in (train, valid, test))
     numbers = np.arange(len(test))
-    check_rows(options.row, len(test), "there are", "held-out texts")
+    check_row_numbers(options.row, len(test), f"as there are {len(test):,} held-out texts")
     return (train, valid, test), test, numbers, (NONE, NONE, numbers)
 
 
@@ -126,7 +121,7 @@ def _of_column(options: argparse.Namespace) -> Parts:
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
     written = cells[options.text].tolist()
-    check_rows(options.row, len(written), "the table has", "rows")
+    check_row_numbers(options.row, len(written), f"as the table has {len(written):,} rows")
     _check_texts(written, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
     rows = {int(row): words_of(written[row]).words for row in used}
@@ -152,7 +147,7 @@ def _of_column(options: argparse.Namespace) -> Parts:
 
 
 def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
-    """The target's column, the last one if none is typed."""
+    """The target's column, by default the last one."""
     for option, name in (("--text", options.text), ("--target", options.target)):
         if name is not None and name not in frame:
             close = difflib.get_close_matches(name, list(frame.columns), n=1)
@@ -193,7 +188,7 @@ def _labels(column: pd.Series, target: str) -> list[Any]:
 
 
 def _check_texts(written: list[Any], column: str) -> None:
-    """Refuse the first row that has no text, by its place in the table."""
+    """Refuse the first row without a text."""
     for row, text in enumerate(written):
         if not isinstance(text, str):
             if pd.isna(text):
@@ -213,7 +208,7 @@ def _check_words(
     length: int,
     options: argparse.Namespace,
 ) -> None:
-    """Refuse the first row that is empty, too long, or of unknown words only."""
+    """Refuse the first row that is empty, too long, or of unknown words."""
     known = set(vocabulary.words)
     for row, words in rows.items():
         where = f"row {row} of column {options.text!r}"
@@ -236,12 +231,7 @@ def _check_words(
 
 
 def sorted_labels(labels: Sequence[str]) -> list[str]:
-    """The different labels, numbers by their size.
-
-    Example:
-        >>> sorted_labels(["10", "9", "10"]), sorted_labels(["b", "a"])
-        (['9', '10'], ['a', 'b'])
-    """
+    """The different labels, numbers by their size."""
     different = sorted(set(labels))
     with suppress(ValueError):
         return sorted(different, key=float)
@@ -249,7 +239,7 @@ def sorted_labels(labels: Sequence[str]) -> list[str]:
 
 
 def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:
-    """Places of the rows of each part, at most `--rows` of them each."""
+    """Places of the rows of each part, at most `--rows`."""
     rest, test = stratified_parts(
         strata, (1 - options.test_share, options.test_share), options.seed
     )

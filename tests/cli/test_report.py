@@ -226,7 +226,7 @@ def interrupted(*_, **__):
 
 
 def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.look_closer", interrupted)
+    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
     path = written(people(), tmp_path)
     assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 130
     assert "single rows and directions were interrupted" in capsys.readouterr().err

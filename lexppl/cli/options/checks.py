@@ -47,7 +47,7 @@ from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import ENCODING, EXPLAINER, OUTPUTS
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
-"""What torch knows by name and can compute on, if it is there."""
+"""Devices that torch computes on, if present."""
 BESIDE = frozenset(
     f"--{name}"
     for name in ("with", "out", "overwrite", "row", "penalty", "draws", "seed", "quiet", "debug")
@@ -57,18 +57,26 @@ SHOWN = {
     "compare": "the methods that compare puts side by side, and their judge, see every value",
     "impute": "a hidden value must be known to be scored",
 }
-"""Why a command has no form for values that are hidden by nature."""
+"""Why a command takes no hidden values."""
+OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
+"""Options of a fit, which an inference does not take."""
+OF_ITS_OWN = ("predictor", "folds")
+"""Options that no posterior takes."""
+TABLE = "a table"
+"""A kind of DATA, beside images and texts."""
+NOT_OF = {IMAGES: {"xtab", "suwr"}, TEXTS: {"xtab", "suwr", "senn"}}
+"""Methods without a form for such rows."""
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse what cannot be carried out as it was typed.
+    """Refuse options that cannot be carried out.
 
     Raises:
-        UsageError: options that do not go together, or that a method does not read; a name of no
-            method, data set, file or device.
+        UsageError: options that do not go together, or that a method does not take; an unknown
+            name of a method, data set, file or device.
         FileExistsError: an output that is there already.
         FileNotFoundError: no such black box.
-        ImportError: a method whose library is not installed.
+        ImportError: a library that is not installed.
     """
     command = options.command
     if command == "explain" and options.explainer is not None:
@@ -104,19 +112,22 @@ def check_options(options: argparse.Namespace) -> None:
         _check_black_box(options)
 
 
-def imputers_of(text: str | None, images: bool = False) -> list[str]:
-    """The imputers that are scored, from their names between commas; all but the slow if None.
-
-    Args:
-        text: as typed.
-        images: whether those of images are meant, and not those of tables.
+def check_row_numbers(numbers: Sequence[int], count: int, rows: str) -> None:
+    """Refuse numbers of `--row` that are none of the rows, described in words.
 
     Raises:
-        UsageError: none, one that is not there, or one twice.
+        UsageError: naming the first.
+    """
+    for row in numbers:
+        if row >= count:
+            raise UsageError(f"--row must be 0 to {count - 1}, {rows}; it is {row}")
 
-    Example:
-        >>> imputers_of("marginal, vaeac")
-        ['marginal', 'vaeac']
+
+def imputers_of(text: str | None, images: bool = False) -> list[str]:
+    """The imputers to score, from names between commas; all quick ones by default.
+
+    Raises:
+        UsageError: no name, an unknown one, or one twice.
     """
     usual = image_imputers() if images else IMPUTERS
     if text is None:
@@ -128,10 +139,10 @@ def imputers_of(text: str | None, images: bool = False) -> list[str]:
 
 
 def regime_of(options: argparse.Namespace) -> Regime:
-    """What is explained: as typed, or by whether there is a black box.
+    """The regime: as typed, or by whether there is a black box.
 
     Raises:
-        UsageError: a black box for a regime without one, or the other way round.
+        UsageError: a black box where the regime takes none, or none where it needs one.
     """
     if options.regime is None:
         return Regime.SURROGATE_POST_HOC if options.black_box else Regime.FREE_IN_SITU
@@ -143,19 +154,7 @@ def regime_of(options: argparse.Namespace) -> Regime:
 
 
 def check_beside(words: Sequence[str]) -> None:
-    """Refuse options of a fit beside `--with`.
-
-    Args:
-        words: as typed.
-
-    Raises:
-        UsageError: naming the first.
-
-    Example:
-        >>> check_beside(["explain", "new.csv", "--with", "results", "--k=3"])
-        Traceback (most recent call last):
-        lexppl.cli.terminal.errors.UsageError: --k is of a fit, and --with explains without one
-    """
+    """Refuse options of a fit beside `--with`."""
     typed = [word.partition("=")[0] for word in words if word.startswith("--")]
     other = [option for option in typed if option not in BESIDE]
     if other:
@@ -163,13 +162,13 @@ def check_beside(words: Sequence[str]) -> None:
 
 
 def explainer_folder(options: argparse.Namespace) -> Path:
-    """The folder of the explainer of `--with`, by itself or by the folder that a fit wrote.
+    """The folder of the explainer of `--with`: that folder, or one within it.
 
     Raises:
-        UsageError: no explainer there, none of a table, or no file of rows.
+        UsageError: no explainer, none of a table in a file, or no file of rows.
     """
-    given = Path(options.explainer).expanduser()
-    folder = next((p for p in (given, given / EXPLAINER) if (p / "explainer.json").is_file()), None)
+    typed = Path(options.explainer).expanduser()
+    folder = next((p for p in (typed, typed / EXPLAINER) if (p / "explainer.json").is_file()), None)
     if folder is None:
         raise UsageError(f"--with {options.explainer}: there is no explainer")
     folder = folder.resolve()
@@ -188,7 +187,7 @@ def explainer_folder(options: argparse.Namespace) -> Path:
 
 
 def _check_checkpoint(options: argparse.Namespace) -> None:
-    """Refuse a folder of states that cannot serve."""
+    """Refuse a folder that cannot hold states."""
     typed = options.resume or options.checkpoint
     if typed is None:
         return
@@ -211,7 +210,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
 
 
 def _check_black_box(options: argparse.Namespace) -> None:
-    """Refuse a black box that is not there, or whose code may not run."""
+    """Refuse a black box that is missing, or whose code may not run."""
     path = Path(options.black_box).expanduser()
     if not options.trust_black_box:
         raise UsageError(
@@ -233,38 +232,32 @@ def _check_method(options: argparse.Namespace) -> None:
 
 def _check_libraries(names: list[str]) -> None:
     for name in names:
-        library = LIBRARIES.get(name)
-        if library is not None and importlib.util.find_spec(library) is None:
-            raise ImportError(
-                f"{name} needs {library}, which is not installed; install the extra that has it: "
-                'pip install "lexppl[compare]"'
-            )
+        if (library := LIBRARIES.get(name)) is not None:
+            _check_installed(name, library, "compare")
+
+
+def _check_installed(name: str, library: str, extra: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise ImportError(
+            f"{name} needs {library}, which is not installed; install the extra that has it: "
+            f'pip install "lexppl[{extra}]"'
+        )
 
 
 def _check_device(name: str) -> None:
-    """Refuse what torch knows no device by; whether one is there, torch must say.
-
-    Libraries that bring torch devices of other names say so by an entry point.
-    """
+    """Refuse a name that torch does not know, unless a library brings devices."""
     known = re.fullmatch(r"([a-z]+)(:\d+)?", name)
     if known and (known[1] in DEVICES or entry_points(group="torch.backends")):
         return
     raise UsageError(f"--device {name}: no such device on this machine")
 
 
-OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
-"""Options of a fit, which an inference has none of."""
-OF_ITS_OWN = ("predictor", "folds")
-"""Options of what stands beside a fit, and beside no posterior."""
-
-
 def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
-    """The posterior that was typed, or None.
+    """The posterior of the weights that was typed, if any.
 
     Raises:
-        UsageError: a prior without a posterior, a method whose weights can have none, options that
-            mean nothing beside it.
-        ImportError: the extra that has it is not installed.
+        UsageError: a prior without a posterior; a method or options without one.
+        ImportError: the extra is not installed.
     """
     values = {name: getattr(options, name, None) for name in ("inference", "guide", "prior")}
     named = next((name for name in ("inference", "guide") if values[name] is not None), None)
@@ -292,30 +285,21 @@ def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
                 f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
                 "leave it out"
             )
-    if values[named] in NEED_BAYES and importlib.util.find_spec(BAYES_LIBRARY) is None:
-        raise ImportError(
-            f"{typed} needs {BAYES_LIBRARY}, which is not installed; install the extra that has "
-            'it: pip install "lexppl[bayes]"'
-        )
+    if values[named] in NEED_BAYES:
+        _check_installed(typed, BAYES_LIBRARY, "bayes")
     prior = PRIOR_SCALE if values["prior"] is None else values["prior"]
     return AskedPosterior(values["inference"], values["guide"], prior)
 
 
 def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:
-    given = [name for name in names if getattr(options, name, None) not in (None, False)]
-    if given:
-        listed = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    found = [name for name in names if getattr(options, name, None) not in (None, False)]
+    if found:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in found)
         raise UsageError(f"{listed} mean nothing beside {typed}: leave them out")
 
 
-TABLE = "a table"
-"""What DATA can be, beside images and texts."""
-NOT_OF = {IMAGES: {"xtab", "suwr"}, TEXTS: {"xtab", "suwr", "senn"}}
-"""Methods that have no form for such rows."""
-
-
 def kind_of_data(options: argparse.Namespace) -> str:
-    """Whether DATA is :data:`TABLE`, images or texts."""
+    """Kind of DATA: :data:`TABLE`, images or texts."""
     name = options.data
     if name in image_names() or (name and Path(name).expanduser().is_dir()):
         return IMAGES
@@ -325,11 +309,11 @@ def kind_of_data(options: argparse.Namespace) -> str:
 
 
 def check_data(options: argparse.Namespace) -> None:
-    """Refuse DATA that is not there, and what does not go with its kind.
+    """Refuse DATA that is not there, and options of another kind.
 
     Raises:
-        UsageError: no such set or file; options of another kind, a method or an imputer that has
-            no form for such rows, no root, patches larger than an image.
+        UsageError: also a method or an imputer without a form for such rows, no root, patches
+            larger than an image.
     """
     kind, name = kind_of_data(options), options.data
     if name not in (*image_names(), *text_names(), *shipped_names()):
@@ -412,7 +396,7 @@ def _check_texts(options: argparse.Namespace) -> None:
 
 
 def _check_set(options: argparse.Namespace, files: str) -> None:
-    """Refuse a set by name without its files, or with shares, as it comes in its own parts."""
+    """Refuse a set by name without its files, or with shares."""
     for name in ("valid_share", "test_share"):
         if getattr(options, name, None) not in (None, SHARE):
             raise UsageError(
@@ -428,7 +412,7 @@ def _check_set(options: argparse.Namespace, files: str) -> None:
 
 
 def _refuse(options: argparse.Namespace, why: str, *kinds: str) -> None:
-    """Refuse options of some kinds that were typed and mean nothing here."""
+    """Refuse options of some kinds."""
     _refuse_options(options, why, *typed_of(options, *kinds))
 
 

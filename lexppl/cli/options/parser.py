@@ -25,7 +25,7 @@ WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and whose help may be of its first options alone."""
+    """A parser with errors in one line, and help of its first options."""
 
     first: Mapping[str, str | None] = MappingProxyType({})
 
@@ -33,7 +33,7 @@ class OneLineParser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def format_help(self) -> str:
-        """The help of the first options and the examples, where there are some; else of all."""
+        """Help of the first options and the examples, if there are any; else of all."""
         if not self.first:
             return super().format_help()
         epilog, texts = str(self.epilog), [(action, action.help) for action in self._actions]
@@ -50,7 +50,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class _HelpAll(argparse.Action):
-    """Print the help of all options."""
+    """Prints the help of all options."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(argparse.ArgumentParser.format_help(parser), end="")
@@ -58,15 +58,11 @@ class _HelpAll(argparse.Action):
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line.
+    """Options of the words typed.
 
     Raises:
-        UsageError: what was typed is not a command.
+        UsageError: no command, or unknown options.
         SystemExit: after --help and --version.
-
-    Example:
-        >>> parse(["explain", "wine", "--out", "results"]).replicates
-        5
     """
     options = parser().parse_args(argv)
     if options.command == "explain":
@@ -113,7 +109,7 @@ def parser() -> OneLineParser:
 
 
 def _add(group: Any, options: Options) -> None:
-    """Add options to a parser or to a group of one; of some one alone may be typed."""
+    """Add options to a parser or a group; of alternatives one may be typed."""
     exclusive: dict[tuple[str, ...], Any] = {}
     for flag, arguments in options.items():
         if not flag.startswith("-"):

@@ -20,7 +20,7 @@ from lexppl.tabular.table_columns import markers_in
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
-    """The settings of a method's plan that were typed."""
+    """Settings of a method's plan that were typed."""
     typed = {name: getattr(options, name, None) for name in SETTINGS if name != "regime"}
     return {
         name: value
@@ -38,15 +38,12 @@ def plan_of(
     regime: Regime = Regime.FREE_IN_SITU,
     **otherwise: Any,
 ) -> FitPlan:
-    """The plan of what was typed.
+    """The plan that was typed.
 
     Args:
-        options: as typed.
-        rows: how many rows there are to fit on.
-        data: of which they are.
-        method: another than was typed; what was typed and it does not have is left out.
-        regime: what is explained.
-        otherwise: settings where none are typed, in place of those of the plan.
+        rows: number of rows to fit on.
+        method: in place of the one typed; settings that it does not take are left out.
+        otherwise: settings that replace the plan's where none are typed.
 
     Raises:
         ValueError: a method of labels for a real response, a k above G.
@@ -72,8 +69,8 @@ def plan_of(
 
 
 def folds_of(options: argparse.Namespace) -> int | None:
-    """How many folds the rows of a table are in, each left out by a replicate, where no share of
-    them is held out from all: one for each replicate of one fit for every λ; else None.
+    """Number of folds of a table's rows, each held out by a replicate of one fit for every λ; None
+    where a share is held out from all.
 
     Example:
         >>> from lexppl.cli.options.parser import parse
@@ -92,7 +89,7 @@ def folds_of(options: argparse.Namespace) -> int | None:
 
 
 def law_of(plan: FitPlan) -> str:
-    """The distribution of the masks, in words."""
+    """Distribution of the masks, in words."""
     if plan.k is not None:
         return f"exactly {plan.k} of the features in each row"
     if plan.penalty is None:
@@ -101,10 +98,10 @@ def law_of(plan: FitPlan) -> str:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a name, if it is there.
+    """The device of a name.
 
     Raises:
-        UsageError: no such device, or none on this machine.
+        UsageError: no such device on this machine.
     """
     try:
         device = torch.device(name)
@@ -117,42 +114,38 @@ def device_of(name: str) -> torch.device:
 AUTO, NONE = "auto", "none"
 
 
-def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
-    """The groups of a table's features.
-
-    Args:
-        given: `auto` (or None), `none`, or the name of a JSON file of names and their columns.
-        source: the table.
+def groups_of(typed: str | None, source: DividedTable) -> FeatureGroups:
+    """Groups of a table's features: `auto` (or None), `none`, or those of a JSON file.
 
     Raises:
-        UsageError: a file that does not say so, or has other columns than the table.
+        UsageError: a file of another form, or other columns than the table's.
         FileNotFoundError: no such file.
     """
     data = source.data
-    if given is None or given == AUTO:
+    if typed is None or typed == AUTO:
         markers = markers_in(data.encoding)
         return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
-    if given == NONE:
+    if typed == NONE:
         return FeatureGroups.alone(data.entry_names)
     try:
         named = json.loads(
-            Path(given).read_text(encoding="utf-8"),
-            object_pairs_hook=lambda p: _each_once(p, given),
+            Path(typed).read_text(encoding="utf-8"),
+            object_pairs_hook=lambda p: _each_once(p, typed),
         )
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"--groups {given}: it is no JSON file: {error}") from error
+        raise UsageError(f"--groups {typed}: it is no JSON file: {error}") from error
     if not isinstance(named, dict):
         raise UsageError(
-            f'--groups {given}: it must be names and columns, {{"size": ["width", "height"]}}'
+            f'--groups {typed}: it must be names and columns, {{"size": ["width", "height"]}}'
         )
     try:
         return FeatureGroups.named(named, data.entry_names)
     except ValueError as error:
-        raise UsageError(f"--groups {given}: {error}") from error
+        raise UsageError(f"--groups {typed}: {error}") from error
 
 
-def _each_once(pairs: list[tuple[str, Any]], given: str) -> dict[str, Any]:
+def _each_once(pairs: list[tuple[str, Any]], typed: str) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--groups {given}: the name {twice[0]!r} is given twice")
+        raise UsageError(f"--groups {typed}: the name {twice[0]!r} is given twice")
     return dict(pairs)

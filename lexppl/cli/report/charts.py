@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from lexppl.cli.report.data import ReportData
+from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.words import SHOWN_ROWS, measure
 from lexppl.cli.results.scores import SizeCurve
 from lexppl.explanation.layout.importance_kind import PROBABILITY
@@ -23,26 +23,22 @@ from lexppl.plots.style import NARROW_LABEL, short
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44
-"""Of the picture and of its margins, in its own units."""
+"""Of a picture and its margins."""
 MOST_TURNED = 70
-"""Units of a margin that turned names have."""
+"""Margin of turned names."""
 
 Values = Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, or dots or dashes of one colour; values that are not finite are left out.
+    """A line, dots or dashes of a chart; values that are not finite are left out.
 
     Args:
-        x, y: of its points.
         style: its class in the page's styles.
-        errors: half the length of a bar at each point, or None.
-        points: whether its points are drawn too.
-        dash: the length of a dash that stands at each point in place of a line, in units of x; 0
-            for dots. None for a line.
-        css: further styles.
-        label: what it is, above the chart; empty for nothing.
+        errors: half lengths of bars.
+        dash: length of a dash at each point in place of a line, in units of x; 0 for dots.
+        label: in the legend, if any.
     """
 
     x: Values
@@ -60,13 +56,10 @@ class Chart:
     """Lines on common axes.
 
     Args:
-        lines: in the order in which they are drawn.
-        x_label, y_label: of the axes.
-        name: of the chart, for those who do not see it.
-        marked: a point with a ring, and what it is; None for none.
-        x_names, y_names: what stands on an axis, by place; None for numbers.
-        y_span: the least and the largest value, at which lines are cut; None for all there are.
-        left, bottom, height: of the margins and the picture, in its own units.
+        name: text for screen readers.
+        marked: a point with a ring, and its name.
+        x_names, y_names: marks of an axis, by place; None for numbers.
+        y_span: the values at which lines are cut; None for none.
     """
 
     lines: Sequence[Line]
@@ -99,7 +92,7 @@ class Chart:
         return Markup("".join([*parts, "</svg>"]))
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point stands, in the picture's units."""
+        """Place of a point in the picture's units."""
         across, down = self._places(np.array([x]), np.array([y]))
         return float(across[0]), float(down[0])
 
@@ -150,7 +143,7 @@ class Chart:
         return parts
 
     def _labels(self) -> list[str]:
-        """What the y axis and the lines are."""
+        """Label of the y axis and legend."""
         middle = (TOP + self.height - self.bottom) / 2
         turn = f'text-anchor="middle" transform="translate(13 {middle}) rotate(-90)"'
         keys = "".join(
@@ -212,19 +205,19 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 SWARM_FEATURES, SWARM_ROWS = 12, 300
 MOST_COLUMNS, MOST_EPOCHS = 80, 200
-"""Features of the heat map and points of a loss that are drawn."""
+"""Features of the heat map, and points of a loss."""
 SHADES = 8
 NAMES = 140
-"""Units of a margin of names."""
+"""Margin of names."""
 
 
-def pictures(findings: ReportData) -> dict[str, Markup | None]:
-    """The pictures that there are, by name; None for those that there are not."""
-    curve, history = findings.judgement.curve, findings.result.history
+def pictures(report: TableReport) -> dict[str, Markup | None]:
+    """Pictures of a table's page by name; None for one that is missing."""
+    curve, history = report.judgement.curve, report.result.history
     return {
-        "swarm": _swarm(findings),
-        "rows": _heat_map(findings),
-        "sizes": None if curve is None else sizes_chart(curve, measure(findings)),
+        "swarm": _swarm(report),
+        "rows": _heat_map(report),
+        "sizes": None if curve is None else sizes_chart(curve, measure(report)),
         "history": history_chart(history) if len(history) else None,
     }
 
@@ -267,9 +260,9 @@ def history_chart(history: History) -> Markup:
     return Chart(lines, "epoch", "loss in nats a row", name, y_span=span).svg()
 
 
-def _swarm(findings: ReportData) -> Markup:
-    names = [str(name) for name in findings.ranking.index]
-    swarm = swarm_of(findings.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
+def _swarm(report: TableReport) -> Markup:
+    names = [str(name) for name in report.ranking.index]
+    swarm = swarm_of(report.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
     count = len(swarm.names)
     down = -np.arange(count) - swarm.offsets
     lines = [Line([0.0, 0.0], [0.5, 0.5 - count], "zero")]
@@ -295,12 +288,12 @@ def _swarm(findings: ReportData) -> Markup:
     ).svg()
 
 
-def _heat_map(findings: ReportData) -> Markup:
+def _heat_map(report: TableReport) -> Markup:
     """Rows by features: runs of one shade are one dash."""
-    ranked = [str(name) for name in findings.ranking.index]
-    values, rows, names = means_by_row(findings.posterior, SHOWN_ROWS, ranked)
+    ranked = [str(name) for name in report.ranking.index]
+    values, rows, names = means_by_row(report.posterior, SHOWN_ROWS, ranked)
     values, names = values[:, :MOST_COLUMNS], names[:MOST_COLUMNS]
-    most = 1.0 if findings.kind is PROBABILITY else max(float(abs(values).max()), 1e-9)
+    most = 1.0 if report.kind is PROBABILITY else max(float(abs(values).max()), 1e-9)
     shades = (values / most * SHADES).round()
     turned = max(map(len, names)) > 3
     foot = BOTTOM + MOST_TURNED * turned
@@ -317,7 +310,7 @@ def _heat_map(findings: ReportData) -> Markup:
         lines,
         "" if turned else "feature",
         f"{len(rows)} rows, similar ones together",
-        f"Heat map of rows by features: {findings.kind.meaning}",
+        f"Heat map of rows by features: {report.kind.meaning}",
         x_names={float(g): short(name, 16) for g, name in enumerate(names) if g % apart == 0},
         y_names={-float(n): name for n, name in enumerate(rows) if n % apart_rows == 0},
         y_span=(0.5 - len(rows), 0.5),

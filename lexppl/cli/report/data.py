@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.choices.imputers import OF_WORDS, image_imputers
+from lexppl.choices.imputers import OF_WORDS, data_held_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import NETWORK
@@ -20,9 +23,9 @@ from lexppl.cli.image_rows import DividedRows
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.results.encoded_choice import EncodedChoice
 from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.penalties import Settings
+from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import CloserLook, ExplainedRow
+from lexppl.cli.results.single_rows import Details, ExplainedRow
 from lexppl.data import DividedTable
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.penalty_path import PenaltyPath
@@ -41,60 +44,72 @@ from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import WORDS
 
+MOST_CLASSES = 12
+"""Classes of which a page shows rows."""
 
-@dataclass(frozen=True, eq=False)
-class ReportData:
-    """Everything that `lexppl explain` has found.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Report(ABC):
+    """What is reported of rows of any kind.
 
     Args:
-        source: the data set, with its rows to fit on, to choose the best epoch on, and to judge.
-        given: how it was named.
-        plan: how the explainer was fitted.
-        predictor: what predicts from the features that are kept, in words.
-        result: the fit.
-        posterior: the masks of held-out rows.
-        ranking: of :func:`lexppl.explanation.selection_table`, with the gains beside it and by
-            them where there are any.
-        gains: what the features are worth; None for masks that do not select.
-        closer: directions and single rows.
+        options, command: as typed.
+        posterior: masks of held-out rows.
+        ranking: of :func:`lexppl.explanation.selection_table`, or of words.
         judgement: held-out scores.
-        explained: how many held-out rows the posterior has.
-        warnings: what the reader should mind.
-        command: the words that were typed.
-        draws: mask draws a row.
-        device: where it ran.
-        black_box: the file of the black box, or None.
-        path: what the penalty was chosen from, where it was.
-        choice: what the choice of features adds about y beyond their values.
-        learning: what its predictions are worth against the base rate.
-        settings: the fit at each of its penalties, and single rows; None where it has one.
     """
 
-    source: DividedTable
-    given: str
+    options: argparse.Namespace
+    command: tuple[str, ...]
+    source: Any
     plan: FitPlan
-    predictor: str
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
-    gains: JudgedGains | None
-    closer: CloserLook
     judgement: Judgement
-    explained: int
     warnings: tuple[str, ...]
-    command: tuple[str, ...]
-    draws: int
-    device: str
-    black_box: str | None
-    path: PenaltyPath | None = None
-    choice: EncodedChoice = field(default_factory=EncodedChoice)
-    learning: BaseRateGain | None = None
-    settings: Settings | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:
-        """Kind of importance that the masks state; computed from all draws, once."""
+        """Kind of importance that the masks state."""
         return kind_of(self.posterior)
+
+    @abstractmethod
+    def summary(self) -> list[str]:
+        """What was done, in some lines."""
+
+    @abstractmethod
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+
+    def explainer_file(self) -> str:
+        """Meaning of the explainer's folder."""
+        held = data_held_by(str(self.plan.imputer))
+        if held is None:
+            return "the fitted model"
+        return f"the fitted model; with the {self.plan.imputer} imputer it holds {held}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableReport(Report):
+    """What is reported of a table.
+
+    Args:
+        predictor: what predicts from the kept features, in words.
+        gains: None of masks that do not select.
+        path: the penalties of which one was chosen.
+        learning: gain over the base rate.
+        penalties: the fit at each of its penalties.
+    """
+
+    source: DividedTable
+    predictor: str
+    gains: JudgedGains | None
+    details: Details
+    path: PenaltyPath | None = None
+    choice: EncodedChoice = field(default_factory=EncodedChoice)
+    learning: BaseRateGain | None = None
+    penalties: AllPenalties | None = None
 
     @property
     def distribution(self) -> str:
@@ -107,91 +122,100 @@ class ReportData:
             ATTRIBUTION: "gives each feature of a row a contribution, with its sign",
         }[self.kind]
 
-    @property
-    def mean_size(self) -> float:
-        """Mean number of features that a row keeps."""
-        return float(mask_means(self.posterior).sum("feature").mean())
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+        importance = "the ranked features, with intervals and agreement"
+        files = {"report.html": "", "importance.csv": importance}
+        if self.gains is not None:
+            groups = "the ranked groups, with intervals, agreement, gains and p-values"
+            importance += ", their groups, gains and p-values"
+            files = {"report.html": "", "groups.csv": groups, "importance.csv": importance}
+        if self.details.directions is not None:
+            files["directions.csv"] = (
+                "which way each feature moves the prediction, by class and level"
+            )
+        if self.details.rows:
+            files["rows.csv"] = "the rows of this page, feature by feature"
+        if self.path is not None:
+            files["penalty_path.csv"] = (
+                "features kept and held-out log-likelihood at each penalty tried"
+            )
+        files["posterior.nc"] = (
+            f"{self.options.draws} mask draws a row and replicate, given the row alone (prior) and "
+            "its response too (posterior), for ArviZ; with the rows' log-likelihood, their values, "
+            "and their gains where they are known"
+        )
+        files["explainer/"] = self.explainer_file()
+        if self.source.data.encoding is not None:
+            files["encoding.json"] = "how the table's columns became features"
+        return files
 
-    def written(self) -> list[str]:
-        """Names of what is written, the report first."""
-        encoding = [] if self.source.data.encoding is None else ["encoding.json"]
-        path = [] if self.path is None else ["penalty_path.csv"]
-        closer = ["directions.csv"] * (self.closer.directions is not None)
-        closer += ["rows.csv"] * bool(self.closer.rows)
-        groups = ["groups.csv"] * (self.gains is not None)
-        first = ["report.html", *groups, "importance.csv", *closer, *path]
-        return [*first, "posterior.nc", "explainer/", *encoding]
-
-    @property
-    def fitted(self) -> str:
-        """How the explainer was fitted, or its weights were given a posterior."""
+    def _fitted(self) -> str:
         plan, sampler = self.plan, self.result.sampler
+        by = "" if plan.posterior is None else f", {plan.posterior.words}"
         if sampler is None:
-            by = "" if plan.posterior is None else f", {plan.posterior.words}"
             epochs = counted(plan.epochs, "epoch")
             return f"{counted(plan.replicates, 'replicate')} of {epochs}{by}"
         what = "chain" if sampler.are_chains else "set"
         draws = counted(self.result.guides[0].draws, "draw")
-        words = "" if plan.posterior is None else f", {plan.posterior.words}"
-        return f"{counted(self.result.replicates, what)} of {draws}{words}"
+        return f"{counted(self.result.replicates, what)} of {draws}{by}"
 
     def summary(self) -> list[str]:
-        """What was done, in three lines, and the predictor where it is another than usual."""
+        """What was done, in three lines, and the predictor where it is not the usual one."""
         data, plan = self.source.data, self.plan
         usual = self.predictor == WORDS[NETWORK]
         return [
-            f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
-            rows_text(self, "rows to fit on"),
-            f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
-            f"imputation; {self.fitted}; seed {plan.seed}",
+            f"{data.name}: {len(data)} rows, {data.n_entries} features, target {self.target_text}",
+            self.rows_text,
+            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer} "
+            f"imputation; {self._fitted()}; seed {plan.seed}",
             *([] if usual else [f"predictor: {self.predictor}"]),
         ]
 
+    @property
+    def target_text(self) -> str:
+        """The target and its classes."""
+        data = self.source.data
+        if data.class_names is None:
+            return f"{data.target_name!r} (a number)"
+        names = [str(name) for name in data.class_names]
+        shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
+        return f"{data.target_name!r} ({shown})"
 
-def target_text(findings: ReportData) -> str:
-    """The target and its classes."""
-    data = findings.source.data
-    if data.class_names is None:
-        return f"{data.target_name!r} (a number)"
-    names = [str(name) for name in data.class_names]
-    shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
-    return f"{data.target_name!r} ({shown})"
+    @property
+    def rows_text(self) -> str:
+        """Numbers of rows by their part."""
+        source = self.source
+        fitted, judged = len(source.train_rows), len(source.test_rows)
+        if (count := source.folds) is not None:
+            text = f"{fitted} rows to fit on, each explained by a fit that has not seen it"
+            text += f" ({count} fits, each to the rows outside one of {count} folds)"
+            return text if judged == fitted else f"{text}; {judged} are judged"
+        valid = 0 if source.valid_rows is None else len(source.valid_rows)
+        chosen = "best epoch" if self.path is None else "penalty"
+        parts = f"{fitted} rows to fit on, {valid} to choose the {chosen} on"
+        if self.result.sampler is not None:
+            parts = f"{fitted + valid} rows that the posterior is given"
+        text = f"{parts}, {judged} held out"
+        others = len(source.data) - fitted - valid - judged
+        return f"{text}; {others} others, at random, are left out" if others > 0 else text
 
-
-def rows_text(findings: ReportData, first: str = "to fit on") -> str:
-    """How many rows there are for what."""
-    source = findings.source
-    if (count := source.folds) is not None:
-        text = f"{len(source.train_rows)} {first}, each explained by a fit that has not seen it"
-        text += f" ({count} fits, each to the rows outside one of {count} folds)"
-        judged = len(source.test_rows)
-        return text if judged == len(source.train_rows) else f"{text}; {judged} are judged"
-    valid = 0 if source.valid_rows is None else len(source.valid_rows)
-    chosen = "best epoch" if findings.path is None else "penalty"
-    given = f"{len(source.train_rows)} {first}, {valid} to choose the {chosen} on"
-    if findings.result.sampler is not None:
-        given = f"{len(source.train_rows) + valid} rows that the posterior is given"
-    text = f"{given}, {len(source.test_rows)} held out"
-    others = len(source.data) - len(source.train_rows) - valid - len(source.test_rows)
-    if others > 0:
-        text += f"; {others} others, at random, are left out"
-    return text
-
-
-def explained_text(findings: ReportData) -> str:
-    """What is explained, by the regime."""
-    return {
-        Regime.FREE_IN_SITU: "explains the target",
-        Regime.FIXED_IN_SITU: "explains the target, by a predictor fitted on all features before",
-        Regime.SELF_POST_HOC: "explains what a predictor fitted on all features before says",
-        Regime.SURROGATE_POST_HOC: "explains the black box",
-    }[findings.plan.regime]
+    @property
+    def explained_text(self) -> str:
+        """What is explained, by the regime."""
+        before = "a predictor fitted on all features before"
+        return {
+            Regime.FREE_IN_SITU: "explains the target",
+            Regime.FIXED_IN_SITU: f"explains the target, by {before}",
+            Regime.SELF_POST_HOC: f"explains what {before} says",
+            Regime.SURROGATE_POST_HOC: "explains the black box",
+        }[self.plan.regime]
 
 
 @dataclass(frozen=True)
 class KeptSize:
-    """How many entries a row keeps: the mean over rows and replicates, its 95 % interval over
-    replicates (NaN of one), and the 5 % and 95 % quantiles over rows."""
+    """Number of entries that a row keeps: the mean, its 95 % interval over replicates (NaN of
+    one), and the 5 % and 95 % quantiles over rows."""
 
     mean: float
     lower: float
@@ -201,7 +225,7 @@ class KeptSize:
 
     @classmethod
     def of(cls, posterior: Posterior) -> KeptSize:
-        """Read it off a posterior."""
+        """The size in a posterior."""
         sizes = mask_means(posterior).sum("feature").values.astype(np.float64)
         each, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
@@ -213,58 +237,36 @@ class KeptSize:
 
     @property
     def interval(self) -> str:
-        """The interval in words; that there is none, of one replicate."""
+        """The interval in words."""
         if math.isnan(self.upper):
             return "one replicate: no interval"
         return f"95 % interval over replicates {self.lower:.1f} – {self.upper:.1f}"
 
 
-@dataclass(frozen=True, eq=False)
-class FoundRows:
-    """Everything that was found.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowsReport(Report):
+    """What is reported of images or texts.
 
     Args:
-        source: the rows.
-        given: how they were named.
-        plan: how the explainer was fitted.
-        result: the fit.
-        posterior: the masks of held-out rows.
-        asked: the masks of the rows that were asked for, or None.
-        ranking: of images the entries, of :func:`lexppl.explanation.selection_table`; of texts the
-            words.
+        requested: masks of the rows of --row, or None.
         rows: single rows, step by step.
-        judgement: held-out scores.
-        warnings: what the reader should mind.
-        command: the words that were typed.
-        draws: mask draws a row.
-        device: where it ran.
-        numbers: the rows of the posterior, and of `asked`.
+        numbers: rows of the posterior, and of `requested`.
     """
 
     source: DividedRows
-    given: str
-    plan: FitPlan
-    result: FitResult
-    posterior: Posterior
-    asked: Posterior | None
-    ranking: pd.DataFrame
+    requested: Posterior | None
     rows: tuple[ExplainedRow, ...]
-    judgement: Judgement
-    warnings: tuple[str, ...]
-    command: tuple[str, ...]
-    draws: int
-    device: str
     numbers: tuple[list[int], list[int]]
 
     @cached_property
-    def kind(self) -> ImportanceKind:
-        """What the masks say of an entry."""
-        return kind_of(self.posterior)
-
-    @cached_property
     def size(self) -> KeptSize:
-        """How many entries a row keeps."""
+        """Number of entries that a row keeps."""
         return KeptSize.of(self.posterior)
+
+    @property
+    def entries(self) -> str:
+        """Name of the entries in one word, such as "patches"."""
+        return self.source.data.entries.partition(" of ")[0]
 
     @property
     def hidden_by(self) -> str:
@@ -313,15 +315,24 @@ class FoundRows:
             f"{plan.seed}",
         ]
 
-    def written(self) -> list[str]:
-        """Names of what is written, the report first."""
-        rows = ["rows.csv"] if self.rows else []
-        texts = ["vocabulary.json", "texts.json"] if self.source.are_texts else []
-        return ["report.html", "importance.csv", *rows, "posterior.nc", "explainer/", *texts]
-
-
-MOST_CLASSES = 12
-"""Classes that a page shows."""
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+        texts = self.source.are_texts
+        ranked = f"the {self.source.data.entries} by their row and column, with intervals"
+        if texts:
+            ranked = "the words by how much of them is kept, with intervals"
+        files = {"report.html": "", "importance.csv": ranked}
+        if self.rows:
+            files["rows.csv"] = "single rows, step by step"
+        files["posterior.nc"] = (
+            f"{self.options.draws} mask draws of each of {len(self.numbers[0])} held-out rows and "
+            "each replicate, for ArviZ; with their log-likelihood"
+        )
+        files["explainer/"] = self.explainer_file()
+        if texts:
+            files["vocabulary.json"] = "the words that it knows, with their numbers"
+            files["texts.json"] = "how many words of a text it reads, and which end of a longer one"
+        return files
 
 
 @dataclass(frozen=True)
@@ -333,15 +344,7 @@ class RowGroup:
 
 
 def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]:
-    """Rows of each class, some that are predicted right and some that are predicted wrong.
-
-    Of those that are right an even choice, of those that are wrong the ones that are so most
-    surely. Where no labels are known, rows of each label that is predicted; of responses, rows of
-    all.
-
-    Args:
-        outcomes: of all rows.
-        per_class: how many of a class are right, and how many are wrong.
+    """Rows of each class: right ones, an even choice, and those most surely wrong.
 
     Example:
         >>> rows = [RowOutcome("a", "a", 0.9), RowOutcome("a", "b", 0.6), RowOutcome("a", "b", 0.8)]
@@ -349,14 +352,7 @@ def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]
         [RowGroup(heading='a: 1 of 3 right', places=(0, 2))]
     """
     if all(outcome.right is None for outcome in outcomes):
-        labels = sorted({o.predicted for o in outcomes if o.predicted and o.probability >= 0.0})
-        if not labels:
-            return [RowGroup("Some rows", _even(range(len(outcomes)), 2 * per_class))]
-        found = []
-        for label in labels[:MOST_CLASSES]:
-            own = [i for i, outcome in enumerate(outcomes) if outcome.predicted == label]
-            found.append(RowGroup(f"{label} is predicted", _even(own, per_class)))
-        return found
+        return [RowGroup("Some rows", _even(range(len(outcomes)), 2 * per_class))]
     classes = sorted({o.observed for o in outcomes if o.observed is not None})
     groups = []
     for label in classes[:MOST_CLASSES]:
@@ -369,6 +365,6 @@ def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]
 
 
 def _even(places: Sequence[int], count: int) -> tuple[int, ...]:
-    """An even choice of some of them."""
+    """An even choice of some places."""
     chosen = np.unique(np.linspace(0, len(places) - 1, min(count, len(places))).round())
     return tuple(places[int(i)] for i in chosen)

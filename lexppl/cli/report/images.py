@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,12 @@ from matplotlib import colormaps
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
-from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.data import RowGroup, shown_rows
 from lexppl.explanation.beside.image_geometry import ImageGeometry, image_geometry
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of, responses_of
-from lexppl.explanation.reading.row_outcomes import RowOutcome, percent, row_outcomes
+from lexppl.explanation.reading.row_outcomes import percent, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots.images import (
     Pixels,
@@ -34,42 +31,22 @@ from lexppl.plots.images import (
 from lexppl.plots.style import chosen_rows
 
 LARGEST = 224
-"""Pixels of a side above which an image is shrunk: pages shall stay small."""
+"""Longest side in pixels; larger images are shrunk."""
 GAP = 0.04
-"""Between two images of one tile, in shares of their width; it is transparent."""
-PLAIN: Mapping[str, Any] = MappingProxyType({"Software": None})
-"""No version of matplotlib in the file, so that the same colours are the same bytes."""
+"""Between two images of a tile, in shares of their width."""
+LEAST = 1e-9
+PER_CLASS = 3
+"""Right rows, and wrong ones, of each class."""
+ROW_DRAWS = 3
+SHOWN_CLASSES = 4
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A picture in a page.
-
-    Args:
-        uri: of its PNG.
-        alt: what it shows, for who does not see it.
-        lines: what stands below it.
-        width, height: of the picture, in its own pixels.
-    """
-
-    uri: str
-    alt: str
-    lines: tuple[str, ...]
-    width: int
-    height: int
-
-
-def tile(images: list[Pixels], alt: str, lines: list[str]) -> Tile:
-    """Images side by side in one picture.
-
-    Args:
-        images: `(H, W, 3)` each.
-        alt: what they show.
-        lines: what stands below.
+def tile(images: list[Pixels], alt: str, lines: list[str]) -> dict[str, Any]:
+    """Images `(H, W, 3)` side by side as a PNG in a data URI, with its text.
 
     Example:
         >>> one = tile([np.zeros((4, 4, 3)), np.ones((4, 4, 3))], "black and white", ["row 1"])
-        >>> one.uri[:22], one.width, one.height
+        >>> one["uri"][:22], one["width"], one["height"]
         ('data:image/png;base64,', 9, 4)
     """
     parts: list[NDArray[Any]] = []
@@ -79,19 +56,21 @@ def tile(images: list[Pixels], alt: str, lines: list[str]) -> Tile:
             parts.append(np.zeros((high, max(1, round(GAP * across)), 4)))
         parts.append(np.concatenate([image.clip(0.0, 1.0), np.ones((high, across, 1))], -1))
     whole = np.concatenate(parts, 1)
-    return Tile(png_uri(whole), alt, tuple(lines), whole.shape[1], whole.shape[0])
+    high, across = whole.shape[:2]
+    return {"uri": png_uri(whole), "alt": alt, "lines": lines, "width": across, "height": high}
 
 
 def png_uri(colours: NDArray[Any]) -> str:
-    """Colours `(H, W, 3 or 4)` as a PNG in a data URI, a pixel each. The same colours, the same
-    bytes."""
+    """Colours `(H, W, 3 or 4)` as a PNG in a data URI; equal colours have equal bytes."""
     buffer = io.BytesIO()
-    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata=dict(PLAIN))
+    # No version of matplotlib in the file.
+    metadata: dict[str, Any] = {"Software": None}
+    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata=metadata)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
-    """An image of at most some pixels a side, each the mean of a block; smaller ones as they are.
+    """An image with sides of at most some pixels, each the mean of a block.
 
     Example:
         >>> shrunk(np.ones((450, 300, 3))).shape, shrunk(np.ones((28, 28, 3))).shape
@@ -106,57 +85,29 @@ def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
     return small
 
 
-LEAST = 1e-9
-ROW_DRAWS = 3
-SHOWN_CLASSES = 4
-
-
-@dataclass(frozen=True)
-class TileGroup:
-    """Tiles under a heading."""
-
-    heading: str
-    tiles: tuple[Tile, ...]
-
-
-@dataclass(frozen=True)
-class ImageRow:
-    """A single row's part of a page.
+def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str, Any]:
+    """Rows by class, mean maps of classes, single rows, caption and scale.
 
     Args:
-        name: of the row.
-        title: its heading.
-        prediction: what is predicted, and why it is shown.
-        tiles: its image, its map, how far that is from sure, and draws of its mask.
+        selected: names of the single rows; of three of the classes' rows if none.
+
+    Raises:
+        ValueError: rows that are no images; unknown names.
     """
-
-    name: str
-    title: str
-    prediction: str
-    tiles: tuple[Tile, ...]
-
-
-@dataclass(frozen=True)
-class ImageParts:
-    """What a report says of images.
-
-    Args:
-        groups: rows by class, with the image and the map of each.
-        means: the mean map of each class.
-        rows: single rows.
-        caption: how to read the maps.
-        least: the smallest value of a map, 0 or below.
-        most: the largest.
-        label: what the values are.
-    """
-
-    groups: tuple[TileGroup, ...]
-    means: tuple[Tile, ...]
-    rows: tuple[ImageRow, ...]
-    caption: str
-    least: str
-    most: str
-    label: str
+    maps = _Maps(posterior)
+    groups = shown_rows(maps.outcomes, PER_CLASS)
+    places = [place for group in groups[:3] for place in group.places[:1]]
+    if len(selected):
+        places = chosen_rows(list(maps.names), selected)
+    return {
+        "groups": [maps.group(group) for group in groups],
+        "means": list(maps.means_of_classes()),
+        "rows": list(maps.rows(places)),
+        "caption": maps.caption(),
+        "least": f"−{maps.most:.2g}" if maps.signed else "0",
+        "most": f"{maps.most:.2g}",
+        "label": maps.word,
+    }
 
 
 class _Maps:
@@ -166,9 +117,11 @@ class _Maps:
         self.geometry: ImageGeometry = image_geometry(posterior)
         self.kind = kind_of(posterior)
         self.posterior = posterior
+        self.outcomes = row_outcomes(posterior)
         self.ends = value_ends(self.geometry.images)
         self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
         self.signed = self.kind is ATTRIBUTION
+        self.word = "attributions" if self.signed else self.kind.label
         largest = max(float(np.abs(self.means).max(initial=0.0)), LEAST)
         self.most = 1.0 if self.kind is PROBABILITY else largest
         masks = masks_of(posterior)
@@ -184,136 +137,87 @@ class _Maps:
     def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
         return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
 
-    @property
-    def word(self) -> str:
-        """What the maps show, in words."""
-        return "attributions" if self.signed else self.kind.label
+    def group(self, group: RowGroup) -> dict[str, Any]:
+        """Tiles of rows under a heading."""
+        tiles = []
+        for place in group.places:
+            lines = [row_title(self.names[place]), *self.outcomes[place].lines()]
+            alt = f"{', '.join(lines)}: the image, and the map of its {self.word}"
+            tiles.append(tile([self.image(place), self.map_of(place)], alt, lines))
+        return {"heading": group.heading, "tiles": tiles}
 
-
-def image_parts(
-    posterior: Posterior,
-    observed: Sequence[Any] | None = None,
-    *,
-    per_class: int = 3,
-    selected: Sequence[Any] = (),
-) -> ImageParts:
-    """The parts of a report on images.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned of images.
-        observed: the rows' labels or responses; those of `observed_data` if None, where they are.
-        per_class: rows that are predicted right, and that are predicted wrong, of each class.
-        selected: names of rows to be shown one by one; three of those above if none.
-
-    Raises:
-        TypeError, ValueError: not a posterior of :func:`lexppl.explain`; rows that are no images;
-            names that it does not have.
-    """
-    per_class = int_at_least("per_class", per_class)
-    maps = _Maps(posterior)
-    outcomes = row_outcomes(posterior, observed)
-    places = chosen_rows(list(maps.names), selected) if len(selected) else None
-    groups = shown_rows(outcomes, per_class)
-    if places is None:
-        places = [place for group in groups[:3] for place in group.places[:1]]
-    return ImageParts(
-        tuple(_tiles(maps, outcomes, group) for group in groups),
-        tuple(_mean_maps(maps, outcomes)),
-        tuple(_rows(maps, outcomes, places)),
-        _caption(maps),
-        f"−{maps.most:.2g}" if maps.signed else "0",
-        f"{maps.most:.2g}",
-        maps.word,
-    )
-
-
-def _tiles(maps: _Maps, outcomes: Sequence[RowOutcome], group: RowGroup) -> TileGroup:
-    tiles = []
-    for place in group.places:
-        lines = [row_title(maps.names[place]), *outcomes[place].lines()]
-        alt = f"{', '.join(lines)}: the image, and the map of its {maps.word}"
-        tiles.append(tile([maps.image(place), maps.map_of(place)], alt, lines))
-    return TileGroup(group.heading, tuple(tiles))
-
-
-def _mean_maps(maps: _Maps, outcomes: Sequence[RowOutcome]) -> Iterator[Tile]:
-    """The mean map of the rows of each label, on their mean image."""
-    labels = [o.observed if o.right is not None else None for o in outcomes]
-    if not any(labels):
-        labels = [o.predicted if not np.isnan(o.probability) else None for o in outcomes]
-    for label in dict.fromkeys(sorted(name for name in labels if name is not None)):
-        own = np.array([name == label for name in labels])
-        rows = f"{int(own.sum())} row{'s' if own.sum() > 1 else ''}"
-        picture = maps.tint(
-            as_colours(maps.geometry.images[own].mean(0, dtype=np.float64), maps.ends),
-            maps.means[own].mean(0),
-        )
-        yield tile(
-            [picture],
-            f"Mean map of the {maps.word} over {rows} of {label}, on their mean image",
-            [str(label), rows],
-        )
-
-
-def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) -> Iterator[ImageRow]:
-    spread = row_spread(maps.posterior, list(places))
-    wide = maps.geometry.on_pixels(spread.values)
-    widest = widest_of(wide, maps.most)
-    masks = masks_of(maps.posterior)[mask_means(maps.posterior).attrs["site"]].values
-    for line, place in enumerate(places):
-        title, outcome = row_title(maps.names[place]), outcomes[place]
-        start = title[0].upper() + title[1:]
-        unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
-        tiles = [
-            tile([maps.image(place)], f"{start}: the image", ["the image"]),
-            tile([maps.map_of(place)], f"{start}: its {maps.word}", [maps.word]),
-            tile(
-                [unsure],
-                f"{start}: {spread.meaning}",
-                [f"{spread.label}, from 0 to {widest:.2g}"],
-            ),
-        ]
-        drawn = masks[:, :, place]
-        for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
-            keep = drawn[i % len(drawn), i // len(drawn)]
-            picture = (
-                maps.tint(maps.image(place), keep)
-                if maps.signed
-                else only_kept(maps.image(place), maps.geometry.on_pixels(keep))
+    def means_of_classes(self) -> Iterator[dict[str, Any]]:
+        """The mean map of the rows of each label, on their mean image."""
+        labels = [o.observed if o.right is not None else None for o in self.outcomes]
+        for label in sorted({name for name in labels if name is not None}):
+            own = np.array([name == label for name in labels])
+            rows = f"{int(own.sum())} row{'s' if own.sum() > 1 else ''}"
+            image = as_colours(self.geometry.images[own].mean(0, dtype=np.float64), self.ends)
+            yield tile(
+                [self.tint(image, self.means[own].mean(0))],
+                f"Mean map of the {self.word} over {rows} of {label}, on their mean image",
+                [str(label), rows],
             )
-            kept = "" if maps.kind is not PROBABILITY else f", {int(keep.sum())} kept"
-            tiles.append(tile([picture], f"{start}: a draw of its mask{kept}", [f"a draw{kept}"]))
-        yield ImageRow(
-            str(maps.names[place]), start, _sentences(maps, outcome, place), tuple(tiles)
+
+    def rows(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Single rows: image, map, how far it is from sure, and draws of the mask."""
+        spread = row_spread(self.posterior, list(places))
+        wide = self.geometry.on_pixels(spread.values)
+        widest = widest_of(wide, self.most)
+        masks = masks_of(self.posterior)[mask_means(self.posterior).attrs["site"]].values
+        for line, place in enumerate(places):
+            title = row_title(self.names[place])
+            start = title[0].upper() + title[1:]
+            unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
+            image = self.image(place)
+            tiles = [
+                tile([image], f"{start}: the image", ["the image"]),
+                tile([self.map_of(place)], f"{start}: its {self.word}", [self.word]),
+                tile(
+                    [unsure],
+                    f"{start}: {spread.meaning}",
+                    [f"{spread.label}, from 0 to {widest:.2g}"],
+                ),
+            ]
+            drawn = masks[:, :, place]
+            for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
+                keep = drawn[i % len(drawn), i // len(drawn)]
+                picture = (
+                    self.tint(image, keep)
+                    if self.signed
+                    else only_kept(image, self.geometry.on_pixels(keep))
+                )
+                kept = "" if self.kind is not PROBABILITY else f", {int(keep.sum())} kept"
+                alt = f"{start}: a draw of its mask{kept}"
+                tiles.append(tile([picture], alt, [f"a draw{kept}"]))
+            yield {"title": start, "prediction": self._sentences(place), "tiles": tiles}
+
+    def _sentences(self, place: int) -> str:
+        outcome = self.outcomes[place]
+        sentences = [] if outcome.observed is None else [f"Observed: {outcome.observed}."]
+        if outcome.predicted is not None and np.isnan(outcome.probability):
+            sentences.append(f"Predicted: {outcome.predicted}.")
+        elif outcome.predicted is not None:
+            share = responses_of(self.posterior)["y_probability"]
+            p = share.values[:, place].mean(0, dtype=np.float64)
+            best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
+            names = [str(name) for name in share["class"].values]
+            likely = ", ".join(f"{names[c]} ({percent(p[c])})" for c in best)
+            sentences.append(f"Predicted: {likely}.")
+        if self.kind is PROBABILITY:
+            size = float(self.means[place].sum())
+            sentences.append(f"It keeps {size:.3g} of {self.means.shape[1]} entries on average.")
+        return " ".join(sentences)
+
+    def caption(self) -> str:
+        """How to read the maps."""
+        what = (
+            "blue where an entry speaks for the prediction, orange where it speaks against it"
+            if self.signed
+            else f"the bluer, the larger {self.kind.meaning.replace('the feature', 'the entry')}"
         )
-
-
-def _sentences(maps: _Maps, outcome: RowOutcome, place: int) -> str:
-    sentences = [] if outcome.observed is None else [f"Observed: {outcome.observed}."]
-    if outcome.predicted is not None and np.isnan(outcome.probability):
-        sentences.append(f"Predicted: {outcome.predicted}.")
-    elif outcome.predicted is not None:
-        share = responses_of(maps.posterior)["y_probability"]
-        p = share.values[:, place].mean(0, dtype=np.float64)
-        best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
-        names = [str(name) for name in share["class"].values]
-        sentences.append(
-            "Predicted: " + ", ".join(f"{names[c]} ({percent(p[c])})" for c in best) + "."
+        return (
+            f"Left the image, right its map, mean over replicates: {what}. Pixels of one entry "
+            "have one colour; the image below it is in light grey. Of each class stand rows that "
+            "are predicted right, an even choice, and those that are predicted wrong most surely."
         )
-    if maps.kind is PROBABILITY:
-        size = float(maps.means[place].sum())
-        sentences.append(f"It keeps {size:.3g} of {maps.means.shape[1]} entries on average.")
-    return " ".join(sentences)
-
-
-def _caption(maps: _Maps) -> str:
-    what = (
-        "blue where an entry speaks for the prediction, orange where it speaks against it"
-        if maps.signed
-        else f"the bluer, the larger {maps.kind.meaning.replace('the feature', 'the entry')}"
-    )
-    return (
-        f"Left the image, right its map, mean over replicates: {what}. Pixels of one entry have "
-        "one colour; the image below it is in light grey. Of each class stand rows that are "
-        "predicted right, an even choice, and those that are predicted wrong most surely."
-    )

@@ -1,20 +1,24 @@
 """The ranking line by line: bars, gains and directions."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lexppl.cli.report.data import ReportData
+from lexppl.cli.report.data import TableReport
 from lexppl.explanation.layout.importance_kind import PROBABILITY, ImportanceKind
 
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3
-"""Members of a group that have a line of their own."""
-GAIN_COLUMNS = ("gain", "gain_lower", "gain_upper")
+"""Members of a group that have a line."""
+REACH = 1.5
+"""Longest interval drawn, in lengths of the longest bar."""
+CLEAR = 0.5
+"""Least correlation that has an arrow."""
+CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
+"""Features and classes of directions by class; levels that raise, and that lower."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,15 @@ class Gain:
             >>> Gain(0.1234, 0.08, 0.167, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
             (['0.123', '0.080 – 0.167', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
         """
-        mean, lower, upper = (_nats(value) for value in (self.mean, self.lower, self.upper))
+        texts = (f"{value:.3f}" for value in (self.mean, self.lower, self.upper))
+        mean, lower, upper = ("0.000" if text == "-0.000" else text for text in texts)
         return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
 
 
 @dataclass(frozen=True)
 class RankedFeature:
-    """A feature's line in the ranking; NaN where one replicate has no value, and no gain where
-    masks do not select. Of Markov chains `agreement` is their r̂."""
+    """A feature's line in the ranking; NaN where one replicate has no value, r̂ of chains as
+    `agreement`, no gain of masks that do not select."""
 
     name: str
     importance: float
@@ -54,9 +59,7 @@ class RankedFeature:
     @property
     def interval(self) -> str:
         """The 95 % interval, or the range of the fits."""
-        if math.isnan(self.lower):
-            return "–"
-        return f"{self.lower:.2f} – {self.upper:.2f}"
+        return "–" if math.isnan(self.lower) else f"{self.lower:.2f} – {self.upper:.2f}"
 
     @property
     def agreement_text(self) -> str:
@@ -79,18 +82,24 @@ class RankedFeature:
 def ranking_head(
     kind: ImportanceKind, gains: bool, consistency: str = "agreement", *, in_folds: bool = False
 ) -> list[str]:
-    """What stands above :attr:`RankedFeature.cells`."""
+    """Heads of :attr:`RankedFeature.cells`."""
     gain = ["gain", "interval", "found"] if gains else []
     span = RANGE if in_folds else INTERVAL
     return ["group" if gains else "feature", *gain, kind.name, span, consistency]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
-    """The lines of a :func:`lexppl.explanation.selection_table`, with gains where it has them, in
-    its order."""
+    """Lines of a :func:`lexppl.explanation.selection_table`, with gains where it has them."""
     last = "r_hat" if "r_hat" in table else "agreement"
     values = table[[table.columns[0], "lower", "upper", last]].to_numpy(dtype=np.float64)
-    gains = _gains(table)
+    gains: list[Gain | None] = [None] * len(table)
+    if "gain" in table:
+        each = table[["gain", "gain_lower", "gain_upper"]].to_numpy(dtype=np.float64).tolist()
+        found = table["found"].astype(bool).tolist()
+        gains = [
+            Gain(mean, lower, upper, one)
+            for (mean, lower, upper), one in zip(each, found, strict=True)
+        ]
     return [
         RankedFeature(str(name), importance, lower, upper, agreement, gain)
         for name, (importance, lower, upper, agreement), gain in zip(
@@ -100,13 +109,8 @@ def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
 
 
 def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[RankedFeature]:
-    """The lines of the ranking: groups by their gain, below each that is found the members that
-    are found, and those kept most.
-
-    Args:
-        ranking: of the features, with the gains and the `group` of each where there are any.
-        groups: the same of the groups, or None.
-    """
+    """Groups by gain, below each that is found its found and its most kept members; features
+    where there are no groups."""
     if groups is None:
         return ranked_features(ranking)
     lines = []
@@ -120,44 +124,11 @@ def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Ran
     return lines
 
 
-def _gains(table: pd.DataFrame) -> list[Gain | None]:
-    if "gain" not in table:
-        return [None] * len(table)
-    values = table[list(GAIN_COLUMNS)].to_numpy(dtype=np.float64)
-    return [
-        Gain(mean, lower, upper, bool(found))
-        for (mean, lower, upper), found in zip(values.tolist(), table["found"], strict=True)
-    ]
-
-
-def _nats(value: float) -> str:
-    """Three digits, and no minus before a zero."""
-    text = f"{value:.3f}"
-    return "0.000" if text == "-0.000" else text
-
-
-REACH = 1.5
-"""How far an interval is drawn, in lengths of the longest bar; further ones end there."""
-
-
-def ranking_lines(
-    ranking: pd.DataFrame,
-    groups: pd.DataFrame | None,
-    kind: ImportanceKind,
-    directions: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    """What the template says of each group and feature: its name, its bar and its cells.
-
-    Bars are of what the features are ranked by: gains where there are any, from their 0, else what
-    the masks say.
-
-    Args:
-        ranking, groups: as in :func:`lexppl.cli.report.ranking.ranked_lines`.
-        kind: what their masks say.
-        directions: the direction of each, where there is one column of them.
-    """
-    every = ranked_lines(ranking, groups)
-    low, high = _ends(every, kind)
+def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
+    """Name, bar and cells of each line for the page: bars of gains from 0, or of the masks."""
+    every = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
+    low, high = _ends(every, report.kind)
+    directions = direction_cells(report)
     lines = []
     for feature in every:
         gain = feature.gain
@@ -186,13 +157,13 @@ def ranking_lines(
 
 
 def _ends(every: list[RankedFeature], kind: ImportanceKind) -> tuple[float, float]:
-    """The values at the left and the right end of all bars."""
-    if every[0].gain is None:
+    """Values at the left and the right end of all bars."""
+    gains = [f.gain for f in every if f.gain is not None]
+    if not gains:
         if kind is PROBABILITY:
             return 0.0, 1.0
         ends = [v for f in every for v in (f.importance, f.upper) if not math.isnan(v)]
         return 0.0, max(*ends, 1e-9)
-    gains = [f.gain for f in every if f.gain is not None]
     longest = max(*(abs(gain.mean) for gain in gains), 1e-9)
     high = min(max(gain.upper for gain in gains), REACH * longest)
     low = max(min(gain.lower for gain in gains), -REACH * longest / 3)
@@ -212,36 +183,27 @@ def _part(start: float, end: float, low: float, high: float) -> dict[str, str]:
     return {"left": f"{(start - low) * scale:.1f}", "width": f"{(end - start) * scale:.1f}"}
 
 
-CLEAR = 0.5
-"""A correlation from which on a direction is called one."""
-FIRST_FEATURES = 12
-MOST_CLASSES = 6
-MOST_LEVELS = 2
-"""Levels that are named of those that raise, and of those that lower."""
-
-
-def about(findings: ReportData) -> str | None:
-    """What the one column of directions is about: the response, or the second of two labels; None
-    of more labels, which have a table of their own."""
-    data = findings.source.data
+def direction_target(report: TableReport) -> str | None:
+    """Outcome of the column of directions: the response, or the second of two labels."""
+    data = report.source.data
     if data.class_names is None:
         return str(data.target_name)
     return str(data.class_names[1]) if len(data.class_names) == 2 else None
 
 
-def direction_cells(findings: ReportData) -> dict[str, str]:
-    """The direction of each feature, where there is one column of them."""
-    table, towards = findings.closer.directions, about(findings)
+def direction_cells(report: TableReport) -> dict[str, str]:
+    """Direction of each feature, where there is one column of them."""
+    table, towards = report.details.directions, direction_target(report)
     if table is None or towards is None:
         return {}
-    if findings.source.data.class_names is not None:
+    if report.source.data.class_names is not None:
         table = table[table["class"] == towards]
     return {str(name): _cell(lines) for name, lines in table.groupby("feature", sort=False)}
 
 
-def class_table(findings: ReportData) -> dict[str, Any] | None:
-    """Directions by class, of three classes or more: features of the first ranks by classes."""
-    table, names = findings.closer.directions, findings.source.data.class_names
+def class_table(report: TableReport) -> dict[str, Any] | None:
+    """Directions of the first features by class, of three classes or more."""
+    table, names = report.details.directions, report.source.data.class_names
     if table is None or names is None or len(names) < 3:
         return None
     classes = [str(name) for name in names[:MOST_CLASSES]]
@@ -249,7 +211,7 @@ def class_table(findings: ReportData) -> dict[str, Any] | None:
         (str(feature), str(label)): _cell(lines)
         for (feature, label), lines in table.groupby(["feature", "class"], sort=False)
     }
-    features = [str(name) for name in findings.ranking.index[:FIRST_FEATURES]]
+    features = [str(name) for name in report.ranking.index[:CLASS_FEATURES]]
     rows = [[name, *(cells.get((name, label), "–") for label in classes)] for name in features]
     return {
         "head": ["feature", *classes],
@@ -259,8 +221,8 @@ def class_table(findings: ReportData) -> dict[str, Any] | None:
 
 
 def _cell(lines: pd.DataFrame) -> str:
-    r"""A correlation with an arrow, or the levels that raise and lower most, of those that do so by
-    more than the standard deviation over replicates.
+    r"""A correlation with an arrow, or the levels that raise and lower most, by more than the
+    standard deviation over replicates.
 
     Example:
         >>> _cell(pd.DataFrame({"level": [None], "direction": [-0.93], "effect": [np.nan]}))

@@ -4,26 +4,24 @@ from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.posteriors import POINTS
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.data import ReportData
-from lexppl.cli.report.ranking import CLEAR, about
+from lexppl.cli.report.data import TableReport
+from lexppl.cli.report.ranking import CLEAR, direction_target
 from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.scores import ScoreRow, SizeCurve
+from lexppl.cli.results.scores import SizeCurve
 from lexppl.evaluation.effects import LEAST_KEPT
-from lexppl.explanation.layout.importance_kind import (
-    ATTRIBUTION,
-    PROBABILITY,
-)
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.summary import counted
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""
 
 
-def reading(findings: ReportData) -> list[str]:
+def reading(report: TableReport) -> list[str]:
     """How to read the ranking, a paragraph each."""
-    plan, kind, gains = findings.plan, findings.kind, findings.gains
+    plan, kind, gains = report.plan, report.kind, report.gains
     first = (
-        f"{METHODS[plan.method].summary}. For each row the explainer {findings.distribution}. "
+        f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
         f"What is ranked is {kind.meaning}, averaged over rows."
     )
     if kind is PROBABILITY:
@@ -40,11 +38,12 @@ def reading(findings: ReportData) -> list[str]:
         "target."
     )
     of_gains = [] if gains is None else [gain_meaning(gains)]
-    return [first, *of_gains, second, _reading_of_replicates(findings)]
+    last = _of_replicates(report) if plan.posterior is None else _of_posterior(report)
+    return [first, *of_gains, second, last]
 
 
 def gain_meaning(gains: JudgedGains) -> str:
-    """What a gain is, and what is found."""
+    """What a gain is, and which are found."""
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
         "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "
@@ -55,17 +54,15 @@ def gain_meaning(gains: JudgedGains) -> str:
     )
 
 
-def _reading_of_replicates(findings: ReportData) -> str:
-    plan, kind = findings.plan, findings.kind
-    if plan.posterior is not None:
-        return reading_of_posterior(findings)
+def _of_replicates(report: TableReport) -> str:
+    plan, kind = report.plan, report.kind
     if plan.replicates == 1:
         return "There is one replicate only: run it again with --replicates 5."
     interval = (
         f"The interval shows how much the {kind.label} differs between {plan.replicates} "
         "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
     )
-    if findings.source.fold is not None:
+    if report.source.fold is not None:
         interval = (
             f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
             "the rows, and explains the rows that it has not seen. The range is that "
@@ -79,16 +76,148 @@ def _reading_of_replicates(findings: ReportData) -> str:
     )
 
 
-def measure(findings: ReportData) -> str:
-    """By what predictions are judged, in a word."""
-    return "accuracy" if findings.source.data.task == "classification" else "R²"
+def _of_posterior(report: TableReport) -> str:
+    plan, result = report.plan, report.result
+    words = "" if plan.posterior is None else plan.posterior.words
+    if _are_points(report):
+        return (
+            f"The explainer was fitted from several starts: {words}; {draws_text(report)}. The "
+            f"interval beside the {report.kind.label} holds 95 % of these fits: how far they "
+            "agree. It is no posterior, which the rows leave wider: ask nuts, sghmc or laplace for "
+            "one."
+        )
+    first = (
+        f"The explainer's weights have a posterior: {words}; {draws_text(report)}. The interval "
+        f"beside the {report.kind.label} holds 95 % of its posterior, for these held-out rows: how "
+        "sure the rows of the fit, and the prior, leave one of it. "
+    )
+    if isinstance(plan.penalty, float) and plan.penalty != 0.0:
+        first += (
+            "It is a Gibbs posterior (Bissiri, Holmes & Walker 2016): the penalty of "
+            f"{plan.penalty:.3g} nats for each feature kept counts beside the rows' likelihood, "
+            "and another penalty would give another posterior. "
+        )
+    if "r_hat" in report.ranking:
+        known = result.sampler.summary if result.sampler is not None else None
+        return first + (
+            "r̂ compares the chains with each other: those that have converged to one posterior are "
+            "below 1.01. It says nothing of whether anything was learned. "
+            f"Of all weights: {known}."
+        )
+    if result.replicates > 1:
+        return first + (
+            "The posterior was fitted from several seeds, all of which are in the interval; the "
+            "agreement says whether they keep the feature in the same rows."
+        )
+    return first
 
 
-def rows_caption(findings: ReportData) -> str:
-    """What the heat map shows."""
-    shown = min(SHOWN_ROWS, findings.explained)
-    signed = findings.kind is ATTRIBUTION
-    what = "the feature's contribution, with its sign" if signed else findings.kind.meaning
+def consistency(report: TableReport) -> str:
+    """Name of the ranking's last column."""
+    return "r̂" if "r_hat" in report.ranking else "agreement"
+
+
+def printed_interval(report: TableReport) -> str:
+    """Meaning of the printed interval and last column, of a posterior."""
+    if _are_points(report):
+        return (
+            f"interval over modes from several starts, {draws_text(report)}: how far fits agree, "
+            "and no posterior, which is wider"
+        )
+    text = f"interval over the posterior of the weights, {draws_text(report)}"
+    if "r_hat" in report.ranking:
+        return f"{text}; r̂ of chains that have converged is below 1.01"
+    if report.result.replicates > 1:
+        return f"{text}; agreement of fits from different seeds near 1: they agree"
+    return text
+
+
+def _are_points(report: TableReport) -> bool:
+    """Whether the draws are modes of the posterior."""
+    posterior = report.plan.posterior
+    return posterior is not None and posterior.inference in POINTS
+
+
+def draws_text(report: TableReport) -> str:
+    """Sampler or guide, and number of draws."""
+    result = report.result
+    if result.sampler is None:
+        return f"by a guide, {counted(result.replicates, 'fit')}"
+    count = result.guides[0].draws
+    if result.sampler.are_chains:
+        return f"by {result.sampler.name}, {counted(result.replicates, 'chain')} of {count} draws"
+    return f"by {result.sampler.name}, {count} draws"
+
+
+def ranking_notes(report: TableReport) -> list[str]:
+    """What bars and columns of the ranking are."""
+    gains, kind = report.gains, report.kind
+    if gains is None:
+        return [f"Ranked by {kind.meaning}, mean over held-out rows and replicates."]
+    notes = [
+        "Ranked by gain, in nats a row. Groups that are not found stand in grey. Below a group of "
+        "several stand members that are found, and those kept most, by what they say beyond the "
+        "rest of it. A bar is the gain, the line on it its interval, which may go on beyond the "
+        f"track. Kept: {kind.meaning}, mean over rows and replicates."
+    ]
+    towards = direction_target(report)
+    if report.details.directions is not None and towards is not None:
+        what = "" if report.source.data.class_names is None else "the log-odds of "
+        notes.append(
+            f"Direction: the rank correlation of the feature's value with what revealing it adds "
+            f"to {what}{towards} in the held-out rows that keep it: ↑ rises with the value, ↓ "
+            f"falls (from ±{CLEAR:g}), ~ neither throughout; of words, the levels that raise and "
+            f"lower it most, by more than replicates differ; – where fewer than {LEAST_KEPT:g} "
+            "rows keep it. It speaks of the prediction, not of a cause."
+        )
+    return notes
+
+
+def swarm_caption(report: TableReport) -> str:
+    """Caption of the swarm."""
+    what, gains = report.kind.meaning, ""
+    if report.gains is not None:
+        what = "what the feature is worth for its prediction, in nats"
+        gains = " Points left of 0 are rows that are predicted worse with the feature than without."
+    return (
+        f"Each point is a held-out row: {what}, mean over replicates. Its colour is the feature's "
+        f"value, from low (blue) to high (orange); features of words are grey.{gains}"
+    )
+
+
+def single_note(report: TableReport) -> str:
+    """How to read a row's bars."""
+    if report.source.data.class_names is None:
+        what, unit = "the mean response", "in the units of the target"
+    else:
+        what, unit = "the log-probability of the label that is predicted", "in nats"
+    return (
+        f"Each bar is what revealing the feature adds to {what}, {unit}, mean over masks, "
+        "imputations and replicates; they add up to the prediction. Features are revealed in the "
+        "order in which this row keeps them, so that of two that say the same the first has the "
+        "bar; those that add least share the last. For other rows give --row N."
+    )
+
+
+def sizes_caption(curve: SizeCurve, figure: str) -> str:
+    """Caption of the curve of sizes."""
+    return (
+        f"EVAL-X's {figure} on {curve.rows} held-out rows where each row keeps only its "
+        "k most important features, against as many at random. A curve that rises early and stays "
+        "above the random one says that the ranking puts first what there is to know."
+    )
+
+
+def measure(report: TableReport) -> str:
+    """Name of the figure by which predictions are judged."""
+    return "accuracy" if report.source.data.task == "classification" else "R²"
+
+
+def rows_caption(report: TableReport) -> str:
+    """Caption of the heat map."""
+    shown = min(SHOWN_ROWS, len(masks_of(report.posterior)["row"]))
+    signed = report.kind is ATTRIBUTION
+    what = "the feature's contribution, with its sign" if signed else report.kind.meaning
     return (
         f"Each line is one of {shown} held-out rows, by its number in the table, and its colour "
         f"{what}, from none (0) to dark, mean over replicates. A column of one colour is a feature "
@@ -96,24 +225,18 @@ def rows_caption(findings: ReportData) -> str:
     )
 
 
-def score_notes(findings: ReportData) -> list[str]:
-    """What to know of the scores."""
-    classes = findings.source.data.class_names
-    judged = _score(findings, "EVAL-X") is not None
+def score_notes(report: TableReport) -> list[str]:
+    """Notes on the scores of a table."""
+    classes = report.source.data.class_names
+    judged = any(row.who.startswith("EVAL-X") for row in report.judgement.scores)
     notes = notes_on_scores(0 if classes is None else len(classes), judged)
-    if findings.black_box is not None:
+    if report.options.black_box is not None:
         notes.append("Scores are against the labels; the agreement is with the black box.")
     return notes
 
 
 def notes_on_scores(classes: int, judged: bool, features: str = "features") -> list[str]:
-    """What to know of scores.
-
-    Args:
-        classes: how many there are; 0 for a response.
-        judged: whether EVAL-X is among them.
-        features: what the entries of a mask are.
-    """
+    """Notes on scores: of C classes (0 for a response), and of EVAL-X if `judged`."""
     notes = [
         "Means over replicates, of rows in folds each on its own fold, ± their standard deviation; "
         "log-likelihood in nats a row."
@@ -132,148 +255,3 @@ def notes_on_scores(classes: int, judged: bool, features: str = "features") -> l
             f"the explainer scores much better than EVAL-X does on its {features}, do not trust it."
         )
     return notes
-
-
-def _score(findings: ReportData, who: str) -> ScoreRow | None:
-    return next((row for row in findings.judgement.scores if row.who.startswith(who)), None)
-
-
-def ranking_notes(findings: ReportData) -> list[str]:
-    """What the bars and the columns of the ranking are."""
-    gains, kind = findings.gains, findings.kind
-    if gains is None:
-        return [f"Ranked by {kind.meaning}, mean over held-out rows and replicates."]
-    notes = [
-        "Ranked by gain, in nats a row. Groups that are not found stand in grey. Below a group of "
-        "several stand members that are found, and those kept most, by what they say beyond the "
-        "rest of it. A bar is the gain, the line on it its interval, which may go on beyond the "
-        f"track. Kept: {kind.meaning}, mean over rows and replicates."
-    ]
-    towards = about(findings)
-    if findings.closer.directions is not None and towards is not None:
-        what = "" if findings.source.data.class_names is None else "the log-odds of "
-        notes.append(
-            f"Direction: the rank correlation of the feature's value with what revealing it adds "
-            f"to {what}{towards} in the held-out rows that keep it: ↑ rises with the value, ↓ "
-            f"falls (from ±{CLEAR:g}), ~ neither throughout; of words, the levels that raise and "
-            f"lower it most, by more than replicates differ; – where fewer than {LEAST_KEPT:g} "
-            "rows keep it. It speaks of the prediction, not of a cause."
-        )
-    return notes
-
-
-def swarm_caption(findings: ReportData) -> str:
-    """What the swarm shows."""
-    what, gains = findings.kind.meaning, ""
-    if findings.gains is not None:
-        what = "what the feature is worth for its prediction, in nats"
-        gains = " Points left of 0 are rows that are predicted worse with the feature than without."
-    return (
-        f"Each point is a held-out row: {what}, mean over replicates. Its colour is the feature's "
-        f"value, from low (blue) to high (orange); features of words are grey.{gains}"
-    )
-
-
-def single_note(findings: ReportData) -> str:
-    """How to read a row's bars."""
-    if findings.source.data.class_names is None:
-        what, unit = "the mean response", "in the units of the target"
-    else:
-        what, unit = "the log-probability of the label that is predicted", "in nats"
-    return (
-        f"Each bar is what revealing the feature adds to {what}, {unit}, mean over masks, "
-        "imputations and replicates; they add up to the prediction. Features are revealed in the "
-        "order in which this row keeps them, so that of two that say the same the first has the "
-        "bar; those that add least share the last. For other rows give --row N."
-    )
-
-
-def sizes_caption(curve: SizeCurve, measure: str) -> str:
-    """What the curve of sizes shows."""
-    return (
-        f"EVAL-X's {measure} on {curve.rows} held-out rows where each row keeps only its "
-        "k most important features, against as many at random. A curve that rises early and stays "
-        "above the random one says that the ranking puts first what there is to know."
-    )
-
-
-def consistency(findings: ReportData) -> str:
-    """What the last column of the ranking is: r̂ of chains, or the agreement of fits."""
-    return "r̂" if "r_hat" in findings.ranking else "agreement"
-
-
-def printed_interval(findings: ReportData) -> str:
-    """What interval and last column of the printed ranking are, of a posterior."""
-    if are_points(findings):
-        return (
-            f"interval over modes from several starts, {draws_text(findings)}: how far fits agree, "
-            "and no posterior, which is wider"
-        )
-    text = f"interval over the posterior of the weights, {draws_text(findings)}"
-    if "r_hat" in findings.ranking:
-        return f"{text}; r̂ of chains that have converged is below 1.01"
-    if findings.result.replicates > 1:
-        return f"{text}; agreement of fits from different seeds near 1: they agree"
-    return text
-
-
-def are_points(findings: ReportData) -> bool:
-    """Whether what stands for the posterior's draws is modes of it."""
-    posterior = findings.plan.posterior
-    return posterior is not None and posterior.inference in POINTS
-
-
-def draws_text(findings: ReportData) -> str:
-    """By what, and how many."""
-    result = findings.result
-    if result.sampler is None:
-        return f"by a guide, {counted(result.replicates, 'fit')}"
-    count = result.guides[0].draws
-    if result.sampler.are_chains:
-        return f"by {result.sampler.name}, {counted(result.replicates, 'chain')} of {count} draws"
-    return f"by {result.sampler.name}, {count} draws"
-
-
-def _of_penalty(penalty: object) -> str:
-    """That the penalty counts in the posterior, where there is one."""
-    if not isinstance(penalty, float) or penalty == 0.0:
-        return ""
-    return (
-        f"It is a Gibbs posterior (Bissiri, Holmes & Walker 2016): the penalty of {penalty:.3g} "
-        "nats for each feature kept counts beside the rows' likelihood, and another penalty would "
-        "give another posterior. "
-    )
-
-
-def reading_of_posterior(findings: ReportData) -> str:
-    """How to read intervals and their last column, of a posterior."""
-    plan, result = findings.plan, findings.result
-    if plan.posterior is None:
-        return ""
-    if are_points(findings):
-        return (
-            f"The explainer was fitted from several starts: {plan.posterior.words}; "
-            f"{draws_text(findings)}. The interval beside the {findings.kind.label} holds 95 % of "
-            "these fits: how far they agree. It is no posterior, which the rows leave wider: ask "
-            "nuts, sghmc or laplace for one."
-        )
-    first = (
-        f"The explainer's weights have a posterior: {plan.posterior.words}; "
-        f"{draws_text(findings)}. "
-        f"The interval beside the {findings.kind.label} holds 95 % of its posterior, for these "
-        "held-out rows: how sure the rows of the fit, and the prior, leave one of it. "
-        f"{_of_penalty(plan.penalty)}"
-    )
-    if "r_hat" in findings.ranking:
-        known = result.sampler.summary if result.sampler is not None else None
-        return first + (
-            "r̂ compares the chains with each other: those that have converged to one posterior are "
-            "below 1.01. It says nothing of whether anything was learned. "
-            f"Of all weights: {known}."
-        )
-    if result.replicates > 1:
-        return first + (
-            "The posterior was fitted from several seeds, all of which are in the interval; the "
-            "agreement says whether they keep the feature in the same rows."
-        )
-    return first

@@ -1,4 +1,4 @@
-"""Encode-meter of a fitted explainer of a table, with its sentence for the report."""
+"""Whether the choice of features encodes the answer: the encode-meter of a table's explainer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.methods import METHODS
-from lexppl.cli.results.gains import explained_targets
+from lexppl.cli.results.gains import FittedTable
 from lexppl.cli.results.scores import test_folds
-from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import LEAST_RARE, base_density, base_frequencies, rare_rows
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.inference import FitResult
 from lexppl.models import Grouping
-from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_columns import markers_in
 
 QUESTION = "Does the choice of features encode the answer?"
@@ -29,7 +25,8 @@ LEAST_ROWS, MOST_ROWS = 200, 2000
 that are read."""
 FOLDS, FOLDS_OF_MANY, MANY_ROWS = 8, 4, 1000
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
-seemed to tell .01 nats of 400 rows, in eight none. Of as many rows as the third four are enough."""
+seemed to encode .01 nats of 400 rows, in eight none. Of as many rows as the third four are
+enough."""
 MATTERS = 0.05
 """Nats a row up to which what may have been missed is called no sign."""
 FEW_ROWS_BIAS = 10.0
@@ -45,12 +42,10 @@ class EncodedChoice:
     Args:
         meter: of held-out rows; None where it was not measured.
         rows: how many there are.
-        base: mean of `log p(y)` of these rows by the base rate.
+        base: mean `log p(y)` by the base rate.
         predicted: what is predicted, in words.
-        imputer: what replaced hidden features, or None where the method has its own way.
-        complete: whether Ctrl-C has left it alone.
-        rare: how many of them have another label than the commonest; None of responses.
-        note: why it is not known, where an error says so.
+        imputer: what replaced hidden features, or None of the method's own.
+        rare: rows without the commonest label; None of responses.
     """
 
     meter: EncodeMeter | None = None
@@ -58,19 +53,16 @@ class EncodedChoice:
     base: float = 0.0
     predicted: str = ""
     imputer: str | None = None
-    complete: bool = True
     rare: int | None = None
-    note: str | None = None
 
     @property
     def alarm(self) -> bool:
-        """Whether the choice encodes y, by more than few rows' networks may be off."""
+        """Whether the choice encodes y, by more than the bias of few rows."""
         meter = self.meter
         return meter is not None and meter.tells and meter.value > LEAST + FEW_ROWS_BIAS / self.rows
 
     def answer(self) -> str | None:
-        """Yes, no sign of it, or too few rows to say, in a sentence or two; None where it was not
-        asked."""
+        """Yes, no sign of it, or too few rows, in a sentence or two; None if not measured."""
         meter, rows = self.meter, f"{self.rows} held-out rows"
         if meter is None:
             if 0 < self.rows < LEAST_ROWS:
@@ -100,10 +92,8 @@ class EncodedChoice:
             "beyond their values."
         )
 
-    def notes(self) -> list[str]:
-        """A line where the choice encodes y, or where it is not known whether."""
-        if self.note is not None:
-            return [f"whether the choice of features encodes the answer is not known: {self.note}"]
+    def warnings(self) -> list[str]:
+        """A line where the choice encodes y."""
         if not self.alarm or self.meter is None:
             return []
         return [
@@ -123,65 +113,26 @@ class EncodedChoice:
         return "try another --imputer, or --k"
 
 
-def judge_choice(
-    result: FitResult,
-    source: DividedTable,
-    plan: FitPlan,
-    *,
-    outputs: Tensor | None,
-    full: FittedPredictor | None,
-    seed: int,
-    complete: bool = True,
-) -> EncodedChoice:
-    """Ask held-out rows, of the replicate with the best validation loss: what one tells by its
-    choice, a mixture of several may hide.
+def encoded_choice(fitted: FittedTable) -> EncodedChoice:
+    """Measure held-out rows, of the replicate with the best validation loss: a mixture may hide
+    what one encodes. Not measured: masks that do not select, missing values, one label.
 
-    Of rows in folds those that it holds out are asked.
-
-    Nothing is asked of masks that do not select, where values are missing (masks then tell where),
-    and where all rows have one label.
-
-    Args:
-        result: the fit.
-        source: the table.
-        plan: how it was fitted.
-        outputs: what the black box says of every row, or None.
-        full: the predictor that was fitted on all features before, or None.
-        seed: of the draws and the networks.
-        complete: False where Ctrl-C has ended what went before: nothing is asked.
+    Raises:
+        FloatingPointError: a loss that is no number.
     """
-    if not complete:
-        return EncodedChoice(complete=False)
-    try:
-        return _asked(result, source, plan, outputs, full, seed)
-    except KeyboardInterrupt:
-        return EncodedChoice(complete=False, note="it was interrupted")
-    except FloatingPointError as error:
-        return EncodedChoice(note=str(error))
-
-
-def _asked(
-    result: FitResult,
-    source: DividedTable,
-    plan: FitPlan,
-    outputs: Tensor | None,
-    full: FittedPredictor | None,
-    seed: int,
-) -> EncodedChoice:
+    source, result = fitted.source, fitted.result
     if markers_in(source.data.encoding):
         return EncodedChoice()
     folds = test_folds(source)
     rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
     rows = rows[:MOST_ROWS]
     x = source.test.x[rows]
-    one = result.subset([result.best])
-    posterior = explain(one, x, draws=2, seed=seed)
+    posterior = explain(result.subset([result.best]), x, draws=2, seed=fitted.seed)
     masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0, :1]
     if kind_of(posterior) is not PROBABILITY or not np.isin(masks, (0, 1)).all():
         return EncodedChoice()
-    targets = explained_targets(source.test, source.test_rows, plan, outputs, full)[rows]
-    train_y = _observed(explained_targets(source.train, source.train_rows, plan, outputs, full))
-    y = _observed(targets)
+    targets = fitted.targets(source.test_rows)[rows]
+    train_y, y = _labels(fitted.targets(source.train_rows)), _labels(targets)
     if not y.is_floating_point() and len(y.unique()) < 2:
         return EncodedChoice()
     meter, rare = None, rare_rows(y)
@@ -189,24 +140,23 @@ def _asked(
         grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
         drawn = torch.from_numpy(masks).to(x.device)
         parts = FOLDS if len(x) < MANY_ROWS else FOLDS_OF_MANY
-        meter = encode_meter(x, y, drawn, grouping=grouping, folds=parts, seed=seed)
+        meter = encode_meter(x, y, drawn, grouping=grouping, folds=parts, seed=fitted.seed)
+    if y.is_floating_point():
+        base = base_density(train_y, y)
+    else:
+        classes = int(torch.maximum(train_y.max(), y.max())) + 1
+        base = base_frequencies(train_y, classes).log()[y]
+    plan = fitted.plan
     return EncodedChoice(
         meter=meter,
         rows=len(x),
-        rare=rare,
-        base=_base(train_y, y),
+        base=float(base.mean()),
         predicted=str(source.data.target_name) if y is targets else "what the model says",
         imputer=str(plan.imputer) if METHODS[plan.method].takes("imputer") else None,
+        rare=rare,
     )
 
 
-def _observed(targets: Tensor) -> Tensor:
+def _labels(targets: Tensor) -> Tensor:
     """Labels or responses; of probabilities the likeliest label."""
     return targets if targets.dim() == 1 else targets.argmax(-1)
-
-
-def _base(train_y: Tensor, y: Tensor) -> float:
-    if y.is_floating_point():
-        return float(base_density(train_y, y).mean())
-    classes = int(torch.maximum(train_y.max(), y.max())) + 1
-    return float(base_frequencies(train_y, classes).log()[y].mean())

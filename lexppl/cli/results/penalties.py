@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.cli.results.gains import FittedTable
 from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
 from lexppl.cli.results.single_rows import observed_text, values_of
-from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.revealed import revealed_predictions
@@ -21,11 +22,10 @@ from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
 
 JUDGED = 100_000
-"""Rows times masks by which each penalty is judged, so that all take a second."""
+"""Rows times masks for each penalty: a second for all."""
 LEAST_MASKS = 10
 PICKED_ROWS, ROW_MASKS, ROW_STEPS = 60, 20, 4
-"""Rows that can be picked, masks by which their predictions come about, and groups that are
-revealed one by one."""
+"""Rows that can be picked, masks of their predictions, and groups revealed one by one."""
 CLOSEST = 2
 
 Numbers = NDArray[np.float64]
@@ -37,13 +37,12 @@ class PickedAt:
 
     Args:
         kept: probability that each group is kept, `(N, K)`.
-        order: the groups that are revealed one by one, `(N, J)`.
-        totals: the log-probability of the label that is predicted, or the mean response in its own
-            units: by the base rate, with all hidden, and after each step, `(N, J + 2)`, or with a
-            last one of all other groups `(N, J + 3)`.
-        label: the place of the label that is predicted, `(N,)`; None of responses.
-        closest: the places among the rows of the closest with another outcome, `(N, 2)`, −1 for
-            none.
+        order: the J groups revealed one by one, `(N, J)`.
+        totals: log-probability of the label predicted, or mean response in its own units: by the
+            base rate, with all hidden, after each step, and of all other groups where there are
+            some, `(N, J + 2)` or `(N, J + 3)`.
+        label: place of the label predicted, `(N,)`; None of responses.
+        closest: places of the closest rows with another outcome, `(N, 2)`, −1 for none.
     """
 
     kept: Numbers
@@ -54,14 +53,13 @@ class PickedAt:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """A fit at one penalty.
+class AtPenalty:
+    """A fit at one penalty λ, nats an entry.
 
     Args:
-        penalty: λ, nats for each entry kept.
         score: held-out scores.
-        kept: share of the rows that keep each group, `(K,)`.
-        span: the least and the largest of the fits, `(2, K)`.
+        kept: share of rows that keep each group, `(K,)`.
+        span: least and largest of the fits, `(2, K)`.
         rows: single rows.
     """
 
@@ -73,19 +71,17 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
-    """A fit at each of its penalties.
+class AllPenalties:
+    """A fit at each penalty, rising.
 
     Args:
-        each: by rising penalty.
-        chosen: the place of the penalty in use.
-        groups: of the features.
-        numbers: of the rows that can be picked, their places in the table.
+        chosen: place of the penalty in use.
+        numbers: places in the table of the rows that can be picked.
         observed: their labels or responses as text.
-        values: of each row the values of its features, as text.
+        values: their features' values as text.
     """
 
-    each: tuple[Setting, ...]
+    each: tuple[AtPenalty, ...]
     chosen: int
     groups: FeatureGroups
     numbers: tuple[int, ...]
@@ -94,132 +90,119 @@ class Settings:
 
 
 def at_each_penalty(
-    path: PenaltyPath,
-    source: DividedTable,
-    own: ScoreRow,
-    targets: Tensor,
-    groups: FeatureGroups,
-    requested: Sequence[int],
-    count: int,
-    seed: int,
-) -> Settings:
-    """Read, judge and look at rows at each penalty of a path of masks that select.
+    table: FittedTable, path: PenaltyPath, own: ScoreRow, requested: Sequence[int], count: int
+) -> AllPenalties:
+    """A table's fit at each penalty of a path.
 
     Args:
-        path: of the penalties.
-        source: the table.
-        own: the scores at the penalty in use.
-        targets: what the explainer observes of each row of the table.
-        groups: of the features.
-        requested: places of rows in the table that can be picked in any case.
+        own: scores at the penalty in use.
+        requested: rows that can be picked in any case.
         count: how many held-out rows are read.
-        seed: of the draws.
     """
-    numbers = _picked(source, requested)
+    source, seed = table.source, table.seed
+    rows = _PickedRows(table, _picked(source.test_rows, requested))
     masks = max(LEAST_MASKS, min(PREDICTED_MASKS // 2, JUDGED // len(source.test_rows)))
     each = []
     for place, penalty in enumerate(path.table["penalty"].tolist()):
-        fitted = path.fitted.at(penalty)
-        score = own if place == path.index else judge_explainer(fitted, source, seed, masks)
-        kept, span, _ = _reading(fitted, source, groups, source.test_rows[:count], seed)
-        by_row = _reading(fitted, source, groups, numbers, seed)[2]
-        rows = _rows(fitted, source, targets, groups, numbers, by_row, seed)
-        each.append(Setting(penalty, score, kept, span, rows))
-    x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
-    known = values_of(source, x)
-    values = [{name: v.text(n) for name, v in known.items()} for n in range(len(numbers))]
-    observed = tuple(observed_text(source, n) for n in numbers)
-    picked = tuple(map(int, numbers)), observed, tuple(values)
-    return Settings(tuple(each), path.index, groups, *picked)
+        fit = path.fitted.at(penalty)
+        score = own if place == path.index else judge_explainer(fit, source, seed, masks)
+        kept, by_fit = _kept(table, fit, source.test_rows[:count])
+        span = np.stack([by_fit.min(0), by_fit.max(0)])
+        each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
+    known = values_of(source, rows.x)
+    numbers = tuple(map(int, rows.numbers))
+    return AllPenalties(
+        tuple(each),
+        path.index,
+        table.groups,
+        numbers,
+        tuple(observed_text(source, n) for n in numbers),
+        tuple({name: v.text(n) for name, v in known.items()} for n in range(len(numbers))),
+    )
 
 
-def _picked(source: DividedTable, requested: Sequence[int]) -> NDArray[np.int64]:
+def _picked(held_out: NDArray[np.int64], requested: Sequence[int]) -> NDArray[np.int64]:
     """The requested rows, and an even choice of held-out ones."""
-    held = np.sort(source.test_rows)
+    held = np.sort(held_out)
     even = held[np.unique(np.linspace(0, len(held) - 1, min(PICKED_ROWS, len(held))).astype(int))]
     return np.unique([*even, *requested]).astype(np.int64)
 
 
-def _reading(
-    fitted: FitResult,
-    source: DividedTable,
-    groups: FeatureGroups,
-    numbers: NDArray[np.int64],
-    seed: int,
-) -> tuple[Numbers, Numbers, Numbers]:
-    """How often groups are kept in rows, the range of that over the fits, and the probabilities of
-    each row, `(N, K)`."""
+def _kept(
+    table: FittedTable, fit: FitResult, numbers: NDArray[np.int64]
+) -> tuple[Numbers, Numbers]:
+    """Probability that groups are kept, of each row `(N, K)` by the fit that holds it out, and
+    of each fit `(R, K)`."""
+    source = table.source
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
-    means = mask_means(explain(fitted, x, draws=0, seed=seed)).values.astype(np.float64)
-    each = groups.kept(means)
+    means = mask_means(explain(fit, x, draws=0, seed=table.seed)).values.astype(np.float64)
+    each = table.groups.kept(means)
     folds = folds_at(source, numbers)
     by_row = each.mean(0)
     if folds is not None:
         by_row = each[folds.part.cpu().numpy(), np.arange(len(x))]
-    over = each.mean(1)
-    return by_row.mean(0), np.stack([over.min(0), over.max(0)]), by_row
+    return by_row, each.mean(1)
 
 
-def _rows(
-    fitted: FitResult,
-    source: DividedTable,
-    targets: Tensor,
-    groups: FeatureGroups,
-    numbers: NDArray[np.int64],
-    kept: Numbers,
-    seed: int,
-) -> PickedAt:
-    """How the predictions of rows come about, each by the fit that holds it out."""
-    data, folds = source.data, folds_at(source, numbers)
-    x = data.x[torch.from_numpy(numbers).to(data.x.device)]
-    parts = [(fitted, torch.arange(len(x)))] if folds is None else list(folds.each(fitted))
-    steps = min(ROW_STEPS, len(groups.names))
-    predictions: list[Numbers] = [np.empty(0)] * len(x)
-    order = np.zeros((len(x), steps), np.int64)
-    for own, places in parts:
-        found = revealed_predictions(
-            own, x[places.to(x.device)], masks=ROW_MASKS, groups=groups, most=steps, seed=seed
-        )
-        order[places] = found.order.numpy()[:, :steps]
-        for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
-            predictions[place] = one
-    stages = np.stack(predictions)
-    train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
-    label = None
-    if data.class_names is not None and stages.ndim == 3:
-        base = base_frequencies(train, stages.shape[-1]).cpu().numpy()
-        label = stages[:, -1].argmax(-1)
-        values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
-        start = np.log(base[label])
-    else:
-        values = stages * source.target_scale + source.target_mean
-        mean = float(train.double().mean()) * source.target_scale + source.target_mean
-        start = np.full(len(x), mean)
-    totals = np.concatenate([start[:, None], values], 1)
-    return PickedAt(kept, order, totals, label, _closest(source, x, kept, groups, numbers))
+class _PickedRows:
+    """Rows that can be picked."""
 
+    def __init__(self, table: FittedTable, numbers: NDArray[np.int64]) -> None:
+        self.table, self.numbers = table, numbers
+        data = table.source.data
+        self.x: Tensor = data.x[torch.from_numpy(numbers).to(data.x.device)]
+        self.folds: Folds | None = folds_at(table.source, numbers)
+        targets = table.targets()
+        train_rows = torch.from_numpy(table.source.train_rows)
+        self.train_y = targets[train_rows.to(targets.device)]
 
-def _closest(
-    source: DividedTable,
-    x: Tensor,
-    kept: Numbers,
-    groups: FeatureGroups,
-    numbers: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """The rows of another outcome that are closest in what each row keeps: by the squares of
-    differences, weighed by the probability that their group is kept. Of responses another outcome
-    is one further away than a standard deviation."""
-    data = source.data
-    owner = groups.of_entries()[np.asarray(data.groups)]
-    values = x.double().reshape(len(x), -1).cpu().numpy()
-    weight = kept[:, owner]
-    far = (weight * values**2).sum(1)[:, None] - 2 * (weight * values) @ values.T
-    far += weight @ (values**2).T
-    y = data.y[torch.from_numpy(numbers).to(data.y.device)].double().cpu().numpy()
-    same = y[:, None] == y
-    if data.class_names is None:
-        same = np.abs(y[:, None] - y) <= max(float(data.y.double().std()), 1e-12)
-    far[same] = np.inf
-    order = np.argsort(far, 1, kind="stable")[:, :CLOSEST]
-    missing = np.isinf(np.take_along_axis(far, order, 1))
-    return np.where(missing, -1, order)
+    def at(self, fit: FitResult) -> PickedAt:
+        """Predictions of the rows step by step, each by the fit that holds it out."""
+        x, table, source = self.x, self.table, self.table.source
+        kept = _kept(table, fit, self.numbers)[0]
+        parts = [(fit, torch.arange(len(x)))] if self.folds is None else self.folds.each(fit)
+        steps = min(ROW_STEPS, len(table.groups.names))
+        predictions: list[Numbers] = [np.empty(0)] * len(x)
+        order = np.zeros((len(x), steps), np.int64)
+        for own, places in parts:
+            found = revealed_predictions(
+                own,
+                x[places.to(x.device)],
+                masks=ROW_MASKS,
+                groups=table.groups,
+                most=steps,
+                seed=table.seed,
+            )
+            order[places] = found.order.numpy()[:, :steps]
+            for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
+                predictions[place] = one
+        stages, label = np.stack(predictions), None
+        if source.data.class_names is not None and stages.ndim == 3:
+            base = base_frequencies(self.train_y, stages.shape[-1]).cpu().numpy()
+            label = stages[:, -1].argmax(-1)
+            values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
+            start = np.log(base[label])
+        else:
+            values = stages * source.target_scale + source.target_mean
+            mean = float(self.train_y.double().mean()) * source.target_scale + source.target_mean
+            start = np.full(len(x), mean)
+        totals = np.concatenate([start[:, None], values], 1)
+        return PickedAt(kept, order, totals, label, self._closest(kept))
+
+    def _closest(self, kept: Numbers) -> NDArray[np.int64]:
+        """The closest rows of another outcome, by squares of differences weighed by the
+        probability that the group is kept. Responses differ by over a standard deviation."""
+        data = self.table.source.data
+        owner = self.table.groups.of_entries()[np.asarray(data.groups)]
+        values = self.x.double().reshape(len(self.x), -1).cpu().numpy()
+        weight = kept[:, owner]
+        far = (weight * values**2).sum(1)[:, None] - 2 * (weight * values) @ values.T
+        far += weight @ (values**2).T
+        y = data.y[torch.from_numpy(self.numbers).to(data.y.device)].double().cpu().numpy()
+        same = y[:, None] == y
+        if data.class_names is None:
+            same = np.abs(y[:, None] - y) <= max(float(data.y.double().std()), 1e-12)
+        far[same] = np.inf
+        order = np.argsort(far, 1, kind="stable")[:, :CLOSEST]
+        missing = np.isinf(np.take_along_axis(far, order, 1))
+        return np.where(missing, -1, order)

@@ -1,10 +1,10 @@
 """Held-out scores of a fitted explainer."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.cli.image_rows import DividedRows
 from lexppl.data import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.learned import base_density, base_frequencies
@@ -27,61 +28,6 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
 
-
-class JudgedPart(Protocol):
-    """Rows `(N, *event)` and their labels or responses `(N,)`."""
-
-    @property
-    def x(self) -> Tensor: ...
-
-    @property
-    def y(self) -> Tensor: ...
-
-
-class Described(Protocol):
-    """What the rows are of."""
-
-    @property
-    def task(self) -> str: ...
-
-    @property
-    def class_names(self) -> Sequence[str] | None: ...
-
-    @property
-    def n_entries(self) -> int: ...
-
-
-class JudgedRows(Protocol):
-    """Rows to fit on and rows that are held out."""
-
-    @property
-    def data(self) -> Described: ...
-
-    @property
-    def train(self) -> JudgedPart: ...
-
-    @property
-    def test(self) -> JudgedPart: ...
-
-    @property
-    def target_scale(self) -> float: ...
-
-
-def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
-    """The folds of some rows of a table, by their places; None where rows are held out from all
-    replicates."""
-    if source.fold is None or source.folds is None:
-        return None
-    return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
-
-
-def test_folds(source: JudgedRows) -> Folds | None:
-    """The folds of the rows that are judged, where they are in folds."""
-    if not isinstance(source, DividedTable):
-        return None
-    return folds_at(source, source.test_rows)
-
-
 FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "accuracy": "accuracy",
@@ -93,9 +39,8 @@ FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
         "agreement": "agrees with the black box",
     }
 )
-
 JUDGED_DRAWS = 20
-"""Mask draws a row by which EVAL-X judges."""
+"""Mask draws a row for EVAL-X."""
 PREDICTED_MASKS = 100
 MOST_SIZES = 12
 CURVE_ROWS = 2000
@@ -103,7 +48,22 @@ CURVE_ROWS = 2000
 EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
 BASE = "the base rate"
 """Who is scored."""
-FIGURES = ("accuracy", "auroc", "average_precision", "log_likelihood", "rmse", "r2")
+
+
+Rows = DividedTable | DividedRows
+"""Rows of a table, images or texts, to fit on and held out."""
+
+
+def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
+    """Folds of rows of a table, by their places; None where rows are held out from all fits."""
+    if source.fold is None or source.folds is None:
+        return None
+    return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
+
+
+def test_folds(source: Rows) -> Folds | None:
+    """Folds of the judged rows, where there are any."""
+    return folds_at(source, source.test_rows) if isinstance(source, DividedTable) else None
 
 
 @dataclass(frozen=True)
@@ -113,10 +73,10 @@ class ScoreRow:
     Args:
         who: what was scored.
         size: mean number of features that it sees.
-        figures: mean over replicates of each figure that there is, in the table's own units.
-        spreads: their standard deviations over replicates, where there are several.
-        losses: of each held-out row the share of replicates whose label is wrong, or their mean
-            squared distance from its response, `(N,)`; None where they are not known.
+        figures: means over replicates, in the table's own units.
+        spreads: standard deviations over replicates, of several.
+        losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
+            not known.
     """
 
     who: str
@@ -139,34 +99,28 @@ class SizeCurve:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Held-out scores, and accuracy against k; None for what an interruption left out."""
+    """Held-out scores, and accuracy against k; None if interrupted."""
 
     scores: tuple[ScoreRow, ...]
     curve: SizeCurve | None
 
     def as_good_as_all(self, error: float) -> bool:
-        """Whether the explainer predicts held-out rows as well as a predictor that sees all
-        features, but for two standard errors; not where that is not known.
-
-        Args:
-            error: standard error of the explainer's log-likelihood, nats a row.
-        """
+        """Whether the explainer's log-likelihood, less two errors, reaches that of all features."""
         own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
         return own is not None and full is not None and own > full - 2.0 * error
 
     def log_likelihood(self, who: str) -> float | None:
-        """Mean log-likelihood of held-out rows by one of those that were scored, in nats; None
-        where it is not known."""
+        """Mean log-likelihood of held-out rows, nats; None if not known."""
         return next((r.figures.get("log_likelihood") for r in self.scores if r.who == who), None)
 
 
 def judge_explainer(
-    result: FitResult, source: JudgedRows, seed: int, masks: int = PREDICTED_MASKS
+    result: FitResult, source: Rows, seed: int, masks: int = PREDICTED_MASKS
 ) -> ScoreRow:
-    """The explainer's own predictions of the held-out rows."""
+    """Scores of the explainer's own predictions."""
     each, sizes = [], []
     losses = np.zeros(len(source.test.y))
-    for own, rows in parts_of(result, source):
+    for own, rows in _parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         predictions = predictive(own, x, masks=masks, seed=seed)
         losses[rows.cpu()] = _losses(predictions, y)
@@ -184,7 +138,7 @@ def judge_explainer(
 
 
 def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
-    """Of each row whether its label is wrong, or its squared distance, mean over replicates."""
+    """Wrong labels or squared distances, mean over replicates, `(N,)`."""
     far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
     found: NDArray[np.float64] = far.double().mean(0).cpu().numpy()
     return found
@@ -194,28 +148,26 @@ def _selects(posterior: Posterior) -> bool:
     return kind_of(posterior) is PROBABILITY
 
 
-def parts_of(result: FitResult, source: JudgedRows) -> list[tuple[FitResult, Tensor]]:
-    """The fits that are judged, with the places of the rows that each is judged on: each replicate
-    with the rows that it holds out, or all together with all held-out rows."""
+def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]:
+    """Each replicate with the rows that it holds out, or all with all held-out rows."""
     folds = test_folds(source)
     if folds is None:
         return [(result, torch.arange(len(source.test.y), device=source.test.y.device))]
     return list(folds.each(result))
 
 
-def score_full(full: FittedPredictor, source: JudgedRows) -> ScoreRow:
-    """A fitted predictor of the labels that sees everything, on the held-out rows."""
+def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
+    """Scores of a predictor that sees all features."""
     each, losses = [], np.zeros(len(source.test.y))
-    for own, rows in parts_of(full.result, source):
+    for own, rows in _parts_of(full.result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         each.append(FittedPredictor(own).scores(x, y))
         losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
     return _row(FULL, source.data.n_entries, each, source, losses)
 
 
-def judge_base_rate(source: JudgedRows) -> ScoreRow:
-    """What knows nothing of a row: the labels' frequencies in the rows that were fitted on, or the
-    normal distribution of their responses."""
+def judge_base_rate(source: Rows) -> ScoreRow:
+    """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
     train, y = source.train.y, source.test.y
     if source.data.task == "classification":
         share = base_frequencies(train, len(source.data.class_names or ()))
@@ -227,15 +179,15 @@ def judge_base_rate(source: JudgedRows) -> ScoreRow:
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
-    """The black box itself."""
+    """Scores of the black box itself."""
     predictions = outputs[source.test_rows]
     scores = prediction_scores(predictions, source.test.y)
     return _row("the black box", source.data.n_entries, [scores], source)
 
 
 def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: int) -> float:
-    """Share of held-out rows where explainer and black box say the same label, or the R² of the
-    explainer as a prediction of the black box's responses; mean over replicates."""
+    """Share of held-out rows with the black box's label, or R² against its responses, mean over
+    replicates."""
     predictions = judged(
         test_folds(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
     )
@@ -247,13 +199,13 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
 
 
 def judge_by_evalx(
-    judge: EvalX, result: FitResult, source: JudgedRows, seed: int, draws: int = JUDGED_DRAWS
+    judge: EvalX, result: FitResult, source: Rows, seed: int, draws: int = JUDGED_DRAWS
 ) -> tuple[ScoreRow, SizeCurve]:
-    """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
+    """EVAL-X's scores of the explainer's masks, and of its ranking at every size."""
     each: list[EvalXScores] = []
     curves, kept = [], True
-    judges = [own for own, _ in parts_of(judge.result, source)]
-    for (own, rows), by in zip(parts_of(result, source), judges, strict=True):
+    judges = [own for own, _ in _parts_of(judge.result, source)]
+    for (own, rows), by in zip(_parts_of(result, source), judges, strict=True):
         x, y = source.test.x[rows], source.test.y[rows]
         one = EvalX(by, judge.entries)
         posterior = explain(own, x, draws=draws, seed=seed)
@@ -279,8 +231,7 @@ def _mean_curve(curves: Sequence[SizeCurve]) -> SizeCurve:
 
 
 def _hard(masks: np.ndarray) -> np.ndarray:
-    """Masks of zeros and ones; of soft ones and of attributions the entries whose size is above
-    the row's mean."""
+    """Masks of zeros and ones: of soft ones the entries above their row's mean in size."""
     if np.isin(masks, (0, 1)).all():
         return masks
     masks = np.abs(masks)
@@ -288,17 +239,16 @@ def _hard(masks: np.ndarray) -> np.ndarray:
 
 
 def _curve(judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int) -> SizeCurve:
-    rows = slice(0, most)
-    x, y = x[rows], y[rows]
+    x, y, ranking = x[:most], y[:most], ranking[:most]
     sizes = _sizes(judge.entries)
-    _, ranked = accuracy_by_size(judge, ranking[rows], x, y, sizes, seed=seed)
+    _, ranked = accuracy_by_size(judge, ranking, x, y, sizes, seed=seed)
     _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)
     _, every = accuracy_by_size(judge, None, x, y, [judge.entries], random_ranking=True, seed=seed)
     return SizeCurve(tuple(sizes), ranked, chance, every[0], len(x))
 
 
 def _sizes(entries: int) -> list[int]:
-    """Sizes to draw a curve through: all if few, else ever further apart.
+    """Sizes of a curve: all if few, else ever further apart.
 
     >>> _sizes(5), _sizes(100)
     ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7, 10, 15, 22, 32, 47, 69, 100])
@@ -313,11 +263,11 @@ def _row(
     who: str,
     size: float,
     each: Sequence[Any],
-    source: JudgedRows,
+    source: Rows,
     losses: NDArray[np.float64] | None = None,
 ) -> ScoreRow:
     figures, spreads = {}, {}
-    for name in FIGURES:
+    for name in FIGURE_NAMES:
         values = [asdict(scores).get(name) for scores in each]
         known = [_in_own_units(name, value, source) for value in values if value is not None]
         if known:
@@ -329,43 +279,30 @@ def _row(
     return ScoreRow(who, size, figures, spreads, losses)
 
 
-def _in_own_units(name: str, value: float, source: JudgedRows) -> float:
-    """From a standardised response to the table's own: a density shrinks as its unit does."""
-    if source.data.task == "classification":
-        return value
-    units: dict[str, Callable[[float], float]] = {
-        "rmse": lambda v: v * source.target_scale,
-        "log_likelihood": lambda v: v - math.log(source.target_scale),
-    }
-    return units.get(name, lambda v: v)(value)
+def _in_own_units(name: str, value: float, source: Rows) -> float:
+    """A figure of a standardised response in the table's own units."""
+    if source.data.task == "regression" and name == "rmse":
+        return value * source.target_scale
+    if source.data.task == "regression" and name == "log_likelihood":
+        return value - math.log(source.target_scale)
+    return value
 
 
-def score_cells(scores: Sequence[ScoreRow]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of held-out scores, figures with their spread over replicates."""
+def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of held-out scores, with spreads over replicates."""
     names = [name for name in FIGURE_NAMES if any(name in row.figures for row in scores)]
-    head = ["", "features", *(FIGURE_NAMES[name] for name in names)]
-    rows = [
-        [row.who, size_text(row.size), *(_figure(row, name) for name in names)] for row in scores
-    ]
+    head = ["", entries, *(FIGURE_NAMES[name] for name in names)]
+    rows = []
+    for row in scores:
+        size = f"{row.size:.0f}" if float(row.size).is_integer() else f"{row.size:.1f}"
+        rows.append([row.who, size, *(_figure(row, name) for name in names)])
     return head, rows
-
-
-def size_text(size: float) -> str:
-    """A mean number of features.
-
-    Example:
-        >>> size_text(30.0), size_text(5.13)
-        ('30', '5.1')
-    """
-    return f"{size:.0f}" if float(size).is_integer() else f"{size:.1f}"
 
 
 def _figure(row: ScoreRow, name: str) -> str:
     if math.isnan(row.figures.get(name, math.nan)):
         return "–"
-    spread = f" ± {row.spreads[name]:.3f}" if name in row.spreads else ""
-    if name == "rmse":
-        spread = f" ± {row.spreads[name]:.3g}" if name in row.spreads else ""
-        return f"{row.figures[name]:.4g}{spread}"
-    text = f"{row.figures[name]:.3f}"
-    return f"{'0.000' if text == '-0.000' else text}{spread}"
+    value, spread = (".4g", ".3g") if name == "rmse" else (".3f", ".3f")
+    text = f"{row.figures[name]:{value}}"
+    text = "0.000" if text == "-0.000" else text
+    return f"{text} ± {row.spreads[name]:{spread}}" if name in row.spreads else text

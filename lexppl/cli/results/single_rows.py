@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,34 +13,32 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.results.gains import JudgedGains, explained_targets
+from lexppl.cli.results.gains import FittedTable, JudgedGains
 from lexppl.cli.results.scores import folds_at
-from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import text_table
 from lexppl.data import DividedTable
 from lexppl.evaluation.effects import direction_table, feature_effects
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_frequencies
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
 from lexppl.explanation.beside.row_gains import with_gains
 from lexppl.explanation.layout.mask_groups import masks_of, responses_of
-from lexppl.inference import FitResult
+from lexppl.explanation.reading.row_outcomes import percent
 from lexppl.plots.rows import waterfall
-from lexppl.tabular.fit_plan import FitPlan
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50
-"""Most held-out rows by which directions are told, and least of many features."""
+"""Most held-out rows of directions, and least of many features."""
 DIRECTION_MASKS = 8
 EVALUATIONS = 2_000_000
-"""Predictions of a row that directions may cost in all, so that they take seconds."""
+"""Most predictions of a row that directions may cost: seconds."""
 ROW_MASKS = 100
 SHOWN_VALUES = 3
-"""Members of a group whose values stand beside it."""
-ROWS_UNASKED = ("predicted best", "in the middle", "predicted worst")
-"""The held-out rows that are shown where none is asked for."""
+"""Members of a group whose values are shown."""
+DEFAULT_ROWS = ("predicted best", "in the middle", "predicted worst")
+SHOWN_STEPS, SHOWN_CLASSES = 8, 4
+"""Features of a row that have a bar, and its classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +47,11 @@ class ExplainedRow:
 
     Args:
         number: its place in the table, from 0.
-        why: why it is shown, and what the fit knows of it, in words.
-        steps: to the label that is predicted, or to the response in its own units.
+        why: why it is shown, and whether it was fitted on.
+        steps: to the label predicted, or to the response in its own units.
         observed: its label or response as text.
         values: of its features, as text.
-        classes: each label with its probability and its base rate, the likeliest first.
+        classes: label, probability and base rate of each, the likeliest first.
     """
 
     number: int
@@ -64,100 +62,48 @@ class ExplainedRow:
     classes: tuple[tuple[str, float, float], ...] = ()
 
     def lines(self) -> pd.DataFrame:
-        """The row's steps as lines of a table, what starts them first."""
+        """The steps as lines of a table, base rate and all hidden first."""
         table = self.steps.table.reset_index()
+        first: dict[str, Any] = {
+            "row": self.number,
+            "predicted": self.steps.label or "mean response",
+        }
         table.insert(0, "row", self.number)
-        table.insert(1, "predicted", self.steps.label or "mean response")
+        table.insert(1, "predicted", first["predicted"])
         table.insert(3, "value", [self.values.get(str(name), "") for name in table["feature"]])
-        first = {"row": self.number, "predicted": self.steps.label or "mean response"}
-        starts = pd.DataFrame(
-            [
-                {**first, "feature": "(base rate)", "total": self.steps.base},
-                {
-                    **first,
-                    "feature": "(all hidden)",
-                    "step": self.steps.first_step,
-                    "total": self.steps.hidden,
-                },
-            ]
-        )
+        base = {"feature": "(base rate)", "total": self.steps.base}
+        hidden = {
+            "feature": "(all hidden)",
+            "step": self.steps.first_step,
+            "total": self.steps.hidden,
+        }
+        starts = pd.DataFrame([first | base, first | hidden])
         return pd.concat([starts, table], ignore_index=True)[table.columns]
 
 
 @dataclass(frozen=True, eq=False)
-class CloserLook:
-    """Directions and rows, where they are known.
-
-    Args:
-        directions: of :func:`lexppl.evaluation.direction_table`, or None.
-        rows: the rows that are explained one by one.
-        notes: what the reader should mind.
-    """
+class Details:
+    """Directions of :func:`lexppl.evaluation.direction_table`, single rows, and warnings."""
 
     directions: pd.DataFrame | None = None
     rows: tuple[ExplainedRow, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
-def check_rows(asked: Sequence[int], source: DividedTable) -> None:
-    """Refuse rows that the table does not have.
-
-    Raises:
-        UsageError: such a row.
-    """
-    rows = len(source.data)
-    for row in asked:
-        if row >= rows:
-            raise UsageError(
-                f"--row must be 0 to {rows - 1}, as the table has {rows} rows; it is {row}"
-            )
-
-
-def look_closer(
-    result: FitResult,
-    source: DividedTable,
-    plan: FitPlan,
-    posterior: Posterior,
-    *,
-    outputs: Tensor | None,
-    full: FittedPredictor | None,
-    groups: FeatureGroups,
-    asked: Sequence[int],
-    seed: int,
-) -> CloserLook:
-    """Directions over held-out rows, and the rows that are asked for, or three held-out ones.
-
-    Args:
-        result: the fit, of masks that select.
-        source: the table.
-        plan: how it was fitted.
-        posterior: of held-out rows.
-        outputs: what the black box says of every row, or None.
-        full: the predictor that was fitted on all features before, or None.
-        groups: of the features, which are revealed together.
-        asked: places of rows in the table.
-        seed: of the draws.
-    """
-    notes: list[str] = []
-    directions = None
+def details_of(fitted: FittedTable, posterior: Posterior, requested: Sequence[int]) -> Details:
+    """Directions over held-out rows, and the rows requested, or three held-out ones."""
+    warnings, directions = [], None
     try:
-        directions = _directions(result, source, seed)
+        directions = _directions(fitted)
     except FloatingPointError as error:
-        notes.append(f"directions are not known: {error}")
-    targets = explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full)
-    chosen = {row: "asked for" for row in asked} or unasked_rows(posterior, targets)
-    rows = _rows(result, source, targets, chosen, groups, seed)
-    return CloserLook(directions, tuple(rows), tuple(notes))
+        warnings.append(f"directions are not known: {error}")
+    targets = fitted.targets()
+    chosen = {row: "asked for" for row in requested} or default_rows(posterior, targets)
+    return Details(directions, tuple(_rows(fitted, targets, chosen)), tuple(warnings))
 
 
-def note_rows(posterior: Posterior, source: DividedTable, gains: JudgedGains | None) -> None:
-    """Write the values of a posterior's rows into it, and their gains where they are known.
-
-    Args:
-        posterior: of the first held-out rows.
-        source: the table.
-        gains: of held-out rows, or None.
-    """
+def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGains | None) -> None:
+    """Write values, and gains where known, of a posterior's held-out rows into it."""
     count = len(masks_of(posterior)["row"])
     with_values(posterior, values_of(source, source.test.x[:count]))
     if gains is not None:
@@ -165,7 +111,7 @@ def note_rows(posterior: Posterior, source: DividedTable, gains: JudgedGains | N
 
 
 def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
-    """The values of rows in the table's own units."""
+    """Values of rows in the table's own units."""
     data = source.data
     if data.encoding is not None:
         return decoded_values(x, data.encoding)
@@ -175,10 +121,11 @@ def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
     return {name: FeatureValues(name, columns[:, g]) for g, name in enumerate(data.entry_names)}
 
 
-def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFrame:
-    cost = result.replicates * DIRECTION_MASKS * (source.data.n_entries + 1)
+def _directions(fitted: FittedTable) -> pd.DataFrame:
+    source = fitted.source
+    cost = fitted.result.replicates * DIRECTION_MASKS * (source.data.n_entries + 1)
     x = source.test.x[: min(DIRECTION_ROWS, max(LEAST_ROWS, EVALUATIONS // cost))]
-    effects = feature_effects(result, x, masks=DIRECTION_MASKS, seed=seed)
+    effects = feature_effects(fitted.result, x, masks=DIRECTION_MASKS, seed=fitted.seed)
     table = direction_table(effects, values_of(source, x))
     if source.data.class_names is None:
         # Effects on a standardised response.
@@ -187,8 +134,8 @@ def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFr
     return table
 
 
-def unasked_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
-    """The held-out rows that are predicted best, in the middle and worst, with why."""
+def default_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
+    """The held-out rows predicted best, in the middle and worst, with why."""
     predicted = responses_of(posterior)
     names = predicted["y"]["row"].values.astype(int)
     own = targets[torch.from_numpy(names).to(targets.device)].double().cpu().numpy()
@@ -201,43 +148,36 @@ def unasked_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
     order = np.argsort(-score, kind="stable")
     places = [order[0], order[len(order) // 2], order[-1]]
     found: dict[int, str] = {}
-    for place, why in zip(places, ROWS_UNASKED, strict=True):
+    for place, why in zip(places, DEFAULT_ROWS, strict=True):
         found.setdefault(int(names[place]), f"{why} of {len(order)} held-out rows")
     return found
 
 
-def _rows(
-    result: FitResult,
-    source: DividedTable,
-    targets: Tensor,
-    chosen: Mapping[int, str],
-    groups: FeatureGroups,
-    seed: int,
-) -> list[ExplainedRow]:
-    data = source.data
-    numbers = list(chosen)
-    x = data.x[torch.tensor(numbers, device=data.x.device)]
+def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> list[ExplainedRow]:
+    source, groups, numbers = fitted.source, fitted.groups, list(chosen)
+    x = source.data.x[torch.tensor(numbers, device=source.data.x.device)]
     values = values_of(source, x)
+    # In folds by the replicate that holds the row out.
     found = [
-        _revealed(result, source, n, x[i : i + 1], groups, seed) for i, n in enumerate(numbers)
+        judged(
+            folds_at(source, np.array([number])),
+            revealed_predictions,
+            fitted.result,
+            x[place : place + 1],
+            masks=ROW_MASKS,
+            groups=groups,
+            seed=fitted.seed,
+        )
+        for place, number in enumerate(numbers)
     ]
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
     names = found[0].class_names
-    if names is None:
-        base = train.double().mean().cpu().numpy()
-    else:
-        base = base_frequencies(train, len(names)).cpu().numpy()
+    base = train.double().mean() if names is None else base_frequencies(train, len(names))
     rows = []
     for place, number in enumerate(numbers):
-        row = explained_row(
-            found[place],
-            0,
-            base,
-            number=number,
-            why=chosen[number] + _part_of(source, number),
-            observed=observed_text(source, number),
-            values=_texts(values, groups, place),
-        )
+        why = chosen[number] + _part_of(source, number)
+        observed, texts = observed_text(source, number), _texts(values, groups, place)
+        row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
         if names is None:
             steps = row.steps.in_units(source.target_scale, source.target_mean)
             row = replace(row, steps=steps)
@@ -248,7 +188,7 @@ def _rows(
 def _texts(
     values: Mapping[str, FeatureValues], groups: FeatureGroups, place: int
 ) -> dict[str, str]:
-    """The values of a row, of a group those of its first members."""
+    """Values of a row, of a group those of its first members."""
     names = list(values)
     texts = {}
     for group, members in zip(groups.names, groups.members, strict=True):
@@ -258,37 +198,16 @@ def _texts(
     return texts
 
 
-def _revealed(
-    result: FitResult,
-    source: DividedTable,
-    number: int,
-    x: Tensor,
-    groups: FeatureGroups,
-    seed: int,
-) -> RevealedPredictions:
-    """A row's predictions by what was revealed, in folds by the replicate that holds it out."""
-    folds = folds_at(source, np.array([number]))
-    return judged(folds, revealed_predictions, result, x, masks=ROW_MASKS, groups=groups, seed=seed)
-
-
 def explained_row(
     found: RevealedPredictions,
     place: int,
     base: Any,
-    *,
     number: int,
     why: str,
     observed: str,
     values: Mapping[str, str],
 ) -> ExplainedRow:
-    """A row, of predictions by what was revealed.
-
-    Args:
-        found: the predictions.
-        place: of the row among them.
-        base: what is predicted without x: frequencies of the labels, or the mean response.
-        number, why, observed, values: of :class:`ExplainedRow`.
-    """
+    """The row at a place of revealed predictions, with label frequencies or mean as base."""
     classes: tuple[tuple[str, float, float], ...] = ()
     if found.class_names is not None:
         each = zip(found.class_names, found.predicted[place].tolist(), base.tolist(), strict=True)
@@ -307,20 +226,15 @@ def _part_of(source: DividedTable, number: int) -> str:
 
 
 def observed_text(source: DividedTable, number: int) -> str:
-    """The label or the response of a row, by its place in the table."""
+    """Label or response of a row, by its place in the table."""
     y, names = source.data.y[number].item(), source.data.class_names
     if names is not None:
         return str(names[int(y)])
     return f"{y * source.target_scale + source.target_mean:.4g}"
 
 
-SHOWN_STEPS = 8
-"""Features of a row that have a bar of their own."""
-SHOWN_CLASSES = 4
-
-
 def row_block(row: ExplainedRow) -> dict[str, Any]:
-    """What the template says of a row."""
+    """A row's part of the page."""
     lines = waterfall(row.steps, SHOWN_STEPS)
     start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
     low, high = min(start.min(), (start + step).min()), max(start.max(), (start + step).max())
@@ -340,11 +254,11 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
                 "total": _total(right, row),
             }
         )
-    label = row.steps.label
+    label, predicted = row.steps.label, _total(row.steps.predicted, row)
     return {
         "number": row.number,
         "why": row.why[0].upper() + row.why[1:],
-        "predicted": _prediction(row),
+        "predicted": f"predicted {predicted if label is None else f'{label} ({predicted})'}",
         "observed": row.observed,
         "classes": [
             {"name": name, "share": _percent(p), "base": _percent(base)}
@@ -367,21 +281,13 @@ def row_text(row: ExplainedRow) -> str:
 
 
 def _bar_name(name: str, row: ExplainedRow) -> str:
-    words = {
-        "base rate": "base rate",
-        "mean": "mean of the rows fitted on",
-        "all hidden": "every feature hidden",
-        "prediction": "prediction",
-    }
     if name in row.steps.table.index:
         return name
-    return words.get(name, f"{name} features" if name.endswith(" more") else name)
-
-
-def _prediction(row: ExplainedRow) -> str:
-    if row.steps.label is None:
-        return f"predicted {row.steps.predicted:.4g}"
-    return f"predicted {row.steps.label} ({_percent(math.exp(row.steps.predicted))})"
+    if name.endswith(" more"):
+        return f"{name} features"
+    return {"mean": "mean of the rows fitted on", "all hidden": "every feature hidden"}.get(
+        name, name
+    )
 
 
 def _total(value: float, row: ExplainedRow) -> str:
@@ -389,7 +295,7 @@ def _total(value: float, row: ExplainedRow) -> str:
 
 
 def _signed(value: float, row: ExplainedRow) -> str:
-    """A step with its sign; of one that does not show beside the others, that it is near 0."""
+    """A step with its sign; "~0" of one too small to be shown."""
     if row.steps.label is None:
         small = abs(value) < 1e-3 * float(row.steps.table["step"].abs().max())
         text = "+0" if small else f"{value:+.3g}"
@@ -401,17 +307,4 @@ def _signed(value: float, row: ExplainedRow) -> str:
 
 
 def _percent(share: float) -> str:
-    r"""A probability in percent, never a 100 or a 0 that it is not.
-
-    Example:
-        >>> _percent(0.5), _percent(0.99999), _percent(0.0004), _percent(0.031)
-        ('50\xa0%', '>\xa099.9\xa0%', '<\xa00.1\xa0%', '3.1\xa0%')
-    """
-    percent = 100 * share
-    if 0 < percent < 0.1:
-        text = "< 0.1 %"
-    elif 99.9 < percent < 100:
-        text = "> 99.9 %"
-    else:
-        text = f"{percent:.0f} %" if 10 <= percent <= 90 else f"{percent:.1f} %"
-    return text.replace(" ", "\u00a0")
+    return percent(share).replace(" ", "\u00a0")
