@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.words import SHOWN_ROWS, measure
 from lexppl.cli.results.scores import SizeCurve
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.inference.training.result import History
@@ -204,20 +203,20 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 
 SWARM_FEATURES, SWARM_ROWS = 12, 300
-MOST_COLUMNS, MOST_EPOCHS = 80, 200
-"""Features of the heat map, and points of a loss."""
+SHOWN_ROWS, MOST_COLUMNS, MOST_EPOCHS = 50, 80, 200
+"""Rows and features of the heat map, and points of a loss."""
 SHADES = 8
 NAMES = 140
 """Margin of names."""
 
 
-def pictures(report: TableReport) -> dict[str, Markup | None]:
+def pictures(report: TableReport, figure: str) -> dict[str, Markup | None]:
     """Pictures of a table's page by name; None for one that is missing."""
     curve, history = report.judgement.curve, report.result.history
     return {
         "swarm": _swarm(report),
         "rows": _heat_map(report),
-        "sizes": None if curve is None else sizes_chart(curve, measure(report)),
+        "sizes": None if curve is None else sizes_chart(curve, figure),
         "history": history_chart(history) if len(history) else None,
     }
 

@@ -86,7 +86,7 @@ def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
 
 
 def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str, Any]:
-    """Rows by class, mean maps of classes, single rows, caption and scale.
+    """Rows by class, mean maps of classes, single rows, and the scale of the maps.
 
     Args:
         selected: names of the single rows; of three of the classes' rows if none.
@@ -103,8 +103,8 @@ def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str,
         "groups": [maps.group(group) for group in groups],
         "means": list(maps.means_of_classes()),
         "rows": list(maps.rows(places)),
-        "caption": maps.caption(),
-        "least": f"−{maps.most:.2g}" if maps.signed else "0",
+        "signed": maps.signed,
+        "meaning": maps.kind.meaning.replace("the feature", "the entry"),
         "most": f"{maps.most:.2g}",
         "label": maps.word,
     }
@@ -208,16 +208,3 @@ class _Maps:
             size = float(self.means[place].sum())
             sentences.append(f"It keeps {size:.3g} of {self.means.shape[1]} entries on average.")
         return " ".join(sentences)
-
-    def caption(self) -> str:
-        """How to read the maps."""
-        what = (
-            "blue where an entry speaks for the prediction, orange where it speaks against it"
-            if self.signed
-            else f"the bluer, the larger {self.kind.meaning.replace('the feature', 'the entry')}"
-        )
-        return (
-            f"Left the image, right its map, mean over replicates: {what}. Pixels of one entry "
-            "have one colour; the image below it is in light grey. Of each class stand rows that "
-            "are predicted right, an even choice, and those that are predicted wrong most surely."
-        )

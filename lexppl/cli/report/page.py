@@ -13,11 +13,12 @@ from markupsafe import Markup
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.report.charts import pictures
+from lexppl.cli.report.charts import SHOWN_ROWS, pictures
 from lexppl.cli.report.data import Report, TableReport
 from lexppl.cli.report.dial import dial_chart, dial_data
 from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.ranking import (
+    CLEAR,
     INTERVAL,
     RANGE,
     class_table,
@@ -27,19 +28,14 @@ from lexppl.cli.report.ranking import (
 from lexppl.cli.report.words import (
     consistency,
     draws_text,
-    measure,
-    ranking_notes,
     reading,
-    rows_caption,
-    score_notes,
-    single_note,
-    sizes_caption,
-    swarm_caption,
 )
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
-from lexppl.evaluation.penalty_path import WITHIN, PenaltyPath
+from lexppl.evaluation.effects import LEAST_KEPT
+from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
@@ -75,7 +71,7 @@ def write_report(report: TableReport, path: Path) -> None:
     path.write_text(rendered(*TABLE, **_context(report)), encoding="utf-8")
 
 
-def shared_context(report: Report, entries: str) -> dict[str, Any]:
+def shared_context(report: Report, entries: str, figure: str) -> dict[str, Any]:
     """Context of the templates that pages of all kinds share."""
     data = report.source.data
     head, rows = score_cells(report.judgement.scores, entries)
@@ -84,16 +80,22 @@ def shared_context(report: Report, entries: str) -> dict[str, Any]:
         "title": f"What predicts {data.target_name} in {data.name}",
         "warnings": report.warnings,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
+        "classes_scored": len(data.class_names or ()),
+        "judged": any(row.who.startswith("EVAL-X") for row in report.judgement.scores),
+        "entries": entries,
+        "figure": figure,
+        "curve": report.judgement.curve,
+        "black_box": report.options.black_box,
         "command": shlex.join(report.command),
         "files": [(name, meaning) for name, meaning in report.files().items() if meaning],
     }
 
 
 def _context(report: TableReport) -> dict[str, Any]:
-    data, curve, path = report.source.data, report.judgement.curve, report.path
-    bars = ranking_bars(report)
+    data, path, bars = report.source.data, report.path, ranking_bars(report)
+    figure = "R²" if data.class_names is None else "accuracy"
     return {
-        **shared_context(report, "features"),
+        **shared_context(report, "features", figure),
         "subtitle": report.summary()[0],
         "answers": [(q, html(answer)) for q, answer in first_screen_of(report).answers()],
         "dial": dial_data(report),
@@ -107,21 +109,20 @@ def _context(report: TableReport) -> dict[str, Any]:
         "about": direction_target(report) if report.details.directions is not None else None,
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
-        "ranking_notes": ranking_notes(report),
+        "clear": f"{CLEAR:g}",
+        "least_kept": f"{LEAST_KEPT:g}",
         "classes": class_table(report),
-        "swarm_caption": swarm_caption(report),
         "single_rows": [row_block(row) for row in report.details.rows],
-        "single_note": single_note(report),
         "reading": reading(report),
         "question": QUESTION,
         "choice": report.choice.answer(),
-        "rows_caption": rows_caption(report),
-        "score_notes": score_notes(report),
-        "sizes_caption": "" if curve is None else sizes_caption(curve, measure(report)),
-        "pictures": pictures(report),
-        "path_caption": path and _path_caption(path),
+        "rows_shown": min(SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
+        "pictures": pictures(report, figure),
+        "path": path,
+        "within": f"{WITHIN:g}",
         "settings": _settings(report),
-        "snippet": _snippet(report),
+        "snippet": "table",
+        "encoded": data.encoding is not None,
     }
 
 
@@ -129,16 +130,6 @@ def _with_spreads(line: list[str]) -> list[Any]:
     """Figures apart from their spread, which a narrow page hides."""
     figures = [cell.replace("-", "−").partition(" ± ") for cell in line[1:]]
     return [line[0], *({"value": value, "spread": spread} for value, _, spread in figures)]
-
-
-def _path_caption(path: PenaltyPath) -> str:
-    return (
-        f"Log-likelihood of held-out rows at {len(path.table)} penalties, in nats a row, with the "
-        f"standard error of its distance to the best. In use is λ = {path.penalty:.3g}: of those "
-        f"within {WITHIN:g} standard errors of the best the usual one, or else the one where the "
-        "number kept changes least; one that keeps nothing only where none is better by more than "
-        "a standard error."
-    )
 
 
 def objective(plan: FitPlan) -> str:
@@ -207,34 +198,6 @@ def run_settings(report: Report) -> list[tuple[str, str]]:
         ("versions", versions),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
     ]
-
-
-def _snippet(report: TableReport) -> str:
-    lines = [
-        "import arviz, lexppl",
-        "",
-        'posterior = arviz.from_netcdf("posterior.nc")',
-        'arviz.summary(posterior, var_names=["importance"])',
-        "",
-        'explainer = lexppl.load("explainer")',
-    ]
-    if report.source.data.encoding is None:
-        return "\n".join(lines)
-    return "\n".join(
-        [
-            lines[0].replace("import arviz", "import arviz, pandas"),
-            "from lexppl.data import TableEncoding",
-            "from lexppl.explanation import explain",
-            *lines[1:],
-            'encoding = TableEncoding.load("encoding.json")',
-            'x = encoding.encode(pandas.read_csv("new_rows.csv"))',
-            "posterior = explain(explainer, x)",
-            "",
-            "from lexppl.evaluation import revealed_predictions",
-            "from lexppl.plots import plot_row",
-            "plot_row(revealed_predictions(explainer, x).steps(0))",
-        ]
-    )
 
 
 def _widths(widths: Sequence[int]) -> str:

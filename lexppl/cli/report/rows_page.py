@@ -13,7 +13,6 @@ from lexppl.cli.report.images import image_parts
 from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shared_context
 from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
 from lexppl.cli.report.texts import UNKNOWN_WORDS, text_parts
-from lexppl.cli.report.words import notes_on_scores, sizes_caption
 from lexppl.cli.results.single_rows import row_block
 from lexppl.data import TextDataset
 from lexppl.explanation.layout.importance_kind import PROBABILITY
@@ -21,30 +20,6 @@ from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, h
 from lexppl.summary import listed
 
 SHOWN_WORDS = 30
-SINGLE_NOTE = (
-    "Each bar is what revealing the word adds to the log-probability of the label that is "
-    "predicted, in nats, averaged over masks, imputations and replicates; the bars add up to "
-    "the prediction exactly. Words are revealed in the order in which this text keeps them, "
-    "the most kept first. For other texts give --row N."
-)
-IMAGE_SNIPPET = """\
-import arviz, lexppl
-from lexppl.plots import plot_selection_map
-
-posterior = arviz.from_netcdf("posterior.nc")
-explainer = lexppl.load("explainer")
-plot_selection_map(posterior, [{row}])"""
-TEXT_SNIPPET = """\
-import json, lexppl
-from lexppl.data import Vocabulary, encoded_texts
-from lexppl.explanation import explain
-from lexppl.plots import highlighted_text
-
-explainer = lexppl.load("explainer")
-vocabulary = Vocabulary.load("vocabulary.json")
-x, words = encoded_texts(["a text of yours"], vocabulary,
-                         **json.load(open("texts.json")))
-highlighted_text(explain(explainer, x), 0, words[0])"""
 
 
 def write_rows_report(report: RowsReport, path: Path) -> None:
@@ -56,35 +31,26 @@ def write_rows_report(report: RowsReport, path: Path) -> None:
 
 
 def _context(report: RowsReport) -> dict[str, Any]:
-    data, curve = report.source.data, report.judgement.curve
-    judged = any(row.who.startswith("EVAL-X") for row in report.judgement.scores)
+    curve, history = report.judgement.curve, history_chart(report.result.history)
+    sizes = None if curve is None else sizes_chart(curve, "accuracy")
     context: dict[str, Any] = {
-        **shared_context(report, report.entries),
+        **shared_context(report, report.entries, "accuracy"),
         "subtitle": " · ".join(report.summary()[1:]),
         "answers": [(question, html(answer)) for question, answer in _answers(report)],
         "part": _part(report),
         "reading": _reading(report),
-        "score_notes": notes_on_scores(len(data.class_names), judged, report.entries),
-        "sizes_caption": "" if curve is None else sizes_caption(curve, "accuracy"),
-        "pictures": {
-            "sizes": None if curve is None else sizes_chart(curve, "accuracy"),
-            "history": history_chart(report.result.history),
-        },
+        "pictures": {"sizes": sizes, "history": history},
         "settings": _settings(report),
-        "snippet": TEXT_SNIPPET,
     }
     if not report.source.are_texts:
         row = report.rows[0].number if report.rows else report.numbers[0][0]
-        return context | {"snippet": IMAGE_SNIPPET.format(row=row)}
+        return context | {"snippet": "patches", "first_row": row}
     return context | {
         "word_head": WORD_HEAD,
         "words": word_cells(report.ranking, SHOWN_WORDS),
-        "words_note": f"{ranking_title(report)}, mean over replicates: a word that stands in many "
-        "texts and is always kept comes first. Share kept: of the places where it stands, how many "
-        "are kept. Mostly in: the predicted class whose texts keep most of it. Words of one kind, "
-        "as good and great, have a line each. All words are in importance.csv.",
+        "words_title": ranking_title(report),
         "single_rows": [row_block(row) for row in report.rows],
-        "single_note": SINGLE_NOTE,
+        "snippet": "words",
     }
 
 

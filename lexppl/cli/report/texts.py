@@ -39,7 +39,7 @@ UNKNOWN_WORDS = "(unknown words)"
 def text_parts(
     posterior: Posterior, words: Sequence[Sequence[str]], selected: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Rows by class with their words, selected rows first, and a caption.
+    """Rows by class with their words, selected rows first.
 
     Args:
         words: of each row, in the order of its entries; further entries are padding.
@@ -68,19 +68,13 @@ def text_parts(
             "left_out": max(0, len(words[place]) - MOST_WORDS),
         }
 
-    what = kind.meaning.replace("the feature", "the word")
-    shades = (
-        "Blue words speak for the prediction, orange ones against it; the stronger, the more"
-        if kind is ATTRIBUTION
-        else f"The bluer a word, the larger {what}"
-    )
     return {
         "groups": [
             {"heading": group.heading, "rows": [row(place) for place in group.places]}
             for group in groups
         ],
-        "caption": f"{shades}, mean over replicates. Of each class stand texts that are predicted "
-        "right, an even choice, and those that are predicted wrong most surely.",
+        "signed": kind is ATTRIBUTION,
+        "meaning": kind.meaning.replace("the feature", "the word"),
     }
 
 

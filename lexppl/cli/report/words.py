@@ -5,16 +5,9 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.posteriors import POINTS
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.ranking import CLEAR, direction_target
 from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.scores import SizeCurve
-from lexppl.evaluation.effects import LEAST_KEPT
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.summary import counted
-
-SHOWN_ROWS = 50
-"""Rows of the heat map."""
 
 
 def reading(report: TableReport) -> list[str]:
@@ -147,111 +140,3 @@ def draws_text(report: TableReport) -> str:
     if result.sampler.are_chains:
         return f"by {result.sampler.name}, {counted(result.replicates, 'chain')} of {count} draws"
     return f"by {result.sampler.name}, {count} draws"
-
-
-def ranking_notes(report: TableReport) -> list[str]:
-    """What bars and columns of the ranking are."""
-    gains, kind = report.gains, report.kind
-    if gains is None:
-        return [f"Ranked by {kind.meaning}, mean over held-out rows and replicates."]
-    notes = [
-        "Ranked by gain, in nats a row. Groups that are not found stand in grey. Below a group of "
-        "several stand members that are found, and those kept most, by what they say beyond the "
-        "rest of it. A bar is the gain, the line on it its interval, which may go on beyond the "
-        f"track. Kept: {kind.meaning}, mean over rows and replicates."
-    ]
-    towards = direction_target(report)
-    if report.details.directions is not None and towards is not None:
-        what = "" if report.source.data.class_names is None else "the log-odds of "
-        notes.append(
-            f"Direction: the rank correlation of the feature's value with what revealing it adds "
-            f"to {what}{towards} in the held-out rows that keep it: ↑ rises with the value, ↓ "
-            f"falls (from ±{CLEAR:g}), ~ neither throughout; of words, the levels that raise and "
-            f"lower it most, by more than replicates differ; – where fewer than {LEAST_KEPT:g} "
-            "rows keep it. It speaks of the prediction, not of a cause."
-        )
-    return notes
-
-
-def swarm_caption(report: TableReport) -> str:
-    """Caption of the swarm."""
-    what, gains = report.kind.meaning, ""
-    if report.gains is not None:
-        what = "what the feature is worth for its prediction, in nats"
-        gains = " Points left of 0 are rows that are predicted worse with the feature than without."
-    return (
-        f"Each point is a held-out row: {what}, mean over replicates. Its colour is the feature's "
-        f"value, from low (blue) to high (orange); features of words are grey.{gains}"
-    )
-
-
-def single_note(report: TableReport) -> str:
-    """How to read a row's bars."""
-    if report.source.data.class_names is None:
-        what, unit = "the mean response", "in the units of the target"
-    else:
-        what, unit = "the log-probability of the label that is predicted", "in nats"
-    return (
-        f"Each bar is what revealing the feature adds to {what}, {unit}, mean over masks, "
-        "imputations and replicates; they add up to the prediction. Features are revealed in the "
-        "order in which this row keeps them, so that of two that say the same the first has the "
-        "bar; those that add least share the last. For other rows give --row N."
-    )
-
-
-def sizes_caption(curve: SizeCurve, figure: str) -> str:
-    """Caption of the curve of sizes."""
-    return (
-        f"EVAL-X's {figure} on {curve.rows} held-out rows where each row keeps only its "
-        "k most important features, against as many at random. A curve that rises early and stays "
-        "above the random one says that the ranking puts first what there is to know."
-    )
-
-
-def measure(report: TableReport) -> str:
-    """Name of the figure by which predictions are judged."""
-    return "accuracy" if report.source.data.task == "classification" else "R²"
-
-
-def rows_caption(report: TableReport) -> str:
-    """Caption of the heat map."""
-    shown = min(SHOWN_ROWS, len(masks_of(report.posterior)["row"]))
-    signed = report.kind is ATTRIBUTION
-    what = "the feature's contribution, with its sign" if signed else report.kind.meaning
-    return (
-        f"Each line is one of {shown} held-out rows, by its number in the table, and its colour "
-        f"{what}, from none (0) to dark, mean over replicates. A column of one colour is a feature "
-        "that matters everywhere or nowhere; one that changes from row to row matters in some."
-    )
-
-
-def score_notes(report: TableReport) -> list[str]:
-    """Notes on the scores of a table."""
-    classes = report.source.data.class_names
-    judged = any(row.who.startswith("EVAL-X") for row in report.judgement.scores)
-    notes = notes_on_scores(0 if classes is None else len(classes), judged)
-    if report.options.black_box is not None:
-        notes.append("Scores are against the labels; the agreement is with the black box.")
-    return notes
-
-
-def notes_on_scores(classes: int, judged: bool, features: str = "features") -> list[str]:
-    """Notes on scores: of C classes (0 for a response), and of EVAL-X if `judged`."""
-    notes = [
-        "Means over replicates, of rows in folds each on its own fold, ± their standard deviation; "
-        "log-likelihood in nats a row."
-    ]
-    if classes:
-        of = "of the rarer class" if classes == 2 else "mean over the classes"
-        notes[0] += (
-            f" Average precision (avg precision): {of}; the base rate, which knows nothing of a "
-            "row, has the class's share of the rows."
-        )
-    if judged:
-        notes.append(
-            "An explainer that is trained together with its predictor could hide the answer in "
-            f"which {features} it keeps. EVAL-X is a judge against that: a predictor trained on "
-            f"random choices of {features}, which is then shown only what the explainer keeps. If "
-            f"the explainer scores much better than EVAL-X does on its {features}, do not trust it."
-        )
-    return notes
