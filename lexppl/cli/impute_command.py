@@ -2,21 +2,19 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from typing import cast
 
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from lexppl.choices.imputers import LEARNED
-from lexppl.cli.image_rows import read_images
+from lexppl.cli.image_rows import DividedRows, read_images
 from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.table_rows import capped, read_source
-from lexppl.cli.terminal.output import json_output, show_progress, text_table
+from lexppl.cli.terminal.output import json_output, records, show_progress, text_table
 from lexppl.cli.terminal.process import one_thread
+from lexppl.data import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.by_name import imputer_of
@@ -31,65 +29,26 @@ BATCH = 100
 
 def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl impute`; the exit code, 0."""
-    images = kind_of_data(options) == IMAGES
     device = device_of(options.device)
-    read = _images if images else _table
     with json_output(options, command) as write:
-        source = read(options, device)
-        scores = _scores(options, source)
-        write({"scores": _records(scores)})
+        source: DividedTable | DividedRows
+        if kind_of_data(options) == IMAGES:
+            source = read_images(options, device)
+            grouping = cast(Grouping, source.architecture.grouping)
+        else:
+            source = capped(read_source(options, device), options.seed)
+            grouping = Grouping(source.data.groups, source.data.entry_names)
+        scores = _scores(options, source.train.x, source.test.x, grouping.to(device))
+        write({"scores": records(scores.table)})
     _print(scores, source)
     if options.out is not None:
         print(f"\nWritten to {options.out}")
     return 0
 
 
-@dataclass(frozen=True, eq=False)
-class ImputedRows:
-    """Rows `(N, *event)` to fit imputers on and to score them on.
-
-    Args:
-        hidden, unit: names of what is hidden, and of its unit.
-        grouped: whether an entry hides several columns of a table.
-    """
-
-    name: str
-    train: Tensor
-    test: Tensor
-    grouping: Grouping
-    hidden: str = "features"
-    unit: str = "standard deviations"
-    grouped: bool = False
-    left_out: str = ""
-
-
-def _table(options: argparse.Namespace, device: torch.device) -> ImputedRows:
-    source = capped(read_source(options, device), options.seed)
-    data = source.data
-    grouping = Grouping(data.groups, data.entry_names).to(device)
-    grouped = len(set(data.groups)) < len(data.groups)
-    return ImputedRows(data.name, source.train.x, source.test.x, grouping, grouped=grouped)
-
-
-def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
-    source = read_images(options, device)
-    grouping = source.architecture.grouping
-    if grouping is None:
-        raise ValueError("images are hidden by patches, and these have none")
-    data = source.data
-    return ImputedRows(
-        data.name,
-        source.train.x,
-        source.test.x,
-        grouping.to(device),
-        data.entries.partition(" of ")[0],
-        "shades, from 0 to 1",
-        left_out=data.left_out,
-    )
-
-
-def _scores(options: argparse.Namespace, source: ImputedRows) -> ImputationScores:
-    x, grouping = source.train, source.grouping
+def _scores(
+    options: argparse.Namespace, x: Tensor, test: Tensor, grouping: Grouping
+) -> ImputationScores:
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
         for name in options.imputers:
@@ -97,15 +56,8 @@ def _scores(options: argparse.Namespace, source: ImputedRows) -> ImputationScore
             fitted[name] = _fitted(name, x, grouping, options)
         show_progress("scoring", options.quiet)
         rates = RATES if options.rates is None else options.rates
-        scores = imputation(
-            fitted,
-            source.test,
-            rates=rates,
-            draws=options.draws,
-            grouping=grouping,
-            seed=options.seed,
-        )
-    return scores
+        how = {"draws": options.draws, "seed": options.seed}
+        return imputation(fitted, test, rates=rates, grouping=grouping, **how)
 
 
 def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespace) -> nn.Module:
@@ -121,52 +73,39 @@ def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespac
     )
 
 
-def _print(scores: ImputationScores, source: ImputedRows) -> None:
-    table = scores.table
+def _print(scores: ImputationScores, source: DividedTable | DividedRows) -> None:
+    table, groups, hidden, unit = scores.table, [], "features", "standard deviations"
+    left_out = ""
+    if isinstance(source, DividedTable):
+        groups = list(source.data.groups)
+    else:
+        hidden, unit = source.data.entries.partition(" of ")[0], "shades, from 0 to 1"
+        left_out = f"\n{source.data.left_out}" * bool(source.data.left_out)
     print(
-        f"{source.name}: {len(source.train)} rows to fit on, {len(source.test)} held out and "
-        f"scored, by the share of {source.hidden} that is hidden"
+        f"{source.data.name}: {len(source.train.x)} rows to fit on, {len(source.test.x)} held out "
+        f"and scored, by the share of {hidden} that is hidden{left_out}"
     )
-    if source.left_out:
-        print(source.left_out)
     for figure, heading in (
-        ("crps", f"CRPS of a hidden value, in {source.unit} (smaller is better)"),
+        ("crps", f"CRPS of a hidden value, in {unit} (smaller is better)"),
         ("log_likelihood", "log-likelihood of a hidden value, nats (larger is better)"),
     ):
         shown = table[table[figure].notna()]
         if len(shown):
             print(f"\n{heading}")
-            print(text_table(*_cells(shown, figure, scores)))
+            cells = [
+                [str(name), *map(_cell, of[figure], of[f"{figure}_error"])]
+                for name, of in shown.groupby(level=0, sort=False)
+            ]
+            rates = [f"{100 * rate:g} %" for rate in scores.rates]
+            print(text_table(["imputer", *rates], cells))
     densities = zip(scores.imputers, scores.log_likelihood, strict=True)
     without = [name for name, each in densities if bool(each.isnan().all())]
     print("\n  ± one standard error over the held-out rows")
     if without:
         print(f"  of points and rows, without a density: {', '.join(without)}")
-    if source.grouped:
+    if len(set(groups)) < len(groups):
         print("  columns of categories have no density: trust their CRPS")
-
-
-def _cells(
-    table: pd.DataFrame, figure: str, scores: ImputationScores
-) -> tuple[list[str], list[list[str]]]:
-    names = [name for name in scores.imputers if name in table.index.get_level_values(0)]
-    rows = []
-    for name in names:
-        of_rates = table.loc[name]
-        pairs = zip(of_rates[figure], of_rates[f"{figure}_error"], strict=True)
-        rows.append([name, *(_cell(value, error) for value, error in pairs)])
-    return ["imputer", *(f"{100 * rate:g} %" for rate in scores.rates)], rows
 
 
 def _cell(value: float, error: float) -> str:
     return f"{value:.3f}" if pd.isna(error) else f"{value:.3f} ± {error:.3f}"
-
-
-def _records(scores: ImputationScores) -> list[dict[str, Any]]:
-    return [
-        {"imputer": name, "rate": rate}
-        | {str(k): None if pd.isna(v) else float(v) for k, v in row.items()}
-        for (name, rate), row in zip(
-            product(scores.imputers, scores.rates), scores.table.to_dict("records"), strict=True
-        )
-    ]

@@ -4,12 +4,16 @@ import argparse
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import lexppl
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
+from lexppl.choices.imputers import IMPUTERS, LEARNED
+from lexppl.choices.methods import METHODS
 from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
-from lexppl.cli.options.help_texts import DESCRIPTION
 from lexppl.cli.options.readers import Options
 from lexppl.cli.options.table import (
     COMMANDS,
@@ -83,7 +87,7 @@ def parser() -> OneLineParser:
     top = OneLineParser(
         prog="lexppl",
         allow_abbrev=False,
-        description=DESCRIPTION,
+        description=_help_of("lexppl")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="lexppl [--help] [--version] COMMAND …",
     )
@@ -92,11 +96,12 @@ def parser() -> OneLineParser:
         prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
     for name, command in COMMANDS.items():
+        before, after = _help_of(name)
         one = commands.add_parser(
             name,
             allow_abbrev=False,
-            description=command.text,
-            epilog=command.more,
+            description=before,
+            epilog=after,
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
             usage=f"lexppl {name} {command.usage} [options]",
         )
@@ -106,6 +111,23 @@ def parser() -> OneLineParser:
         for title, options in command.options.items():
             _add(one.add_argument_group(title) if title else one, options)
     return top
+
+
+def _help_of(name: str) -> list[str]:
+    """Help before and after the options of a command, or of the program."""
+    imputers = {**IMPUTERS, **LEARNED}.items()
+    text = (Path(__file__).parent / "help" / f"{name}.txt").read_text(encoding="utf-8")
+    filled = text.rstrip("\n").format(
+        sets=", ".join(TARGETS),
+        synthetic=", ".join(synthetic_names()),
+        images=", ".join(image_names()),
+        texts=", ".join(text_names()),
+        methods=", ".join(METHODS),
+        libraries=", ".join(LIBRARIES),
+        imputers="\n".join(f"  {name}: {meaning}" for name, meaning in imputers),
+        learned=", ".join(LEARNED),
+    )
+    return filled.split("\n---\n")
 
 
 def _add(group: Any, options: Options) -> None:

@@ -15,7 +15,6 @@ from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.settings import SETTINGS, usual_imputer
-from lexppl.cli.options import help_texts
 from lexppl.cli.options.readers import (
     Options,
     names_of,
@@ -258,11 +257,9 @@ def _fit(valid: Options, test: Options, **defaults: object) -> Options:
 
 @dataclass(frozen=True)
 class Command:
-    """A command: usage, help before and after its options, options by the title of their group."""
+    """A command: usage, and options by the title of their group."""
 
     usage: str
-    text: str
-    more: str
     options: Mapping[str, Options]
 
 
@@ -270,8 +267,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "explain": Command(
             "DATA --out DIR",
-            help_texts.EXPLAIN,
-            help_texts.EXPLAIN_MORE,
             {
                 "": options_of(
                     """
@@ -298,8 +293,6 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
         ),
         "evaluate": Command(
             "SET",
-            help_texts.EVALUATE,
-            help_texts.EVALUATE_MORE,
             {
                 "": {"SET": {"help": "see below", "choices": synthetic_names()}}
                 | options_of(
@@ -322,8 +315,6 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
         ),
         "compare": Command(
             "DATA --methods A,B,…",
-            help_texts.COMPARE,
-            help_texts.COMPARE_MORE,
             {
                 "": options_of(
                     """
@@ -359,8 +350,6 @@ DATA  as in explain: a name or a table
         ),
         "impute": Command(
             "DATA",
-            help_texts.IMPUTE,
-            help_texts.IMPUTE_MORE,
             {
                 "": options_of("DATA  as in explain: a name or a table") | OUT_FILE | QUIET,
                 "the table": TABLE,

@@ -1,14 +1,19 @@
 """What commands write and print: files by name, JSON, progress, tables."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexppl.atomic_output import output_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
@@ -31,6 +36,13 @@ def json_output(
         yield lambda figures: file.write_text(
             json.dumps({"command": list(command), **figures}, indent=1) + "\n", encoding="utf-8"
         )
+
+
+def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Lines of a table for JSON, its index first; None for what is missing."""
+    flat = table.reset_index()
+    found: list[dict[Any, Any]] = flat.astype(object).where(flat.notna(), None).to_dict("records")
+    return found
 
 
 def show_progress(message: str, quiet: bool = False) -> None:
