@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes import collapse_messages
+from lexppl.cli.fit_warnings import collapse_messages
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
