@@ -91,9 +91,11 @@ def collapse_messages(
     return lines
 
 
-def behind_message(own: float | None, full: float | None, error: float) -> list[str]:
-    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features."""
-    if own is None or full is None or not own < full - 2.0 * error:
+def behind_message(own: float | None, full: float | None, gain: BaseRateGain) -> list[str]:
+    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features that
+    itself has a gain over the base rate."""
+    margin = 2.0 * gain.error
+    if own is None or full is None or not full > margin + max(own, own - gain.nats):
         return []
     return [
         f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "
