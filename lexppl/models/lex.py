@@ -31,17 +31,17 @@ class LEX(Configured, PyroModule):
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
 
     Args:
-        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of
-            one for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties
-            are multiplied by the row's λ.
+        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of one
+            for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties are
+            multiplied by the row's λ.
         imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
         predictor: from x̃ to the distribution of y.
         penalties: costs of a mask, summed, outside the objective's log.
         grouping: which features an entry of the mask keeps; None for one entry a feature.
 
-    Called with labels `y` `(B,)`, they are observed: the in-situ regimes. Called with
-    probabilities `y` `(B, C)` of a black box, the expectation over its labels is exact: the
-    post-hoc regimes. Called with no y, it is drawn.
+    Called with labels `y` `(B,)`, they are observed: the in-situ regimes. Called with probabilities
+    `y` `(B, C)` of a black box, the expectation over its labels is exact: the post-hoc regimes.
+    Called with no y, it is drawn.
 
     Sites: `mask` `(L, B)` + `(G,)`, `x_imputed` `(K, L, B)` + event, `y` `(K, L, B)`, and a
     penalty's class name for each penalty.
@@ -51,11 +51,8 @@ class LEX(Configured, PyroModule):
         >>> from lexppl.inference import NestedIWAE
         >>> from lexppl.models import (MLP, CategoricalLikelihood, ConstantImputer,
         ...     KSubsetSelector, Predictor)
-        >>> model = LEX(
-        ...     KSubsetSelector(MLP(11, 11, seed=0), k=5),
-        ...     ConstantImputer(),
-        ...     Predictor(MLP(11, 2, seed=1), CategoricalLikelihood()),
-        ... )
+        >>> predictor = Predictor(MLP(11, 2), CategoricalLikelihood())
+        >>> model = LEX(KSubsetSelector(MLP(11, 11), k=5), ConstantImputer(), predictor)
         >>> x, y = torch.zeros(4, 11), torch.tensor([0, 1, 0, 1])
         >>> NestedIWAE(masks=10)(model, None)(x, y).shape
         torch.Size([])
@@ -128,7 +125,7 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
     probability, `(B, C)`.
 
     Example:
-        >>> import torch, pyro.distributions as dist
+        >>> import torch
         >>> with pyro.plate("data", 2, dim=-1):
         ...     observe("y", dist.Categorical(logits=torch.zeros(2, 3)), torch.tensor([2, 0]))
         tensor([2, 0])

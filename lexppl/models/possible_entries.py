@@ -11,15 +11,8 @@ logarithms and gradients."""
 
 
 def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
-    """Which entries of rows a mask can keep, `(B, G)`; None for all of them.
-
-    A selector's network that knows of entries that no mask should keep, such as the padding of a
-    text, says so by a method `possible_entries(x)`.
-
-    Example:
-        >>> possible_entries(nn.Identity(), torch.zeros(1, 2)) is None
-        True
-    """
+    """Which entries a mask can keep, `(B, G)`, by the network's `possible_entries(x)`; None:
+    all."""
     method = getattr(network, "possible_entries", None)
     return None if method is None else method(x)
 
@@ -36,11 +29,7 @@ def among_possible(network: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
 
 
 def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
-    """k where all entries can be kept, else by row `(B,)`.
-
-    A row with fewer entries than k keeps what it has; one that has none keeps one in name, of which
-    nothing is shown.
-    """
+    """k where all entries can be kept, else by row `(B,)`, from 1 to the entries that there are."""
     there = possible_entries(network, x)
     if there is None:
         return k
@@ -48,10 +37,5 @@ def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
 
 
 def can_be_kept(logits: Tensor) -> Tensor:
-    """Whether logits are those of an entry that can be kept.
-
-    Example:
-        >>> can_be_kept(torch.tensor([0.0, NEVER]))
-        tensor([ True, False])
-    """
+    """Whether logits are those of an entry that can be kept."""
     return logits > NEVER / 2

@@ -31,10 +31,8 @@ class UnmaskedPredictor(Configured, PyroModule):
 
     Example:
         >>> import torch
-        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
-        >>> program = UnmaskedPredictor(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
-        >>> program(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
-        tensor([0, 0, 0, 0])
+        >>> UnmaskedPredictor(table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
+        torch.Size([4])
     """
 
     def __init__(self, predictor: nn.Module) -> None:
@@ -58,8 +56,7 @@ class Predictor(Configured, nn.Module):
 
     Example:
         >>> import torch
-        >>> from lexppl.models import MLP, CategoricalLikelihood
-        >>> predictor = Predictor(MLP(11, 2, seed=0), CategoricalLikelihood())
+        >>> predictor = Predictor(MLP(11, 2), CategoricalLikelihood())
         >>> predictor(torch.zeros(2, 10, 5, 11)).batch_shape
         torch.Size([2, 10, 5])
     """
@@ -109,11 +106,7 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
 
 
 def usual_likelihood(classes: int | None, likelihood: Likelihood | None) -> Likelihood:
-    """The likelihood that is given, else that of labels, or of a real response.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-    """
+    """The likelihood that is given, else that of labels, or of a real response."""
     check_classes(classes)
     if likelihood is None:
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
@@ -127,17 +120,7 @@ def predictor_with(
     likelihood: Likelihood | None = None,
     event_dim: int = 1,
 ) -> Predictor:
-    """A network of as many outputs as the likelihood takes, and the likelihood.
-
-    Args:
-        network: from the number of outputs to a module.
-        classes: C for labels, or None for a real response.
-        likelihood: in place of that of labels or of a real response; a copy of it is learned.
-        event_dim: number of dimensions of a row.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-    """
+    """A network of as many outputs as the likelihood takes, and a copy of the likelihood."""
     likelihood = copy.deepcopy(usual_likelihood(classes, likelihood))
     return Predictor(network(likelihood.outputs or classes or 1), likelihood, event_dim)
 
@@ -150,15 +133,7 @@ def table_predictor(
     batch_norm: bool = False,
     likelihood: Likelihood | None = None,
 ) -> Predictor:
-    """A perceptron with the likelihood of labels, or of a real response where classes is None.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-
-    Example:
-        >>> table_predictor(3, None, (8,)).likelihood
-        NormalLikelihood()
-    """
+    """A perceptron with the likelihood of labels, or of a real response where classes is None."""
 
     def network(outputs: int) -> nn.Module:
         return MLP(features, outputs, hidden, activation, batch_norm=batch_norm)

@@ -21,18 +21,8 @@ EXPLORE_UNTIL, EXPLORE_DECAY = 0.05, 0.995
 
 
 class StepPolicy(Configured, nn.Module):
-    """A network of what is kept, for the next entry and the stop.
-
-    Args:
-        network: from `[x ⊙ z, z]`, `(…, D + G)`, to G logits of the next entry and one of the stop.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models import MLP
-        >>> logits, stop = StepPolicy(MLP(6, 4))(torch.zeros(5, 3), torch.zeros(5, 3))
-        >>> logits.shape, stop.shape
-        (torch.Size([5, 3]), torch.Size([5]))
-    """
+    """A network of `[x ⊙ z, z]`, `(…, D + G)`, to G logits of the next entry and one of the
+    stop."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -45,30 +35,9 @@ class StepPolicy(Configured, nn.Module):
 
 
 class SequentialSelector(Configured, nn.Module):
-    """From x to a :class:`SequentialMask`, which explores while it trains and not otherwise.
-
-    At progress t of a fit the shares of choices and of stops that are made at random are
-
-        1 up to .05,    then max(.995^{1000 (t − .05)}, least).
-
-    Args:
-        policy: from what is kept and the mask so far to the logits of the next entry and the stop.
-        entries: G.
-        most: the most entries kept; G if None.
-        explore: the least share of choices at random; None to explore never.
-        explore_stop: the least share of stops.
-        grouping: which features an entry keeps.
-
-    Raises:
-        ValueError: shares outside [0, 1].
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models import MLP
-        >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3, most=2)
-        >>> selector(torch.zeros(5, 3)).sample().shape
-        torch.Size([5, 2, 3])
-    """
+    """From x to a :class:`SequentialMask` of at most `most` of G entries, which explores while it
+    trains: at progress t of a fit a share of choices, and of stops, is random, 1 up to t = .05 and
+    then `max(.995^{1000 (t − .05)}, least)` with the least shares `explore` and `explore_stop`."""
 
     def __init__(
         self,
@@ -115,29 +84,8 @@ class SequentialSelector(Configured, nn.Module):
 
 
 class SequentialLEX(LEX):
-    """LEX with a selector that chooses step by step:
-
-        j_1 … j_k ~ p_γ(· | x) of a :class:`SequentialMask`,   z = {j_1 … j_k},
-        x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
-
-    Args:
-        selector, imputer, predictor, penalties, grouping: as :class:`LEX`; the selector gives a
-            :class:`SequentialMask`, as `SequentialSelector` does.
-
-    Sites: `steps` `(L, B)` + `(T, G)`, the sequence, which is the latent; `mask`, what it keeps;
-    else as :class:`LEX`.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.inference import NestedIWAE
-        >>> from lexppl.models import MLP, ConstantImputer
-        >>> from lexppl.models.predictor import table_predictor
-        >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3)
-        >>> model = SequentialLEX(selector, ConstantImputer(), table_predictor(3, 2, (4,)))
-        >>> x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
-        >>> NestedIWAE(masks=2)(model, None)(x, y).shape
-        torch.Size([])
-    """
+    """LEX with masks chosen step by step: `j_1 … j_k ~ p_γ(· | x)` of a :class:`SequentialMask`.
+    Sites: `steps` `(L, B)` + `(T, G)`, the latent; `mask`, what it keeps; else as :class:`LEX`."""
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         chosen = ChosenMask(pyro.sample("steps", distribution))

@@ -17,30 +17,9 @@ from lexppl.models.networks import MLP
 
 
 class WordEmbedding(Configured, nn.Module):
-    r"""A vector for each word of a text, times how much of the word is kept:
-
-        v_t = z_t e(w_t),    e(0) = 0.
-
-    Rows are the T word numbers alone, all kept, `(N, T)`; or the numbers and then z, `(N, 2T)`, as
-    :class:`PaddingImputer` gives them. A hidden word is read as padding, and z has a gradient,
-    also where it is 0.
-
-    Args:
-        vocabulary_size: V, the word numbers that there are, from 0 for padding to V − 1.
-        length: T.
-        width: of a vector.
-
-    Raises:
-        ValueError: a number below 1 (a vocabulary of fewer than two numbers); from a call, rows of
-            another length; where Pyro validates, as in the first step of a fit, numbers of no word.
-
-    Example:
-        >>> embed = WordEmbedding(10, length=3, width=2)
-        >>> half = embed(torch.tensor([[4.0, 7.0, 0.0, 0.5, 0.0, 1.0]]))
-        >>> whole = embed(torch.tensor([[4.0, 7.0, 0.0]]))
-        >>> bool((half[0, 0] == whole[0, 0] / 2).all()), half[0, 1:].tolist()
-        (True, [[0.0, 0.0], [0.0, 0.0]])
-    """
+    """`v_t = z_t e(w_t)`, `e(0) = 0`: a vector for each word, times how much of the word is kept,
+    of rows `(N, T)` of word numbers, all kept, or `(N, 2T)`, the numbers and then z, with a
+    gradient in z."""
 
     def __init__(self, vocabulary_size: int, length: int, width: int) -> None:
         super().__init__()
@@ -72,29 +51,9 @@ class WordEmbedding(Configured, nn.Module):
 
 
 class BagOfWords(Configured, nn.Module):
-    r"""The mean vector of kept words, and a perceptron: `(N, T)` or `(N, 2T)` to `(N, outputs)`.
-
-        f(Σ_t z_t e(w_t) / max(1, Σ_t z_t))
-
-    L2X's predictor of reviews, which cannot tell where words stand, nor which were hidden between
-    them.
-
-    Args:
-        vocabulary_size, length: V and T, as `WordEmbedding`.
-        outputs: size of the last layer.
-        embedding: width of a word's vector.
-        hidden: widths of the perceptron.
-
-    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.2; L2X
-    divides by k.
-
-    Example:
-        >>> import torch
-        >>> network = BagOfWords(10, 3, 2)
-        >>> rows = torch.tensor([[4.0, 7.0, 0.0], [7.0, 4.0, 0.0]])
-        >>> bool((network(rows)[0] - network(rows)[1]).abs().max() < 1e-6)
-        True
-    """
+    """`f(Σ_t z_t e(w_t) / max(1, Σ_t z_t))`, a perceptron of the kept words' mean vector: `(N, T)`
+    or `(N, 2T)` to `(N, outputs)`; L2X's predictor (Chen et al. 2018, § 4.2), which divides by
+    k."""
 
     def __init__(
         self,
@@ -119,29 +78,8 @@ class BagOfWords(Configured, nn.Module):
 
 
 class TextCNN(Configured, nn.Module):
-    """Word vectors, a convolution over neighbouring words, the largest value of each filter over
-    the text, and two dense layers: `(N, T)` or `(N, 2T)` to `(N, outputs)`.
-
-    Args:
-        vocabulary_size, length: V and T, as `WordEmbedding`.
-        outputs: size of the last layer.
-        embedding: width of a word's vector.
-        filters: of the convolution.
-        window: words that a filter reads.
-        hidden: width of the dense layer.
-        dropout: share of the word vectors and of the dense layer that is dropped while training.
-
-    Raises:
-        ValueError: a number below 1, a share outside [0, 1); from a call, as
-            `WordEmbedding`.
-
-    Source: Kim (2014), "Convolutional neural networks for sentence classification", EMNLP; with the
-    sizes of the model that L2X explains (Chen et al. 2018, § 4.2).
-
-    Example:
-        >>> TextCNN(10, 5, 2)(torch.ones(4, 5)).shape
-        torch.Size([4, 2])
-    """
+    """Word vectors, a convolution, the largest value of each filter and two dense layers: `(N, T)`
+    or `(N, 2T)` to `(N, outputs)` (Kim 2014, in the sizes of Chen et al. 2018, § 4.2)."""
 
     def __init__(
         self,
@@ -175,39 +113,10 @@ class TextCNN(Configured, nn.Module):
 
 
 class TextSelector(Configured, nn.Module):
-    """A number, or several, for each word of a text: `(N, T)` to `(N, outputs)`.
-
-    A convolution over word vectors; of it a global part, the largest value of each filter over the
-    text and a dense layer, and a local one, two more convolutions. At every word both stand side by
-    side and two layers of one word's width follow. The numbers of padding are 0, and
-    :meth:`possible_entries` says which are words: selectors never keep another
-    (:mod:`lexppl.models.possible_entries`).
-
-    Args:
-        vocabulary_size, length: V and T, as `WordEmbedding`.
-        outputs: T, or m · T: the T numbers of the first kind, then those of the second …
-        embedding: width of a word's vector.
-        filters: of each layer.
-        window: words that a filter of the first three layers reads.
-        shown: numbers that stand behind the words of a row, `(N, T + shown)`, such as the output of
-            the explained model; a perceptron of three layers makes them a part beside the global
-            one (MEED, Liang et al. 2020).
-        dropout: share of the parts side by side that is dropped while training.
-
-    Raises:
-        ValueError: a number below 1, outputs that are no multiple of T, a share outside [0, 1);
-            from a call, as `WordEmbedding`.
-
-    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.2 and its
-    code, but for first weights that keep the scale of what they are given.
-
-    Example:
-        >>> selector = TextSelector(10, 3, 3)
-        >>> selector(torch.tensor([[4.0, 7.0, 0.0]])).shape
-        torch.Size([1, 3])
-        >>> selector.possible_entries(torch.tensor([[4.0, 7.0, 0.0]]))
-        tensor([[ True,  True, False]])
-    """
+    """L2X's selector (Chen et al. 2018, § 4.2): a convolution, of it a global part, the largest
+    value of each filter, and a local one, both side by side at every word: `(N, T)`, and `shown`
+    numbers behind the words, to `(N, outputs)`, outputs a multiple of T; 0 for padding, which is
+    never kept."""
 
     def __init__(
         self,
@@ -254,14 +163,7 @@ class TextSelector(Configured, nn.Module):
         return x[..., : self.length] != PADDING
 
     def check_rows(self, x: Tensor) -> None:
-        """Refuse rows that are no texts, before anything is shown beside them.
-
-        Args:
-            x: `(N, T)`.
-
-        Raises:
-            ValueError: texts of another length, numbers of no word, a text of padding alone.
-        """
+        """Refuse rows that are no texts `(N, T)`, or a text of padding alone."""
         if x.dim() != 2 or x.shape[-1] != self.length:
             raise ValueError(
                 f"the selector takes texts (N, {self.length}) of word numbers; it is given "

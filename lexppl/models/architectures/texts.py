@@ -21,22 +21,21 @@ class TextArchitecture(Architecture):
     """The networks of explainers of texts, rows of T word numbers with padding, 0, behind them.
 
     A mask has an entry for each of the T places. Padding is never kept and is no part of k: a text
-    of fewer words than k keeps all it has. The selector is L2X's, with a global and a local part;
-    hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
-    relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
-    draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
-    must read rows of 2T numbers, as networks of `WordEmbedding` do; give
-    `prior=0` for another.
+    of fewer words than k keeps all it has. The selector is L2X's; hidden words are read as padding
+    (:class:`lexppl.models.PaddingImputer`), with gradients in relaxed masks; for hard ones
+    `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)` draws words in their place. A black
+    box whose attributions a method reads (MEED's fading prior) must read rows of 2T numbers, as
+    networks of `WordEmbedding` do; give `prior=0` for another.
 
-    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
-    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
+    Fit with `weight_decay=0.0`: the weight decay of a fit makes the numbers of words all alike
+    where masks' gradient is weak.
 
     Args:
         vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
         length: T.
         predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
-            the convolutional network that its reviews are judged by
-            (`TextCNN`); or a function from the number of outputs to a module.
+            the convolutional network that its reviews are judged by (`TextCNN`); or a function from
+            the number of outputs to a module.
         embedding: width of a word's vector, of each network its own.
         filters: of each layer of the selector.
         window: words that a filter reads.
@@ -47,12 +46,8 @@ class TextArchitecture(Architecture):
         ValueError: a number below 1, a share outside [0, 1), another predictor.
 
     Example:
-        >>> architecture = texts(100, length=20, filters=8)
-        >>> architecture.entries, architecture.event_shape
-        (20, (20,))
-        >>> from lexppl.systems import l2x
-        >>> l2x(architecture, classes=2, k=5, temperature=0.5).program().imputer
-        PaddingImputer()
+        >>> texts(100, length=20, filters=8).entries
+        20
     """
 
     def __init__(

@@ -26,30 +26,9 @@ IMAGENET_MEAN, IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class TorchvisionNetwork(Configured, nn.Module):
-    """A network of torchvision with a last layer of its own: `(N, C, H, W)` to `(N, outputs)`.
-
-    Images of one channel are repeated to three. Images with a side below 32 are enlarged until
-    there is none, by bilinear interpolation: the networks halve them five times.
-
-    They have batch norm. While training, its statistics are those of all N images that the network
-    is given: the L · K masked copies of each row of the batch; they are each replicate's own.
-
-    Args:
-        name: "densenet121", "mobilenet_v2", "mobilenet_v3_small" or "mobilenet_v3_large".
-        shape: of an image, `(C, H, W)`, C = 1 or 3.
-        outputs: size of the last layer.
-        weights: of torchvision, by name, such as "IMAGENET1K_V1", which torchvision downloads if
-            it has not; channels are then standardised as ImageNet's. None for random ones.
-
-    Raises:
-        ValueError: another name, another number of channels, unknown weights; from a call, images
-            of another shape.
-
-    Example:
-        >>> network = TorchvisionNetwork("mobilenet_v3_small", (1, 28, 28), 10).eval()
-        >>> network(torch.zeros(2, 1, 28, 28)).shape
-        torch.Size([2, 10])
-    """
+    """A network of torchvision, "densenet121" or a "mobilenet_…", with a last layer of its own:
+    `(N, C, H, W)`, C = 1 or 3, to `(N, outputs)`. Sides below 32 pixels are enlarged to that; named
+    `weights` have channels standardised as ImageNet's."""
 
     not_described: ClassVar[frozenset[str]] = frozenset({"weights"})
 

@@ -30,23 +30,9 @@ COMPONENTS = 20
 
 
 def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = None) -> Imputer:
-    """The imputer of a name, fitted on training rows.
-
-    Args:
-        name: one of :data:`lexppl.choices.imputers.IMPUTERS`, or "gap"; of images also one of
-            :data:`lexppl.choices.imputers.OF_PIXELS`.
-        x: training rows, standardised ones of a table `(N, D)`, or images `(N, channels, H, W)` in
-            [0, 1], which "conditional-gaussian" does not take.
-        seed: of the choice of reference rows, and of the start of a mixture's fit.
-        groups: the entry of each feature of a table; None where each has its own.
-
-    Raises:
-        ValueError: a name that is none; of "conditional-gaussian", images.
-
-    Example:
-        >>> imputer_of("marginal", torch.zeros(3, 2), seed=0).reference.shape
-        torch.Size([3, 2])
-    """
+    """The imputer of a name of :data:`lexppl.choices.imputers.IMPUTERS`, of images also of
+    `OF_PIXELS`, fitted on training rows `(N, D)` or `(N, C, H, W)`; `groups` are the entries of a
+    table's features."""
     components = min(COMPONENTS, len(x))
     fits: dict[str, Callable[[], Imputer]] = {
         "marginal": lambda: MarginalImputer(_some_rows(x, seed)),

@@ -31,25 +31,22 @@ ORDERED_ROWS = 2000
 
 
 class CopulaImputer(Imputer):
-    r"""Hidden features drawn given the kept ones, under a Gaussian copula of q factors.
+    """Hidden features drawn given the kept ones, under a Gaussian copula of q factors.
 
     A row has C columns: numbers, and columns of levels, of which an indicator of each level is a
     feature. Column c is the quantile function of its margin at a normal score,
 
         x_c = F_c⁻¹(Φ(u_c)),    u = Λ f + ψ^{1/2} ε,    f ~ N(0, I_q),    ψ_c = 1 − Σ_j Λ_cj²,
 
-    with F_c the empirical distribution of the training rows, so that a draw of each column is a
-    value that it has. Levels are in the order in which the first principal component of the other
-    columns rises. Given kept columns S and their scores, in closed form,
+    with F_c the empirical distribution of the training rows: a draw is a value that the column has.
+    Levels are in the order in which the first principal component of the numbers rises. Given the
+    scores of kept columns S,
 
         f | u_S ~ N(A⁻¹ b, A⁻¹),    A = I + Σ_{c∈S} Λ_c Λ_cᵀ / ψ_c,    b = Σ_{c∈S} Λ_c u_c / ψ_c,
 
-    q × q for each mask and row, and hidden columns are independent given f. The score of a value
-    that several rows have, as of a level, is drawn uniformly from its share of (0, 1), and is given
-    the others only through that share: exact for numbers without ties, an approximation for levels.
-
-    Draws have no gradient in the mask, and no density: this is for objectives that propose
-    `x_imputed` from the model and score masks by their draws, and a mask with a gradient is
+    and hidden columns are independent given f. The score of a value that several rows have, as of a
+    level, is drawn uniformly from its share of (0, 1): exact for numbers without ties, an
+    approximation for levels. Draws have no density, and no gradient in the mask: a mask with one is
     refused.
 
     Args:
@@ -59,22 +56,17 @@ class CopulaImputer(Imputer):
         shares: lower and upper end of each level's share of (0, 1), column after column, `(M, 2)`.
         columns: the features of each column: one of numbers, and of levels one for each, which are
             neighbours.
-        levels: of each column how many levels it has, 0 of numbers. A column of levels with one
-            feature holds the level's number.
+        levels: of each column how many levels it has, 0 of numbers.
 
     Raises:
         ValueError: shapes that do not fit; when called, a mask with a gradient.
 
-    Source: Murray, Dunson, Carin & Lucas 2013, "Bayesian Gaussian copula factor models for mixed
-        data", JASA; Zhao & Udell 2020, "Missing value imputation for mixed data via Gaussian
-        copula", KDD.
+    Source: Murray et al. 2013, "Bayesian Gaussian copula factor models for mixed data", JASA; Zhao
+    & Udell 2020, "Missing value imputation for mixed data via Gaussian copula", KDD.
 
     Example:
         >>> x = torch.randn(500, 1, generator=torch.Generator().manual_seed(0)) @ torch.ones(1, 3)
-        >>> x = x + 0.3 * torch.randn(500, 3, generator=torch.Generator().manual_seed(1))
-        >>> imputer = CopulaImputer.fit(x)
-        >>> imputer.loadings.shape
-        torch.Size([3, 1])
+        >>> imputer = CopulaImputer.fit(x, factors=1)
         >>> draws = imputer(x[:200], torch.tensor([1.0, 1.0, 0.0])).sample()[:, 2]
         >>> float(torch.corrcoef(torch.stack([draws, x[:200, 0]]))[0, 1]) > 0.8
         True
@@ -261,18 +253,7 @@ class _GivenKept(HiddenFeatures):
 
 
 def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]:
-    """The features of each column of a table: the indicators of a column's levels together, all
-    others one by one.
-
-    Args:
-        x: rows `(N, D)`.
-        groups: the entry of each feature; those of one entry are neighbours.
-
-    Example:
-        >>> x = torch.tensor([[0.5, 1, 0, 0], [2.0, 0, 0, 1]])
-        >>> indicator_columns(x, (0, 1, 1, 1))
-        [(0,), (1, 2, 3)]
-    """
+    """The features of each column of a table: the indicators of a column's levels together."""
     columns: list[tuple[int, ...]] = []
     for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
         block = tuple(entry)

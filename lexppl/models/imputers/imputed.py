@@ -17,10 +17,7 @@ from lexppl.distributions.gradients import carries_gradient
 
 class HiddenFeatures(TorchDistribution):
     """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
-
-    Expanding shares what was computed when the distribution was built (a factorisation, say). A
-    subclass with a density defines :meth:`log_prob_hidden`; one without says why in `no_density`.
-    """
+    Expanding shares what was computed; a subclass without a density says why in `no_density`."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = True
@@ -42,11 +39,7 @@ class HiddenFeatures(TorchDistribution):
         return constraints.independent(constraints.real, len(self.event_shape))
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """The joint log-density of the draws at the entries `hidden`, `(…, B)`.
-
-        Raises:
-            NotImplementedError: where there is none.
-        """
+        """The joint log-density of the draws at the entries `hidden`, `(…, B)`."""
         raise NotImplementedError(self.no_density)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -62,42 +55,16 @@ POINTS = (
 
 
 class Imputed(HiddenFeatures):
-    """The distribution `p_ι(x̃ | x, z)`: what was kept stays, what was hidden is drawn.
+    """`x̃ = z ⊙ x + (1 − z) ⊙ u` with u a draw of `hidden_distribution`, `p_ι(x̃ | x, z)`.
 
-    With a draw `u ~ hidden_distribution` of what each entry would be, were it hidden,
-
-        x̃ = z ⊙ x + (1 − z) ⊙ u.
-
-    Entries with `keep == 1` come back with the bits of `x` and entries with `keep == 0` with those
-    of the draw; a fractional `keep` interpolates. The gradient with respect to `keep` is `x − u`
-    everywhere, at exactly 0 and 1 too, as straight-through estimators need it; a boolean `keep`
-    carries no gradient and is the cheapest. The gradients with respect to `x` and to the parameters
-    of `hidden_distribution` are those of the formula.
-
-    Draws of the expanded distribution are independent over the new dimensions, and what
-    `hidden_distribution` computed when it was built (a factorisation, say) is shared by them.
-
-    Args:
-        x: the rows, shape `(B, *event)`; finite.
-        keep: what is kept of each feature, in [0, 1] or boolean, of shape `(…, B, *event)` or
-            broadcastable with `x` to it.
-        hidden_distribution: a distribution of event shape `event` whose batch shape broadcasts with
-            `(…, B)`. Where it has `rsample`, so has this distribution.
-
-    Raises:
-        ValueError: when the shapes do not fit; with argument validation on, also when `x` has a NaN
-            or `keep` leaves [0, 1].
-
-    Source: Senetaire et al. 2023, eq. 4 and appendix B.
+    Entries with `keep == 1` have the bits of x, those with `keep == 0` the draw's. The gradient in
+    `keep` is `x − u`, at 0 and 1 too, as straight-through estimators need it; a boolean `keep` has
+    none. Source: Senetaire et al. 2023, eq. 4 and appendix B.
 
     Example:
-        >>> x = torch.tensor([[1.0, 2.0, 3.0]])
         >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
-        >>> distribution = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
-        >>> distribution.rsample()
-        tensor([[1.0000, 0.0000, 1.5000]])
-        >>> distribution.expand((4, 1)).rsample().shape
-        torch.Size([4, 1, 3])
+        >>> Imputed(torch.ones(1, 3), keep, dist.Delta(torch.zeros(3), event_dim=1)).rsample()
+        tensor([[1.0000, 0.0000, 0.5000]])
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
@@ -136,12 +103,12 @@ class Imputed(HiddenFeatures):
         return bool(self.hidden_distribution.has_rsample)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape `(*sample_shape, …, B, *event)` with gradients."""
+        """Draws `(*sample_shape, …, B, *event)` with gradients."""
         draw = self.hidden_distribution.expand(self.batch_shape).rsample(torch.Size(sample_shape))
         return self._keep_or_replace(draw)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape `(*sample_shape, …, B, *event)` without gradients."""
+        """Draws `(*sample_shape, …, B, *event)` without gradients."""
         with torch.no_grad():
             distribution = self.hidden_distribution.expand(self.batch_shape)
             draw = (distribution.rsample if distribution.has_rsample else distribution.sample)(
@@ -151,29 +118,20 @@ class Imputed(HiddenFeatures):
 
     @property
     def mean(self) -> Tensor:
-        """The conditional mean `E[x̃ | x, z]`, shape `(…, B, *event)`."""
+        """The conditional mean `E[x̃ | x, z]`, `(…, B, *event)`."""
         shape = self.batch_shape + self.event_shape
         return self._keep_or_replace(self.hidden_distribution.mean.expand(shape))
 
     @property
     def variance(self) -> Tensor:
-        """The conditional variance of each entry: 0 where kept; shape `(…, B, *event)`."""
+        """The conditional variance of each entry, `(…, B, *event)`: 0 where kept."""
         share = 1 - self.keep.to(self.x.dtype)
         variance = share**2 * self.hidden_distribution.variance
         return variance.expand(self.batch_shape + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of the hidden entries given the kept ones, shape `(…, B)`.
-
-        It is minus infinity where a kept entry of `value` is not that of `x`. Where `keep` is
-        fractional it is the density of the interpolated entry. A constant (Delta) hidden
-        distribution has the log-mass 0 or minus infinity.
-
-        Raises:
-            NotImplementedError: where `hidden_distribution` neither factorises over the entries (a
-                Delta, or an Independent of univariate distributions) nor has a method
-                `log_prob_hidden(value, hidden)`.
-        """
+        """The log-density of the hidden entries given the kept ones, `(…, B)`; minus infinity where
+        a kept entry is not that of `x`; of a constant the log-mass."""
         if self._validate_args:
             self._validate_sample(value)
         event_dim = len(self.event_shape)

@@ -22,14 +22,12 @@ class Imputer(Configured, nn.Module):
     """A conditional distribution `p_ι(x̃ | x, z)` of the hidden features.
 
     A subclass says in :meth:`hidden_distribution` what each feature would be, were it hidden, and
-    in :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` distribution,
-    in which the kept features stay as they are:
+    in :attr:`event_shape` which rows it takes; the kept features stay as they are:
 
         with imputation_particles():
             x_imputed = pyro.sample("x_imputed", imputer(x, keep))
 
-    Its tensors are buffers named like the arguments of the constructor, so that
-    `type(imputer)(**imputer.config())` followed by `load_state_dict` gives it again.
+    Its tensors are buffers named like the arguments of the constructor.
     """
 
     @property
@@ -38,14 +36,12 @@ class Imputer(Configured, nn.Module):
         return None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The distribution of what each entry would be, were it hidden.
+        """The distribution of what each entry would be, were it hidden, event shape `event` and a
+        batch shape that broadcasts with `(…, B)`.
 
         Args:
             x: rows, shape `(B, *event)`.
             keep: shape `(…, B, *event)` or broadcastable to it.
-
-        Returns:
-            a distribution of event shape `event` and a batch shape that broadcasts with `(…, B)`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define hidden_distribution(x, keep)")
 
@@ -54,22 +50,18 @@ class Imputer(Configured, nn.Module):
 
         Args:
             x: rows, shape `(B, *event)`: `(B, D)` for tables, `(B, C, H, W)` for images.
-            keep: what is kept of each feature, boolean or in [0, 1], of shape `(…, B, *event)` or
-                broadcastable to it.
+            keep: what is kept of each feature, boolean or in [0, 1], `(…, B, *event)` or
+                broadcastable.
 
         Raises:
-            TypeError: when `x` is not of the imputer's floating-point type.
-            ValueError: when a shape does not fit.
+            TypeError, ValueError: an `x` of another floating-point type, shapes that do not fit.
         """
         self._check_input(x, keep)
         return Imputed(x, keep, self.hidden_distribution(x, keep))
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments as JSON: of a tensor its shape and type.
-
-        The values are in `state_dict()`; until `load_state_dict` has filled it, an imputer made of
-        a configuration holds NaN.
-        """
+        """The constructor's arguments as JSON: of a tensor its shape and type. An imputer made of
+        them holds NaN until `load_state_dict` has filled it."""
         return {
             name: _description(value) if isinstance(value, Tensor) else value
             for name, value in constructor_arguments(self).items()
@@ -152,21 +144,7 @@ def _description(tensor: Tensor) -> dict[str, Any]:
 
 
 def check_training_rows(x: Tensor, minimum: int = 2) -> None:
-    """Refuses rows that no distribution can be fitted on.
-
-    Args:
-        x: training rows, shape `(B, *event)`.
-        minimum: the least number of rows.
-
-    Raises:
-        TypeError: when `x` is not a floating-point tensor.
-        ValueError: when it is not `(B, *event)`, has too few rows, or NaN or infinite values.
-
-    Example:
-        >>> check_training_rows(torch.ones(1, 3))
-        Traceback (most recent call last):
-        ValueError: x must have at least 2 rows to fit an imputer; it has 1
-    """
+    """Refuse rows that no distribution can be fitted on."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be a floating-point tensor; it is {given}")
@@ -183,18 +161,8 @@ def check_training_rows(x: Tensor, minimum: int = 2) -> None:
 
 
 def fill_zero_variances(variance: Tensor) -> Tensor:
-    """The variances with each 0 replaced by the smallest positive one, or by 1 without any.
-
-    Constant columns are common (a rare category, the border of an image). They are imputed with a
-    small share of this variance, which lends them a unit without a guess from outside the data.
-
-    Args:
-        variance: variances of features, any shape, squared units of the features.
-
-    Example:
-        >>> fill_zero_variances(torch.tensor([4.0, 0.0, 0.25]))
-        tensor([4.0000, 0.2500, 0.2500])
-    """
+    """The variances with each 0 replaced by the smallest positive one, or by 1 without any: a unit
+    for columns that are constant."""
     positive = variance > 0
     smallest = torch.where(positive, variance, torch.inf).amin()
     return torch.where(positive, variance, torch.where(smallest.isinf(), 1, smallest))

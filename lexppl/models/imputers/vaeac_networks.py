@@ -17,17 +17,7 @@ POOLED = 4
 
 
 class TableDecoder(Configured, nn.Module):
-    """From a latent variable `(N, H)` and what is seen of rows `(N, 2D)` to `(N, 2D)`.
-
-    Args:
-        latent: H.
-        features: D.
-        hidden: widths of the hidden layers.
-
-    Example:
-        >>> TableDecoder(4, 3, hidden=(8,))(torch.zeros(5, 4), torch.zeros(5, 6)).shape
-        torch.Size([5, 6])
-    """
+    """From a latent variable `(N, H)` and what is seen of rows `(N, 2D)` to `(N, 2D)`."""
 
     def __init__(
         self,
@@ -46,18 +36,8 @@ class TableDecoder(Configured, nn.Module):
 
 
 class ImageEncoder(Configured, nn.Module):
-    """From images `(N, channels, H, W)`, of any size, to `(N, outputs)`: convolutions that halve
-    the image, then one linear layer on what is pooled to 4×4.
-
-    Args:
-        channels: of the input.
-        outputs: of the last layer.
-        widths: channels of the convolutions.
-
-    Example:
-        >>> ImageEncoder(2, 6, widths=(4, 8))(torch.zeros(3, 2, 9, 7)).shape
-        torch.Size([3, 6])
-    """
+    """Convolutions that halve the image, then a linear layer on what is pooled to 4 × 4:
+    `(N, channels, H, W)` to `(N, outputs)`."""
 
     def __init__(self, channels: int, outputs: int, widths: Sequence[int] = (32, 64)) -> None:
         super().__init__()
@@ -79,20 +59,8 @@ class ImageEncoder(Configured, nn.Module):
 
 
 class ImageDecoder(Configured, nn.Module):
-    """From a latent variable `(N, H)` and what is seen of images `(N, 2 channels, H, W)` to
-    `(N, 2 channels, H, W)`: the latent variable becomes a coarse image, is enlarged, and joins
-    what is seen.
-
-    Args:
-        latent: size of the latent variable.
-        channels: of the images.
-        width: channels of the convolutions.
-
-    Example:
-        >>> decoder = ImageDecoder(6, 1, width=4)
-        >>> decoder(torch.zeros(3, 6), torch.zeros(3, 2, 9, 7)).shape
-        torch.Size([3, 2, 9, 7])
-    """
+    """From a latent variable `(N, H)`, enlarged from a coarse image, and what is seen of images
+    `(N, 2 channels, H, W)` to `(N, 2 channels, H, W)`."""
 
     def __init__(self, latent: int, channels: int, width: int = 32) -> None:
         super().__init__()

@@ -19,12 +19,7 @@ FAMILIES: Mapping[str, Any] = MappingProxyType({one: getattr(dist, one) for one 
 
 
 def arguments_of(family: str) -> tuple[str, ...]:
-    """The arguments that describe a distribution of a family.
-
-    Example:
-        >>> arguments_of("Laplace")
-        ('loc', 'scale')
-    """
+    """The names of the arguments that describe a distribution of a family."""
     others = {"MultivariateNormal": ("loc", "scale_tril"), "Uniform": ("low", "high")}
     return others.get(family) or tuple(FAMILIES[family].arg_constraints)
 
@@ -37,31 +32,15 @@ OTHERWISE = (
 
 @dataclass(frozen=True)
 class WeightPrior:
-    """The prior of one tensor of weights.
-
-    Args:
-        family: the name of its family.
-        arguments: by name, of one number's distribution or of the tensor's.
-    """
+    """The prior of one tensor of weights: its family and arguments, of one number or of the
+    tensor."""
 
     family: str
     arguments: Mapping[str, Tensor]
 
     @classmethod
     def of(cls, name: str, distribution: Any, shape: torch.Size) -> WeightPrior:
-        """Read a prior off a distribution.
-
-        Args:
-            name: of the weight, for messages.
-            distribution: of one number, which all entries then have independently, or of the whole
-                tensor.
-            shape: of the weight.
-
-        Raises:
-            TypeError: no distribution, or one of another family.
-            ValueError: numbers outside its arguments' range, another shape, an
-                argument that is to be learned.
-        """
+        """The prior that a distribution gives a weight; refusals name the weight."""
         if not isinstance(distribution, Distribution):
             what = "the class " if isinstance(distribution, type) else ""
             called = (distribution if what else type(distribution)).__name__
@@ -89,41 +68,20 @@ class WeightPrior:
         return cls(family, {key: value.detach() for key, value in arguments.items()})
 
     def json(self) -> dict[str, Any]:
-        """The family and its arguments as JSON has them.
-
-        Example:
-            >>> WeightPrior.of("w", dist.Normal(0.0, 2.0), torch.Size([3])).json()
-            {'distribution': 'Normal', 'config': {'loc': 0.0, 'scale': 2.0}}
-        """
+        """The family and its arguments as JSON has them."""
         config = {name: value.tolist() for name, value in self.arguments.items()}
         return {"distribution": self.family, "config": config}
 
 
 def made(family: str, arguments: Mapping[str, Tensor], shape: torch.Size) -> Any:
-    """The distribution of a tensor of weights, of event shape `shape`, without checks.
-
-    Example:
-        >>> made("Normal", {"loc": torch.zeros(()), "scale": torch.ones(())}, torch.Size([2, 3]))
-        Independent(Normal(loc: torch.Size([2, 3]), scale: torch.Size([2, 3])), 2)
-    """
+    """The distribution of a tensor of weights, of event shape `shape`, without checks."""
     one = FAMILIES[family](**arguments, validate_args=False)
     batch = shape[: len(shape) - len(one.event_shape)]
     return one.expand(batch).to_event(len(batch))
 
 
 def prior_from(description: Any) -> Any:
-    """A distribution from its JSON.
-
-    Args:
-        description: what :meth:`WeightPrior.json` returned.
-
-    Raises:
-        ValueError: a family that is not known, or other arguments than its own.
-
-    Example:
-        >>> prior_from({"distribution": "Laplace", "config": {"loc": 0.0, "scale": 1.0}})
-        Laplace(loc: 0.0, scale: 1.0)
-    """
+    """A distribution from what :meth:`WeightPrior.json` returned."""
     family = description.get("distribution") if isinstance(description, Mapping) else None
     if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(

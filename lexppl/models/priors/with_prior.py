@@ -40,52 +40,43 @@ def with_prior(module: Module, prior: Prior) -> Module:
               \text{ for all rows.}
 
     Each weight that has a prior is a Pyro sample site under its own name, as
-    `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape. It is no
-    longer a parameter: a guide or a sampler has its posterior, and :func:`lexppl.inference.fit`
-    draws it before the plates (in a program of your own call
-    :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole program rather than its
-    parts, so that names are those of their places in it.
+    `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape; a guide or a
+    sampler has its posterior, and :func:`lexppl.inference.fit` draws it before the plates (in a
+    program of your own call :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole
+    program, so that names are those of their places in it.
 
     What keeps its point estimate: what no part of `prior` names; parameters that are not learned
-    (of a :func:`lexppl.models.frozen` predictor); and, unless they are named in full or chosen by
-    a function, single numbers (a likelihood's log-scale) and the scales and shifts of layer and
-    group norms.
+    (of a :func:`lexppl.models.frozen` predictor); and, unless they are named in full or chosen by a
+    function, single numbers (a likelihood's log-scale) and the scales and shifts of layer and group
+    norms.
 
     Args:
         module: any torch module.
-        prior: a distribution of one number, which all weights have independently; a function
-            `(name, weight) -> distribution or None`; or either by part, as
-            `{"selector": dist.Normal(0.0, 1.0)}` for `module.selector` and all below it: of
-            several names the longest counts. A distribution may also have the weight's own shape.
+        prior: a distribution of one number, which all weights have independently, or of the
+            weight's shape; a function `(name, weight) -> distribution or None`; or either by part,
+            as `{"selector": dist.Normal(0.0, 1.0)}` for `module.selector` and all below it: of
+            several names the longest counts.
 
     Returns:
-        the copy, of the same class made a `PyroModule`. Its priors' numbers are buffers, which
-        move with the module to a device or type, are saved with it, and may differ between
-        replicates.
+        the copy, of the same class made a `PyroModule`. Its priors' numbers are buffers, saved with
+        it.
 
     Raises:
         TypeError: what is no distribution (a class, a number), or one of an unknown family.
-        ValueError: an improper distribution, one of another shape; a part that there is not or
-            that has no such weight; batch norm among the weights, under which a row's likelihood
-            depends on the other rows; a weight that stands in two places; a constrained parameter.
+        ValueError: an improper distribution, one of another shape; a part that there is not or that
+            has no such weight; batch norm among the weights, under which a row's likelihood depends
+            on the other rows; a weight that stands in two places; a constrained parameter.
 
     References:
         Neal (1996), "Bayesian learning for neural networks", § 1.2 and § 2.1, for priors that
-        shrink with a layer's width, as in the example. Blundell, Cornebise, Kavukcuoglu & Wierstra
-        (2015), "Weight uncertainty in neural networks", ICML, for their mean-field posteriors
-        (Pyro's `AutoNormal`).
+        shrink with a layer's width. Blundell et al. (2015), "Weight uncertainty in neural
+        networks", ICML, for their mean-field posteriors (Pyro's `AutoNormal`).
 
     Example:
         >>> import pyro.distributions as dist
-        >>> from lexppl.models import MLP
-        >>> network = with_prior(MLP(3, 1, (4,)), dist.Normal(0.0, 1.0))
-        >>> len(list(network.parameters()))
-        0
-        >>> weight_priors(network)["layers.0.bias"]
-        {'distribution': 'Normal', 'config': {'loc': 0.0, 'scale': 1.0}}
         >>> def by_width(name, weight):
         ...     return dist.Normal(0.0, weight.shape[-1] ** -0.5 if weight.dim() > 1 else 1.0)
-        >>> weight_priors(with_prior(MLP(3, 1, (4,)), by_width))["layers.1.weight"]["config"]
+        >>> weight_priors(with_prior(nn.Linear(4, 1), by_width))["weight"]["config"]
         {'loc': 0.0, 'scale': 0.5}
     """
     if not isinstance(module, nn.Module):
@@ -141,12 +132,8 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
 
 
 def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
-    """Make parameters of a module latents, in place: it and what it holds must not be in use.
-
-    Args:
-        module: the whole.
-        chosen: of :func:`chosen_priors`.
-    """
+    """Make parameters of a module, which is not in use, latents in place, by
+    :func:`chosen_priors`."""
     owners = {name.rpartition(".")[0] for name in chosen}
     parts = dict(module.named_modules())
     for path, part in parts.items():
@@ -168,13 +155,7 @@ def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
 
 @dataclass(frozen=True)
 class DrawnWeight:
-    """The distribution of a weight, made of its owner's buffers: what a `PyroSample` calls.
-
-    Args:
-        attribute: the weight's name in its owner.
-        family: the prior's.
-        shape: the weight's.
-    """
+    """The distribution of a weight, made of its owner's buffers: what a `PyroSample` calls."""
 
     attribute: str
     family: str
@@ -194,17 +175,8 @@ class DrawnWeight:
 
 
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
-    """The priors of a module's weights as JSON, by the weight's name; none where there are none.
-
-    Latents that a part's own class makes are the part's, and none of these.
-
-    Raises:
-        TypeError: a weight whose prior was given by hand, which has no description.
-
-    Example:
-        >>> weight_priors(nn.Linear(1, 1))
-        {}
-    """
+    """The priors of a module's weights as JSON, by the weight's name; latents that a part's own
+    class makes are none of these. A prior given by hand has no description: TypeError."""
     found = {}
     for path, part in module.named_modules():
         for attribute, drawn in getattr(part, "_pyro_samples", {}).items():
@@ -220,13 +192,7 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
 
 
 def written_class(part: nn.Module) -> type:
-    """The class that a module was written as, before it was made a `PyroModule`.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> written_class(with_prior(nn.Linear(1, 1), dist.Normal(0.0, 1.0))).__name__
-        'Linear'
-    """
+    """The class that a module was written as, before it was made a `PyroModule`."""
     kind = type(part)
     first = kind.__bases__[0]
     made_of = issubclass(first, nn.Module) and not issubclass(first, PyroModule)
@@ -311,20 +277,7 @@ def _pyro_class(kind: Any) -> Any:
 def explainer_with_prior(
     program: Program, prior: Prior | None, parts: tuple[str, ...] = PARTS
 ) -> Program:
-    """An explainer whose networks have priors, as :func:`with_prior`, but not a copy of it.
-
-    Args:
-        program: just built, and in no use yet.
-        prior: of all weights of the parts that learn, or by part; None for none.
-        parts: those that may have one.
-
-    Raises:
-        TypeError, ValueError: as :func:`with_prior`; a part that may have none.
-
-    Example:
-        >>> explainer_with_prior(nn.Linear(1, 1), None)
-        Linear(in_features=1, out_features=1, bias=True)
-    """
+    """An explainer, just built, whose `parts` have priors as :func:`with_prior`, in place."""
     if prior is None:
         return program
     if isinstance(prior, Mapping):
@@ -346,30 +299,8 @@ def explainer_with_prior(
 
 
 def name_by_place(program: PyroModule) -> None:
-    """Let each Pyro part name its latents by where it stands, and draw them once a call.
-
-    Pyro does so along an unbroken line of Pyro modules. Below a plain torch module a part would
-    name its latents by itself alone, `weight` for `selector.network.weight`, so that two of them
-    could not be distinguished.
-
-    Args:
-        program: the whole, which is not being called.
-
-    Example:
-        >>> import pyro, torch
-        >>> from lexppl.models import HorseshoeLinear
-        >>> class Program(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.selector = torch.nn.Sequential(HorseshoeLinear(2, 1))
-        ...         name_by_place(self)
-        ...     def forward(self, x):
-        ...         return self.selector(x)
-        >>> with torch.random.fork_rng():
-        ...     trace = pyro.poutine.trace(Program()).get_trace(torch.zeros(1, 2))
-        >>> trace.stochastic_nodes[0]
-        'selector.0.global_scale'
-    """
+    """Let each Pyro part name its latents by its place in the program, also below plain torch
+    modules, where Pyro would name `selector.network.weight` `weight`, and draw them once a call."""
     for path, part in program.named_modules():
         if path and isinstance(part, PyroModule):
             part._pyro_name = path

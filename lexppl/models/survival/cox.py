@@ -20,48 +20,38 @@ from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
 
 
 class PartialLikelihood(MeanHazards):
-    r"""Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
+    """Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
 
-    The value of a row is its time t, whether its event happened then (1) or it was censored (0),
-    and, where `stratified`, the number of its stratum. With `f` the log hazard ratios, the
-    log-density of row n is
+    A row's value is its time t, whether its event happened then (1) or it was censored (0), and,
+    where `stratified`, its stratum's number. With `f` the log hazard ratios, row n has the
+    log-density
 
         ℓ_n(f) = δ_n (f_n + log ĥ(t_n)) − exp(f_n) Ĥ(t_n) + δ_n,
 
     with ĥ the jumps of the baseline hazard that the B rows of the batch are likeliest under
     (:func:`lexppl.models.survival.risk_sets.fitted_hazard`). Summed over the rows it is the log
-    partial likelihood (Cox 1972, 1975), of ties by Efron's or Breslow's formula,
+    partial likelihood (Cox 1972, 1975), of ties by Efron's or Breslow's formula, with gradient and
+    all derivatives (Johansen 1983):
 
-        Σ_n ℓ_n = Σ_t [ Σ_{i∈D(t)} f_i − Σ_l log( Σ_{j∈R(t)} e^{f_j} − c_l Σ_{j∈D(t)} e^{f_j} ) ],
+        Σ_n ℓ_n = Σ_t [ Σ_{i∈D(t)} f_i − Σ_l log( Σ_{j∈R(t)} e^{f_j} − c_l Σ_{j∈D(t)} e^{f_j} ) ].
 
-    with gradient and all derivatives, as the partial likelihood is the likelihood of both with the
-    baseline at its maximum (Johansen 1983). Rows are thereby on their own given the baseline, and
-    each can have a log of its own.
+    **Particles**, dimensions left of the rows, share ĥ: that of the mean hazard ratio of each row
+    over its M particles. The nested bound of L masks and K imputations is then a bound on the
+    partial likelihood of all rows' masks together,
 
-    **Particles.** Dimensions left of the rows are particles, and all of them share ĥ: that of the
-    mean hazard ratio of each row over its M particles. The nested bound of L masks and K
-    imputations is then, for every L and K, a bound on the partial likelihood of all rows' masks
-    together,
+        E[ Σ_n log 1/(LK) Σ_{l,k} exp ℓ_n(f_{lk}) ]  ≤  log E_{z_1 … z_B, x̃_1 … x̃_B}[ PL(f) ].
 
-        E[ Σ_n log 1/(LK) Σ_{l,k} exp ℓ_n(f_{lk}) ]  ≤  log E_{z_1 … z_B, x̃_1 … x̃_B}[ PL(f) ],
+    A score-function gradient that judges a mask by its row's term, as
+    :class:`lexppl.inference.LeaveOneOut`'s does, has a bias of order 1/B for it: a mask moves other
+    rows' terms through ĥ.
 
-    as the left side is, under any one baseline, at most the log of the mean of PL over all ways to
-    choose a particle for each row. With `masks=1` ĥ is where that bound has its maximum; with more
-    it is so but for the weights of the particles.
+    **Mini-batches.** Risk sets are those of the batch: the maximum is at the same f if the hazards
+    are proportional, and of another function where they are not (Kvamme, Borgan & Scheel 2019).
+    Take batches as large as can be. Held-out rows are compared with each other.
 
-    A mask moves the terms of other rows through ĥ alone, whose own gradient is zero at its maximum:
-    a score-function gradient that judges a mask by its row's term, as
-    :class:`lexppl.inference.LeaveOneOut`'s does, has a bias of order 1/B for it.
-
-    **Mini-batches.** Risk sets are those of the batch: what a step maximises is the partial
-    likelihood of a random part of the rows, whose expectation has its maximum at the same f if the
-    hazards are proportional, and is another function where they are not (Kvamme, Borgan & Scheel
-    2019). A stratum of few rows in a batch says little; take batches as large as can be.
-    Held-out rows are compared with each other.
-
-    A draw is the time at which the cumulative baseline hazard reaches that of the event, `E/e^f`
-    with E exponential, and no row is censored: times have the order that the model gives them, and
-    no unit. After :func:`lexppl.evaluation.with_baseline` they have that of the data.
+    A draw is the time at which the cumulative baseline hazard reaches `E/e^f`, E exponential: in
+    the order that the model gives, without a unit, and never censored. After
+    :func:`lexppl.evaluation.with_baseline` times have the unit of the data.
 
     Args:
         log_hazard: f, `(…, B)`.
@@ -69,8 +59,8 @@ class PartialLikelihood(MeanHazards):
         stratified: whether rows have strata, each with a baseline of its own.
         weights: how often each row counts in the risk sets, `(B,)`; None for once. How often its
             own ℓ counts is for the program to say.
-        components: f of several models, `(C, …, B)`, in place of `log_hazard`: the density is
-            their mean.
+        components: f of several models, `(C, …, B)`, in place of `log_hazard`: the density is their
+            mean.
 
     Example:
         >>> rows = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
@@ -121,17 +111,14 @@ class PartialLikelihood(MeanHazards):
 
 
 class CoxLikelihood(Likelihood):
-    r"""The hazard of an event at time t is `h₀(t) exp f`, from one output f, the log hazard ratio.
+    """The hazard of an event at time t is `h₀(t) exp f`, from one output f, the log hazard ratio.
 
     y is `(N, 2)`, the time and whether the event happened then (1) or the row was censored (0), or
     `(N, 3)` with the number of the row's stratum besides. Without a baseline, as in a fit, rows are
-    judged by the partial likelihood among the rows of their batch
-    (:class:`~lexppl.models.survival.PartialLikelihood`, which says what is maximised with several
-    masks and in mini-batches). :func:`lexppl.evaluation.with_baseline` gives a fitted model its
-    baseline, with which each row has a density, and survival curves, of its own
+    judged by the partial likelihood of their batch
+    (:class:`~lexppl.models.survival.PartialLikelihood`); with that of
+    :func:`lexppl.evaluation.with_baseline` each has a density and survival curves of its own
     (:class:`~lexppl.models.survival.ProportionalHazards`).
-
-    A constant added to f changes nothing but the baseline.
 
     Args:
         ties: how events at the same time share a risk set: "efron" or "breslow".
@@ -147,13 +134,8 @@ class CoxLikelihood(Likelihood):
         Time-to-event prediction with neural networks and Cox regression. JMLR 20, 2019.
 
     Example:
-        >>> import torch
-        >>> rows = torch.tensor([[5.0, 1.0], [8.0, 0.0], [3.0, 1.0]])
-        >>> CoxLikelihood()(torch.zeros(3, 1)).log_prob(rows).shape
-        torch.Size([3])
         >>> CoxLikelihood().check_responses(torch.tensor([[5.0, 1.0], [-8.0, 0.0]]))
         Traceback (most recent call last):
-        ...
         ValueError: times of y must be positive and finite; 1 of 2 are not, the first in row 1: -8
     """
 
@@ -181,9 +163,6 @@ class CoxLikelihood(Likelihood):
 
     def check_responses(self, y: Tensor) -> None:
         """Refuse what is no survival time.
-
-        Args:
-            y: `(N, 2)`, or `(N, 3)` with strata.
 
         Raises:
             ValueError: another shape, times that are not positive and finite, events other than 0

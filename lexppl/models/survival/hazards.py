@@ -29,16 +29,8 @@ survival_times = _SurvivalTimes()
 
 
 class MeanHazards(TorchDistribution):
-    """Times under the hazards `h₀(t) exp f_c` of C models, whose densities are averaged.
-
-    Args:
-        log_hazard: f, `(…, B)`, of one model.
-        stratified: whether a row has a stratum beside time and event.
-        components: f of several models, `(C, …, B)`, in place of `log_hazard`.
-
-    Raises:
-        ValueError: neither.
-    """
+    """Times under the hazards `h₀(t) exp f_c` of C models, `components` `(C, …, B)`, whose
+    densities are averaged."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     support = survival_times
@@ -66,11 +58,7 @@ class MeanHazards(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """There is none.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """There is none: NotImplementedError."""
         raise NotImplementedError(
             "rows that are followed for a while have no mean survival time: see predict_survival "
             "and log_hazard_ratio of lexppl.evaluation"
@@ -108,12 +96,7 @@ class MeanHazards(TorchDistribution):
 
 
 def log_mean(value: Tensor) -> Tensor:
-    """`log 1/C Σ exp` over the first dimension.
-
-    Example:
-        >>> log_mean(torch.zeros(2, 3))
-        tensor([0., 0., 0.])
-    """
+    """`log 1/C Σ exp` over the first dimension."""
     if len(value) == 1:
         return value[0]
     return value.logsumexp(0) - math.log(len(value))
@@ -126,15 +109,13 @@ def _aligned(components: Tensor, dims: int) -> Tensor:
 
 
 class ProportionalHazards(MeanHazards):
-    r"""Times t under the hazard `h₀(t) exp f`, seen (1) or censored (0):
+    """Times t under the hazard `h₀(t) exp f`, seen (1) or censored (0), of rows (t, δ) or (t, δ,
+    stratum):
 
         log p(t, δ | f) = δ (f + log h₀(t)) − e^f H₀(t),
 
-    the density of the time of an event, in the reciprocal of its unit, and the probability of
-    having none before a censoring that says nothing of it. The value of a row is (t, δ), or
-    (t, δ, stratum).
-
-    Draws are times of events, censored at the end of the rows that the baseline is of.
+    a density in the reciprocal of the time's unit, or the probability of no event before the
+    censoring. Draws are times of events, censored at the end of the rows that the baseline is of.
 
     Args:
         log_hazard: f, `(…, B)`.
@@ -145,8 +126,7 @@ class ProportionalHazards(MeanHazards):
 
     Example:
         >>> baseline = BaselineHazard([1.0, 2.0], [0.5, 1.0])
-        >>> survived = torch.tensor([[2.0, 0.0]])
-        >>> ProportionalHazards(torch.zeros(1), baseline).log_prob(survived)
+        >>> ProportionalHazards(torch.zeros(1), baseline).log_prob(torch.tensor([[2.0, 0.0]]))
         tensor([-1.])
     """
 
@@ -176,14 +156,11 @@ class ProportionalHazards(MeanHazards):
         return log_mean(died - self.components.exp() * cumulative)
 
     def survival(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
-        """`S(t | f) = exp(−e^f H₀(t))`, of several models their mean.
+        """`S(t | f) = exp(−e^f H₀(t))`, `(T, …, B)`, of several models their mean.
 
         Args:
             time: `(T,)`.
             stratum: of each row, `(B,)`, or None.
-
-        Returns:
-            `(T, …, B)`.
         """
         each = time.unsqueeze(-1).expand(len(time), self.batch_shape[-1])
         reached = self.baseline.cumulative_at(each, stratum)
@@ -203,15 +180,15 @@ class ProportionalHazards(MeanHazards):
 
 
 class BaselineHazard(Configured, nn.Module):
-    r"""The hazard `h₀(t)` of a row whose log hazard ratio is 0, by stratum.
+    """The hazard `h₀(t)` of a row whose log hazard ratio is 0, by stratum.
 
     It is constant between the times of events, so that `H₀(t) = ∫₀ᵗ h₀` goes in straight lines
     through Breslow's estimate at each of them (Breslow 1972); after the last the last one's rate
     goes on.
 
     Args:
-        times: the J different times of events of each stratum, rising, `(S, J)`; a stratum of
-            fewer has its last one again. One stratum may be `(J,)`.
+        times: the J different times of events of each stratum, rising, `(S, J)`; a stratum of fewer
+            has its last one again. One stratum may be `(J,)`.
         cumulative: `H₀` at these times, the same shape, rising.
         strata: the numbers of the S strata.
         last: the last time at which a row was followed, of each stratum, `(S,)`; that of the last

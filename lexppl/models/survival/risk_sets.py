@@ -16,16 +16,8 @@ Ties = Literal["efron", "breslow"]
 
 @dataclass(frozen=True)
 class RiskSets:
-    """Rows in the order of their strata and, within each, of falling times: the risk set of a row
-    is then what stands before it, and those that tie with it.
-
-    Args:
-        order: places of the rows, `(B,)`.
-        death: whether each ends by its event, in that order.
-        stratum: number of each row's stratum, in that order.
-        first: the first row that ties with each (the same stratum and time).
-        last: the last.
-    """
+    """Rows by stratum and, within each, by falling time: of each its place `order`, whether it ends
+    by a `death`, its `stratum`, and the `first` and `last` row that ties with it, each `(B,)`."""
 
     order: Tensor
     death: Tensor
@@ -35,17 +27,7 @@ class RiskSets:
 
     @classmethod
     def of(cls, time: Tensor, event: Tensor, stratum: Tensor | None = None) -> RiskSets:
-        """Sort rows.
-
-        Args:
-            time: `(B,)`.
-            event: 1 where the event happened at that time, 0 where the row was censored, `(B,)`.
-            stratum: `(B,)`; rows of other strata are in no common risk set. None for one.
-
-        Example:
-            >>> RiskSets.of(torch.tensor([1.0, 3.0, 1.0]), torch.ones(3)).order
-            tensor([1, 0, 2])
-        """
+        """Sort rows of a time, an event, 0 of a censored row, and a stratum, each `(B,)`."""
         stratum = torch.zeros_like(time) if stratum is None else stratum
         order = torch.argsort(time, descending=True, stable=True)
         order = order.take_along_dim(
@@ -88,15 +70,9 @@ class RiskSets:
 
 @dataclass(frozen=True)
 class Hazard:
-    """The baseline hazard of a batch, as each row sees it, in the order of the rows.
-
-    Args:
-        log_increment: `(B,)`, of a death the mean of `log Δ` over the deaths that tie with it,
-            times the exposure that the ties leave; of a censored row 0.
-        log_exposure: `(B,)`, the log of the cumulative hazard that the row has lived through.
-        log_cumulative: `(B,)`, the log of all jumps up to the row's time and at it, which is more
-            for a death with others at its time (Efron).
-    """
+    """The baseline hazard of a batch, as each row sees it, in the order of the rows: of a death the
+    mean of `log Δ` over those that tie with it; the logs of the cumulative hazard that the row has
+    lived through, and of all jumps up to its time and at it. Each `(B,)`."""
 
     log_increment: Tensor
     log_exposure: Tensor
@@ -106,33 +82,15 @@ class Hazard:
 def fitted_hazard(
     log_risk: Tensor, sets: RiskSets, ties: Ties = "efron", weights: Tensor | None = None
 ) -> Hazard:
-    r"""The baseline hazard that maximises the likelihood of rows with given hazard ratios.
+    """The baseline hazard that maximises the likelihood of rows with hazard ratios r. The d deaths
+    D(t) among the rows at risk R(t) make the jumps, `l = 0 … d − 1`, `c_l = l/d` (Efron) or 0
+    (Breslow),
 
-    With `r_j` the hazard ratio of row j, `R(t)` the rows at risk at t and `D(t)` the d deaths
-    there, the hazard has d jumps at t, `l = 0 … d − 1`,
-
-        Δ_{t,l} = 1 / (Σ_{j∈R(t)} r_j − c_l Σ_{j∈D(t)} r_j),    c_l = l/d (Efron) or 0 (Breslow),
+        Δ_{t,l} = 1 / (Σ_{j∈R(t)} r_j − c_l Σ_{j∈D(t)} r_j),
 
     of which a death at t is exposed to `Σ_l (1 − c_l) Δ_{t,l}` and all others at risk to the sum.
-    Put into `Σ_n [δ_n (log r_n + log Δ) − r_n Λ_n]` these are its maximum over all jumps, which
-    is the log partial likelihood minus the number of deaths (Breslow 1974; Efron 1977). With
-    weights `w_j` each `r_j` is `w_j r_j`, and each jump has the mean weight of its deaths before
-    it.
-
-    Args:
-        log_risk: `log r`, `(B,)`.
-        sets: the rows' risk sets.
-        ties: "efron" or "breslow".
-        weights: how often each row counts, `(B,)`; None for once.
-
-    Returns:
-        what each row sees of it. `log_increment` is without the weight before the jump, which
-        depends on no hazard ratio.
-
-    Example:
-        >>> sets = RiskSets.of(torch.tensor([1.0, 2.0]), torch.ones(2))
-        >>> fitted_hazard(torch.zeros(2), sets).log_exposure.exp()
-        tensor([0.5000, 1.5000])
+    With weights each r_j is `w_j r_j`, and each jump has the mean weight of its deaths before it,
+    which `log_increment` leaves out.
     """
     risk, death, weight = _weighted(log_risk, sets, weights)
     counted = death.to(risk.dtype)
@@ -193,10 +151,8 @@ def _changes(value: Tensor) -> Tensor:
 
 
 def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
-    """`logcumsumexp` within each segment of equal numbers, in log₂ B steps.
-
-    Torch's own knows no segments, and the difference of two of its values cancels.
-    """
+    """`logcumsumexp` within each segment of equal numbers, in log₂ B steps; torch's knows no
+    segments."""
     step = 1
     while step < value.shape[-1]:
         same = segment[step:] == segment[:-step]

@@ -21,15 +21,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Grown:
-    """One output of a fitted estimator of scikit-learn.
-
-    Args:
-        baseline: where the sum starts.
-        trees: in order; of each its nodes, a record a node and the root first, and the bit sets of
-            the levels that go left.
-        known: by column the levels that were seen, or None for a column of numbers.
-        edges: by column the upper edges of its bins.
-    """
+    """One output of a fitted estimator of scikit-learn: its trees, root first, with the bit sets of
+    the levels that go left; by column the levels that were seen, None for numbers, and the bins'
+    edges."""
 
     baseline: float
     trees: list[tuple[Array, Array]]
@@ -39,17 +33,8 @@ class Grown:
     def nodes(
         self, tree: int, bins: Sequence[Array | None], width: int
     ) -> tuple[Array, Array, Array]:
-        """The nodes of a tree as arrays.
-
-        Args:
-            tree: which.
-            bins: by column the upper edges of all bins but that of gaps; None for one of levels.
-            width: W, bins and that of gaps.
-
-        Returns:
-            the column that each node reads, `(M,)`; the node that follows it by bin, that of a gap
-            last and a leaf its own, `(M, W)`; the leaves' values, `(M,)`.
-        """
+        """The column that each node of a tree reads, `(M,)`; the node that follows by bin, that of
+        a gap last and a leaf its own, `(M, W)`; the leaves' values, `(M,)`."""
         nodes, left_levels = self.trees[tree]
         leaf = nodes["is_leaf"].astype(bool)
         child = np.tile(np.arange(len(nodes))[:, None], (1, width))
@@ -72,11 +57,7 @@ class Grown:
 
 
 def grown(estimator: Any) -> list[Grown]:
-    """What an estimator has grown, an output each.
-
-    Raises:
-        TypeError: another estimator than scikit-learn's `HistGradientBoosting…`.
-    """
+    """What an estimator has grown, an output each."""
     from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
     kinds = (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
@@ -115,36 +96,11 @@ ROWS_AT_ONCE = 1024
 
 
 class BoostedTrees(Configured, nn.Module):
-    """Sums of the leaves of trees, `(N, D)` to `(N, outputs)`; NaN is missing.
+    """`f_o(x) = b_o + Σ_t v_{o,t}(leaf of x in tree t)`, `(N, D)` to `(N, outputs)`; NaN is
+    missing.
 
-        f_o(x) = b_o + Σ_t v_{o,t}(leaf of x in tree t).
-
-    The trees are scikit-learn's `HistGradientBoosting…`, put by :meth:`take` into tensors of a size
-    that the settings alone say: replicates stand side by side in them, they are saved with the
-    weights, and run on any device. They have no gradient in x.
-
-    Args:
-        columns: of :func:`lexppl.models.trees.columns.table_columns`, P of them.
-        outputs: o.
-        trees: of each output.
-        leaves: of a tree at most.
-        depth: of a tree at most.
-        bins: of a column at most, as many as there are levels or more.
-
-    Raises:
-        ValueError: counts below 1, columns in another order; from a call, where Pyro validates,
-            rows that carry a gradient.
-
-    Example:
-        >>> from sklearn.ensemble import HistGradientBoostingRegressor
-        >>> x = np.arange(8.0)[:, None]
-        >>> grown = HistGradientBoostingRegressor(max_iter=1, learning_rate=1.0, max_leaf_nodes=2,
-        ...     max_depth=1, min_samples_leaf=1, max_bins=64).fit(x, [0.0] * 4 + [1.0] * 4)
-        >>> trees = BoostedTrees([[0]], outputs=1, trees=1, leaves=2, depth=1)
-        >>> trees.take([grown], x)
-        >>> trees(torch.tensor([[1.0], [6.0]]))
-        tensor([[0.],
-                [1.]])
+    The trees of scikit-learn's `HistGradientBoosting…`, put by :meth:`take` into tensors of a size
+    that the settings alone say. They have no gradient in x.
     """
 
     thresholds: Tensor
@@ -241,17 +197,8 @@ class BoostedTrees(Configured, nn.Module):
         return torch.where(values.isnan(), self.bins, torch.cat([codes, above], 1))
 
     def take(self, estimators: Sequence[Any], values: NDArray[np.float64]) -> None:
-        """Take the trees of fitted estimators, one output or several each.
-
-        Args:
-            estimators: scikit-learn's, fitted on :func:`column_values`, with no more trees, leaves,
-                depth and bins than this has.
-            values: rows of such columns `(N, P)`, gaps among them, on which both must say the same.
-
-        Raises:
-            ValueError: estimators that do not fit in, or of whose trees this version of
-                scikit-learn writes in another way, so that the two differ.
-        """
+        """Take the trees of fitted estimators, one output or several each; on rows of columns `(N,
+        P)`, gaps among them, both must say the same."""
         every = [one for estimator in estimators for one in grown(estimator)]
         if len(every) != self.outputs:
             raise ValueError(f"there are {self.outputs} outputs; the estimators have {len(every)}")

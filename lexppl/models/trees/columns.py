@@ -16,27 +16,15 @@ MOST_LEVELS = 10
 
 
 def column_kind(features: Sequence[int]) -> int:
-    """0 for a column of levels, 1 for one of more levels than trees part at will, 2 for a number:
-    the order in which columns stand."""
+    """0 for a column of levels, 1 for one of more levels than trees part at will, 2 for a
+    number."""
     return 2 if len(features) == 1 else int(len(features) > MOST_LEVELS)
 
 
 def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns, list[int]]:
-    """The columns of encoded rows, those of levels first, and the mask entry of each.
-
-    The features of an entry are the indicators of one column's levels where they are two or more
-    and one of them is 1 and the others 0 in every row but those where they are missing, NaN; else
-    each is a number.
-
-    Args:
-        x: `(N, D)`.
-        grouping: which features an entry keeps; one entry a feature if None.
-
-    Example:
-        >>> x = torch.tensor([[0.3, 0.0, 1.0], [0.1, 1.0, 0.0]])
-        >>> table_columns(x, Grouping([0, 1, 1]))
-        ([[1, 2], [0]], [1, 0])
-    """
+    """The columns of encoded rows `(N, D)`, those of levels first, and the mask entry of each. The
+    features of an entry are one column's indicators where one of them is 1 and the others 0 in each
+    row but those with NaN; else each is a number."""
     groups = range(x.shape[1]) if grouping is None else grouping.groups
     by_entry: dict[int, list[int]] = {}
     for feature, entry in enumerate(groups):
@@ -57,21 +45,8 @@ def _indicators(x: Tensor) -> bool:
 
 
 def column_values(x: Tensor, columns: Columns) -> Tensor:
-    """The value of each column: a number, or the place of its level, 0 …; NaN where it is hidden.
-
-    Args:
-        x: `(N, D)`.
-        columns: P, those of levels first.
-
-    Returns:
-        `(N, P)`.
-
-    Example:
-        >>> x = torch.tensor([[0.3, 0.0, 1.0], [0.1, torch.nan, torch.nan]])
-        >>> column_values(x, [[1, 2], [0]])
-        tensor([[1.0000, 0.3000],
-                [   nan, 0.1000]])
-    """
+    """The value of each column, `(N, P)`: a number, or the place of its level; NaN where it is
+    hidden."""
     # A gap in any of the indicators is one of the column: NaN takes part in the sum.
     of_levels = [
         _part(x, features) @ torch.arange(len(features), device=x.device, dtype=x.dtype)

@@ -17,27 +17,9 @@ COPIES = 16
 
 
 def masked_copies(values: Array, entries: Sequence[int], copies: int, seed: int) -> Array:
-    """Copies of rows in which entries are hidden at random, as NaN.
-
-    Each copy of a row has its own rate of keeping, `ρ ~ Uniform(0, 1)`, and keeps each entry with
-    probability ρ: every number of entries from none to all is as likely.
-
-    Args:
-        values: columns, `(N, P)`.
-        entries: of each column; those of one entry are hidden together.
-        copies: M.
-        seed: of the masks.
-
-    Returns:
-        `(M·N, P)`, all rows of a copy after those of the one before.
-
-    Example:
-        >>> masked_copies(np.ones((1, 3)), [0, 0, 1], copies=4, seed=1)
-        array([[ 1.,  1., nan],
-               [nan, nan, nan],
-               [ 1.,  1.,  1.],
-               [nan, nan,  1.]])
-    """
+    """M copies of rows `(N, P)`, `(M·N, P)`, in which entries are hidden at random, as NaN: each
+    copy of a row keeps each entry with probability `ρ ~ Uniform(0, 1)`, so that every number is as
+    likely."""
     draw = np.random.default_rng(seed)
     place = np.asarray(entries)
     count = int(place.max()) + 1
@@ -52,13 +34,8 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Copies of rows with random masks, and their targets.
-
-    Args:
-        values: `(N, P)`, NaN where hidden.
-        targets: labels or responses, `(N,)`.
-        weights: of the copies, `(N,)`.
-    """
+    """Copies of rows with random masks, `(N, P)`, NaN where hidden, their targets and weights,
+    `(N,)`."""
 
     values: Array
     targets: NDArray[Any]
@@ -75,12 +52,8 @@ class MaskedRows:
         copies: int,
         seed: int,
     ) -> Self:
-        """Of labels `(N,)`, or of probabilities `(N, C)`, by which each label weighs, and of how
-        often each row counts, `(N,)`.
-
-        A row in which all is hidden, of each label and half a row's weight, stands for those that
-        were not there: no label has probability 0.
-        """
+        """Of labels `(N,)` or probabilities `(N, C)`, and of how often each row counts; a row with
+        all hidden of each label, of half a row's weight, leaves none without a probability."""
         masked = masked_copies(values, entries, copies, seed)
         outcome = y.detach().cpu().numpy()
         if outcome.ndim == 1:
@@ -111,11 +84,8 @@ class MaskedRows:
         return cls(masked, np.tile(y, copies), np.tile(counts, copies))
 
     def fitted(self, estimator: Any) -> Any:
-        """A copy of an estimator, fitted on these rows.
-
-        A column that is hidden wherever a row counts says nothing; it is put to one number, for
-        scikit-learn's boosting needs a value of each.
-        """
+        """A copy of an estimator, fitted on these rows; a column that is hidden in all of them is
+        put to 0."""
         seen = ~np.isnan(self.values) & (self.weights > 0.0)[:, None]
         values = np.where(seen.any(0), self.values, 0.0)
         from sklearn.base import clone  # noqa: PLC0415 - slow to import
@@ -128,16 +98,8 @@ class MaskedRows:
 def squared_residuals(
     estimator: Any, values: Array, y: Array, counts: Array, rows: Callable[..., MaskedRows]
 ) -> MaskedRows:
-    """Copies whose targets are the squared residuals of a fit to the other half of the rows: what a
-    spread is to be measured on, as the residuals of rows learned from are too small.
-
-    Args:
-        estimator: a regressor, not fitted.
-        values: columns, `(N, P)`.
-        y: responses, `(N,)`.
-        counts: how often each row counts, `(N,)`.
-        rows: makes :class:`MaskedRows` of values, responses and counts.
-    """
+    """Copies whose targets are the squared residuals of a fit to the other half of the rows; `rows`
+    makes :class:`MaskedRows` of values, responses and counts."""
     order = np.random.default_rng(len(y)).permutation(len(y))
     halves = order[::2], order[1::2]
     least = LEAST_VARIANCE * max(float(y.var()), 1e-30)

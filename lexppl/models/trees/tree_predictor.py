@@ -34,15 +34,14 @@ CHECKED = 1000
 class TreePredictor(Predictor):
     """`p(y | x_S)` for every subset S of the entries, by gradient boosting; a gap is missing.
 
-    Trees need no gradient: they are fitted in one go, by :meth:`fit_rows`, on copies of the rows in
-    which entries are hidden at random, each copy with its own rate of keeping. In a fit,
-    :func:`lexppl.inference.fit` calls it before the first step, once for each fold with the rows
-    that the fold's predictor learns from; the selector then learns by a score-function estimator,
-    such as leave-one-out, and from :class:`lexppl.models.GapImputer`.
+    Trees need no gradient: :meth:`fit_rows` fits them in one go to copies of the rows in which
+    entries are hidden at random. :func:`lexppl.inference.fit` calls it before the first step, once
+    for each fold; the selector then learns by a score-function estimator, such as leave-one-out,
+    and from :class:`lexppl.models.GapImputer`.
 
     Labels are categorical by the trees' log-odds. A response is normal; its mean is that of trees,
-    and its variance that of trees fitted, by the normal likelihood (`log v + r²/v`), to the squared
-    residuals r² of rows that the mean was not fitted on: what is hidden widens it.
+    and its variance that of trees fitted, by `log v + r²/v`, to the squared residuals r² of rows
+    that the mean was not fitted on.
 
     Args:
         columns: of :func:`table_columns`.
@@ -145,15 +144,13 @@ class TreePredictor(Predictor):
     def fit_copies(
         self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None
     ) -> None:
-        """Fit the trees to copies of rows that have their gaps, in place of those that there are:
-        of the masks that an explainer draws, where :meth:`fit_rows` is of any. As many copies with
-        random masks are added, by which what is never hidden can be.
+        """Fit the trees to copies of rows that have their gaps, those of an explainer's masks; as
+        many copies with random masks are added.
 
         Args:
             x: `(M, N, D)`, encoded, NaN where hidden.
             y: labels `(N,)`.
-            seed: of the random masks.
-            weights: how often each row counts, `(N,)`; None for once.
+            seed, weights: as :meth:`fit_rows`.
 
         Raises:
             ValueError: responses, whose spread needs rows that the mean was not fitted on; as
@@ -208,11 +205,7 @@ def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
 
 
 def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:
-    """Refuse rows and targets that a predictor of these columns cannot be fitted to.
-
-    Raises:
-        ValueError: as it says.
-    """
+    """Refuse rows and targets that a predictor of these columns cannot be fitted to."""
     features = sum(map(len, columns))
     if x.dim() != 2 or x.shape[1] != features:
         raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
@@ -232,10 +225,6 @@ def tree_predictor(
         classes: C, or None for a response.
         grouping: which features an entry keeps; one entry a feature if None.
         settings: of :class:`TreePredictor`.
-
-    Example:
-        >>> tree_predictor(torch.zeros(5, 3), classes=2, trees=10).entries
-        [0, 1, 2]
     """
     columns, entries = columns_of(x, grouping)
     return TreePredictor(columns, entries, classes, **settings)
