@@ -32,7 +32,7 @@ class UnmaskedPredictor(Configured, PyroModule):
     Example:
         >>> import torch
         >>> UnmaskedPredictor(table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
-        torch.Size([4])
+        torch.Size([1, 1, 4])
     """
 
     def __init__(self, predictor: nn.Module) -> None:
