@@ -22,7 +22,7 @@ from lexppl.cli.terminal.standard_error import tell
 from lexppl.cli.terminal.threads import one_thread
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac
 from lexppl.tabular.fit_plan import FEW_ROWS
 

@@ -11,6 +11,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
+from lexppl.distributions.sequential_mask import ChosenMask
 from lexppl.effects import (
     MASK_KIND,
     RowPenalties,
@@ -111,6 +112,16 @@ class LEX(Configured, PyroModule):
                 with imputation_particles():
                     x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
                     return observe("y", self.predictor(x_imputed), y)
+
+
+class SequentialLEX(LEX):
+    """LEX with masks chosen step by step: `j_1 … j_k ~ p_γ(· | x)` of a :class:`SequentialMask`.
+    Sites: `steps` `(L, B)` + `(T, G)`, the latent; `mask`, what it keeps; else as :class:`LEX`."""
+
+    def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
+        chosen = ChosenMask(pyro.sample("steps", distribution))
+        mask: Tensor = pyro.sample("mask", chosen, infer=self._mask_options())
+        return chosen, mask
 
 
 def _penalties_of_rows(selector: Any, x: Tensor) -> Tensor | None:

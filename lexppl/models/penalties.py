@@ -14,7 +14,7 @@ from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, MaxConcrete
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.distributions.top_k import TopEntries
-from lexppl.models.possible_entries import can_be_kept
+from lexppl.models.missing import can_be_kept
 
 
 class Penalty(Configured, nn.Module, ABC):

@@ -30,9 +30,8 @@ from lexppl.models import (
     TreePredictor,
     tree_predictor,
 )
-from lexppl.models.trees.boosted_trees import BoostedTrees
-from lexppl.models.trees.columns import column_values, table_columns
-from lexppl.models.trees.masked_fit import masked_copies
+from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
+from lexppl.models.trees.tree_predictor import masked_copies
 from lexppl.systems import lex
 
 LEVELS = 5

@@ -16,7 +16,7 @@ from lexppl.cli.options.plan_options import typed_settings
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
 from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system

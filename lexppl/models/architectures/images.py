@@ -13,8 +13,12 @@ from torch import Tensor, nn
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture, TableArchitecture
-from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
-from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
+from lexppl.models.architectures.image_networks import (
+    NETWORKS,
+    ConvolutionalNetwork,
+    TorchvisionNetwork,
+    UNet,
+)
 from lexppl.models.grouping import Grouping, image_shape, patch_side
 from lexppl.models.networks import initial_weights
 

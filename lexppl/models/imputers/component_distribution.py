@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
-from lexppl.models.imputers.imputed import POINTS, HiddenFeatures
+from lexppl.models.imputers.imputer import POINTS, HiddenFeatures
 
 
 class ComponentFeatures:

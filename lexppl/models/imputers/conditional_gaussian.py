@@ -10,8 +10,9 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
-from lexppl.models.imputers.imputed import POINTS, HiddenFeatures
 from lexppl.models.imputers.imputer import (
+    POINTS,
+    HiddenFeatures,
     Imputer,
     TensorOrShape,
     check_training_rows,

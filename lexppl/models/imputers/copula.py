@@ -14,8 +14,12 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_between
 from lexppl.distributions.gradients import carries_gradient
-from lexppl.models.imputers.imputed import HiddenFeatures
-from lexppl.models.imputers.imputer import Imputer, TensorOrShape, check_training_rows
+from lexppl.models.imputers.imputer import (
+    HiddenFeatures,
+    Imputer,
+    TensorOrShape,
+    check_training_rows,
+)
 from lexppl.threads import own_random_state
 
 FACTORS = (1, 2, 4, 8)

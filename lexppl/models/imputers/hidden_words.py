@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.imputed import HiddenFeatures
+from lexppl.models.imputers.imputer import HiddenFeatures
 
 PADDING = 0
 """The word number that stands behind the words of a text."""

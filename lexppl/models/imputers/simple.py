@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.configured import Configured
-from lexppl.models.imputers.imputed import HiddenFeatures, Imputed
 from lexppl.models.imputers.imputer import (
+    HiddenFeatures,
+    Imputed,
     Imputer,
     TensorOrShape,
     check_training_rows,

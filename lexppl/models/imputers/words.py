@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.models.imputers.hidden_words import PADDING, ClassChain, HiddenWords, check_words
-from lexppl.models.imputers.imputed import Imputed
-from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.imputer import Imputed, Imputer, TensorOrShape
 
 PAIRS_AT_ONCE = 2**22
 """Numbers of one step's classes of pairs that are worked on at once: 32 MiB."""

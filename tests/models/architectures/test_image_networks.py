@@ -19,14 +19,14 @@ from lexppl.models import (
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import (
+from lexppl.models.architectures.image_networks import (
     ConvolutionalNetwork,
     ConvolutionBlock,
     EntryMeans,
+    TorchvisionNetwork,
     UNet,
     halved,
 )
-from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.networks import initial_weights
 from lexppl.systems import fastshap, real_x
 

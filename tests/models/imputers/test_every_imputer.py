@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from lexppl.models import ConstantImputer, GaussianImputer, Imputer, MarginalImputer
-from lexppl.models.imputers.imputed import Imputed
+from lexppl.models.imputers.imputer import Imputed
 from tests.models.imputers.builders import (
     NAMES,
     RANDOM,

@@ -15,8 +15,13 @@ from lexppl.models import (
     VAEACImputer,
     VAEACProposal,
 )
-from lexppl.models.imputers.vaeac import latent_distribution, seen_of
-from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.vaeac import (
+    ImageDecoder,
+    ImageEncoder,
+    TableDecoder,
+    latent_distribution,
+    seen_of,
+)
 from lexppl.models.networks import initial_weights
 
 D = 3
