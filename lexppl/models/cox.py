@@ -11,12 +11,7 @@ from torch import Tensor
 
 from lexppl.distributions.log_space import LOG_ZERO, log_add
 from lexppl.effects import row_weights
-from lexppl.models.hazards import (
-    BaselineHazard,
-    MeanHazards,
-    ProportionalHazards,
-    log_mean,
-)
+from lexppl.models.hazards import BaselineHazard, MeanHazards, ProportionalHazards, log_mean
 from lexppl.models.likelihoods import Likelihood, refuse_values
 
 Ties = Literal["efron", "breslow"]
@@ -295,10 +290,7 @@ class CoxLikelihood(Likelihood):
     responses = "survival times, and whether the event happened then"
 
     def __init__(
-        self,
-        ties: Ties = "efron",
-        stratified: bool = False,
-        baseline: BaselineHazard | None = None,
+        self, ties: Ties = "efron", stratified: bool = False, baseline: BaselineHazard | None = None
     ) -> None:
         super().__init__()
         if ties not in get_args(Ties):

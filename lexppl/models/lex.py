@@ -89,8 +89,7 @@ class LEX(Configured, PyroModule):
 
     def mask_distribution(self, x: Tensor) -> TorchDistribution:
         """p_γ(z | x) of rows `(B, *event)`, batch shape `(B,)`, as :meth:`forward` samples it."""
-        distribution: TorchDistribution = self.selector(x)
-        return distribution
+        return self.selector(x)
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         """The distribution of the masks that penalties charge, and the masks."""
@@ -142,8 +141,7 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
         tensor([2, 0])
     """
     if y is None:
-        value: Tensor = pyro.sample(name, distribution)
-        return value
+        return pyro.sample(name, distribution)
     if isinstance(distribution, dist.Bernoulli):
         y = y.to(distribution.probs.dtype)
     if y.dim() - len(distribution.event_shape) < 2:

@@ -28,8 +28,7 @@ def distribution_targets(distribution: Any) -> Tensor:
     """Probabilities of a distribution of labels, `(…, C)`, or another distribution's mean,
     `(…)`."""
     if not distribution.has_enumerate_support:
-        mean: Tensor = distribution.mean
-        return mean
+        return distribution.mean
     labels = distribution.enumerate_support(expand=False)
     return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
 

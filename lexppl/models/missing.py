@@ -161,8 +161,7 @@ class HiddenByNature(_WithMarkers):
         it."""
         observed = self.rows.observed(x)
         there = observed == 1.0 if keep.dtype == torch.bool else observed
-        distribution: TorchDistribution = self.imputer(self.rows.values(x), keep * there)
-        return distribution
+        return self.imputer(self.rows.values(x), keep * there)
 
 
 class GapsFromMarkers(_WithMarkers):
@@ -188,8 +187,7 @@ class GapsFromMarkers(_WithMarkers):
 
     def forward(self, x: Tensor) -> TorchDistribution:
         """The distribution of y given values with gaps, `(…, D)`."""
-        distribution: TorchDistribution = self.predictor(x)
-        return distribution
+        return self.predictor(x)
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the predictor to rows with markers, `(N, F)`; the rest is as it has it."""

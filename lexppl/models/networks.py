@@ -93,8 +93,7 @@ class MLP(Configured, nn.Module):
             if self.batch_norm:
                 x = self.norms[place](x)
             x = nn.functional.dropout(self._activate(x), self.dropout, self.training)
-        result: Tensor = last(x)
-        return result
+        return last(x)
 
 
 class ScaledOutput(Configured, nn.Module):

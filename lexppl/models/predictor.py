@@ -76,8 +76,7 @@ class Predictor(Configured, nn.Module):
         split = x.dim() - self.event_dim
         outputs = self.network(x.reshape(-1, *x.shape[split:]))
         each = prod(outputs.shape[1:])
-        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], each))
-        return distribution
+        return self.likelihood(outputs.reshape(*x.shape[:split], each))
 
 
 def check_classes(classes: int | None) -> None:

@@ -225,8 +225,7 @@ class PenaltyConditioned(Selector):
         u = ((levels.log() - math.log(self.middle)) / math.log(2.0)).unsqueeze(-1)
         at, below, above = network(x).chunk(3, -1)
         logits = at + below * u.clamp(max=0.0) + above * u.clamp(min=0.0)
-        law: TorchDistribution = self.selector.law(among_possible(network, x, logits))
-        return law
+        return self.selector.law(among_possible(network, x, logits))
 
 
 def penalised(

@@ -12,24 +12,11 @@ from torch import Tensor
 from lexppl import load, save
 from lexppl.effects import FoldShift
 from lexppl.evaluation.prediction import predictive, predictive_log_likelihood
-from lexppl.inference import (
-    REBAR,
-    CrossFitted,
-    MarginalStraightThrough,
-    NestedIWAE,
-    Pathwise,
-    fit,
-)
+from lexppl.inference import REBAR, CrossFitted, MarginalStraightThrough, NestedIWAE, Pathwise, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.rows.rows import folded
-from lexppl.models import (
-    ConstantImputer,
-    GapImputer,
-    Grouping,
-    TreePredictor,
-    tree_predictor,
-)
+from lexppl.models import ConstantImputer, GapImputer, Grouping, TreePredictor, tree_predictor
 from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
 from lexppl.models.trees.tree_predictor import masked_copies
 from lexppl.systems import lex
@@ -203,11 +190,7 @@ def test_the_spread_of_a_response_is_that_of_rows_not_learned_from() -> None:
 
 @pytest.mark.parametrize(
     ("y", "classes"),
-    [
-        (torch.zeros(10), 2),
-        (torch.zeros(10).long(), None),
-        (torch.full((10, 3), 1 / 3), 2),
-    ],
+    [(torch.zeros(10), 2), (torch.zeros(10).long(), None), (torch.full((10, 3), 1 / 3), 2)],
 )
 def test_targets_of_another_kind_are_refused(y: Tensor, classes: int | None) -> None:
     predictor = tree_predictor(torch.zeros(10, 2), classes)

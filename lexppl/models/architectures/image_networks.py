@@ -62,8 +62,7 @@ class ConvolutionalNetwork(Configured, nn.Module):
         check_images(x, self.shape)
         for block in self.layers:
             x = halved(block(x))
-        outputs: Tensor = self.last(x.flatten(1))
-        return outputs
+        return self.last(x.flatten(1))
 
 
 class ConvolutionBlock(nn.Module):
@@ -192,8 +191,7 @@ class UNet(Configured, nn.Module):
         for block in self.up:
             beside = seen.pop()
             x = block(torch.cat([beside, interpolate(x, beside.shape[-2:])], 1))
-        means: Tensor = self.means(self.maps(x)).flatten(1)
-        return means
+        return self.means(self.maps(x)).flatten(1)
 
 
 class EntryMeans(nn.Module):
@@ -258,12 +256,7 @@ class TorchvisionNetwork(Configured, nn.Module):
     scale: Tensor
 
     def __init__(
-        self,
-        name: str,
-        shape: Sequence[int],
-        outputs: int,
-        *,
-        weights: str | None = None,
+        self, name: str, shape: Sequence[int], outputs: int, *, weights: str | None = None
     ) -> None:
         super().__init__()
         if name not in NETWORKS:
@@ -301,8 +294,7 @@ class TorchvisionNetwork(Configured, nn.Module):
         if min(x.shape[-2:]) < LEAST:
             size = [max(side, LEAST) for side in x.shape[-2:]]
             x = interpolate(x, size, mode="bilinear", align_corners=False)
-        outputs: Tensor = self.network(x)
-        return outputs
+        return self.network(x)
 
 
 def _check_weights(models: Any, name: str, weights: str) -> None:

@@ -47,8 +47,7 @@ class Flattened(Configured, nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.network(x.flatten(1))
-        return outputs
+        return self.network(x.flatten(1))
 
 
 CONVOLUTIONAL = "convolutional"

@@ -77,8 +77,7 @@ class BagOfWords(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         _, keep = self.words.read(x)
         mean = self.words(x).sum(-2) / keep.sum(-1, keepdim=True).clamp(min=1.0)
-        outputs: Tensor = self.network(mean)
-        return outputs
+        return self.network(mean)
 
 
 class TextCNN(Configured, nn.Module):
@@ -112,8 +111,7 @@ class TextCNN(Configured, nn.Module):
         vectors = dropout(self.words(x), self.dropout, self.training)
         found = relu(self.convolution(vectors.mT)).amax(-1)
         dense = relu(dropout(self.dense(found), self.dropout, self.training))
-        outputs: Tensor = self.last(dense)
-        return outputs
+        return self.last(dense)
 
 
 class TextSelector(Configured, nn.Module):

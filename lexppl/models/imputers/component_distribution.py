@@ -49,25 +49,21 @@ class IndependentFeatures(ComponentFeatures):
 
     @property
     def means(self) -> Tensor:
-        mean: Tensor = self.family(self.loc, self.scale, validate_args=False).mean
-        return mean
+        return self.family(self.loc, self.scale, validate_args=False).mean
 
     @property
     def variances(self) -> Tensor:
-        variance: Tensor = self.family(self.loc, self.scale, validate_args=False).variance
-        return variance
+        return self.family(self.loc, self.scale, validate_args=False).variance
 
     def draw(self, component: Tensor) -> Tensor:
         own = (at_component(each, component) for each in (self.loc, self.scale))
         distribution = self.family(*own, validate_args=False)
         draw = distribution.rsample if distribution.has_rsample else distribution.sample
-        features: Tensor = draw()
-        return features
+        return draw()
 
     def log_prob(self, value: Tensor) -> Tensor:
         distribution = self.family(self.loc.mT, self.scale.mT, validate_args=False)
-        log_prob: Tensor = distribution.log_prob(value.unsqueeze(-1))
-        return log_prob
+        return distribution.log_prob(value.unsqueeze(-1))
 
 
 @dataclass(frozen=True)

@@ -113,12 +113,7 @@ def rounded(value: Tensor) -> Tensor:
 
 
 def fit_logistic_mixture(
-    rows: Tensor,
-    components: int,
-    seed: int,
-    least_scale: float,
-    epochs: int,
-    learning_rate: float,
+    rows: Tensor, components: int, seed: int, least_scale: float, epochs: int, learning_rate: float
 ) -> Mixture:
     """Weights, means μ and scales s of high `Σ_n log Σ_c π_c Π_d P(x_nd; μ_cd, s_cd)` for flat rows
     `(N, D)`, by Adam from k-means; batches are summed in parts, so that memory has a bound."""

@@ -8,10 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_distribution import (
-    ComponentDistribution,
-    ComponentFeatures,
-)
+from lexppl.models.imputers.component_distribution import ComponentDistribution, ComponentFeatures
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.mixture import MixtureImputer, check_component_fit, fit_diagonal_mixture
 

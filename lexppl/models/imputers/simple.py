@@ -271,8 +271,7 @@ class ComplementImputer(Configured, nn.Module):
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The distribution of the imputed rows given the complement of `keep`."""
-        distribution: TorchDistribution = self.imputer(x, 1.0 - keep)
-        return distribution
+        return self.imputer(x, 1.0 - keep)
 
 
 class SquaredMaskImputer(Configured, nn.Module):

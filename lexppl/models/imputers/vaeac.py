@@ -29,20 +29,14 @@ POOLED = 4
 class TableDecoder(Configured, nn.Module):
     """From a latent variable `(N, H)` and what is seen of rows `(N, 2D)` to `(N, 2D)`."""
 
-    def __init__(
-        self,
-        latent: int,
-        features: int,
-        hidden: Sequence[int] = (200, 200),
-    ) -> None:
+    def __init__(self, latent: int, features: int, hidden: Sequence[int] = (200, 200)) -> None:
         super().__init__()
         self.latent, self.features = latent, features
         self.hidden = tuple(hidden)
         self.network = MLP(latent + 2 * features, 2 * features, hidden, "silu")
 
     def forward(self, h: Tensor, seen: Tensor) -> Tensor:
-        result: Tensor = self.network(torch.cat([h, seen], -1))
-        return result
+        return self.network(torch.cat([h, seen], -1))
 
 
 class ImageEncoder(Configured, nn.Module):
@@ -64,8 +58,7 @@ class ImageEncoder(Configured, nn.Module):
         for layer in self.layers:
             x = silu(layer(x))
         pooled = nn.functional.adaptive_avg_pool2d(x, POOLED)
-        result: Tensor = self.last(pooled.flatten(1))
-        return result
+        return self.last(pooled.flatten(1))
 
 
 class ImageDecoder(Configured, nn.Module):
@@ -88,8 +81,7 @@ class ImageDecoder(Configured, nn.Module):
         image = interpolate(image, (-(-height // 2), -(-width // 2)), mode="nearest")
         image = interpolate(silu(self.coarse(image)), (height, width), mode="nearest")
         joined = silu(self.joined(torch.cat([image, silu(self.seen(seen))], 1)))
-        result: Tensor = self.last(joined)
-        return result
+        return self.last(joined)
 
 
 LEAST_SCALES: Mapping[str, float] = MappingProxyType({"normal": 0.01, "pixels": 0.5 / STEPS})
@@ -153,8 +145,7 @@ class VAEAC(Configured, PyroModule):
             h = pyro.sample("h", latent_distribution(self.prior(seen)))
             each = feature_distribution(self.decoder(h, seen), self.features)
             hidden = dist.Independent(each.mask(keep == 0), x.ndim - 1)
-            value: Tensor = pyro.sample("x_hidden", hidden, obs=x)
-            return value
+            return pyro.sample("x_hidden", hidden, obs=x)
 
 
 class VAEACProposal(Configured, PyroModule):
@@ -173,8 +164,7 @@ class VAEACProposal(Configured, PyroModule):
         with pyro.plate("data", len(x), dim=-1):
             keep = _masks(x, self.grouping)
             outputs = self.proposal(torch.cat([x, keep], 1))
-            h: Tensor = pyro.sample("h", latent_distribution(outputs))
-            return h
+            return pyro.sample("h", latent_distribution(outputs))
 
 
 def seen_of(x: Tensor, keep: Tensor) -> Tensor:
@@ -272,11 +262,7 @@ class VAEACImputer(Imputer):
         :class:`VAEACProposal`."""
         program, guide = result.models[replicate], result.guides[replicate]
         return cls(
-            program.prior,
-            program.decoder,
-            guide.proposal,
-            result.event_shape,
-            program.features,
+            program.prior, program.decoder, guide.proposal, result.event_shape, program.features
         )
 
     @property

@@ -143,8 +143,7 @@ def grown(estimator: Any) -> list[Grown]:
 def raw_sums(estimator: Any, rows: Array) -> Array:
     """The estimator's own sums of leaves, `(N, P)` to `(N, outputs)`."""
     if hasattr(estimator, "decision_function"):
-        sums: Array = estimator.decision_function(rows).reshape(len(rows), -1)
-        return sums
+        return estimator.decision_function(rows).reshape(len(rows), -1)
     found: Array = estimator.predict(rows).reshape(-1, 1)
     return np.log(found) if estimator.loss == "gamma" else found
 

@@ -81,13 +81,7 @@ class MaskedRows:
 
     @classmethod
     def of_responses(
-        cls,
-        values: Array,
-        y: Array,
-        counts: Array,
-        entries: Sequence[int],
-        copies: int,
-        seed: int,
+        cls, values: Array, y: Array, counts: Array, entries: Sequence[int], copies: int, seed: int
     ) -> Self:
         """Of responses `(N,)`, and of how often each row counts, `(N,)`."""
         masked = masked_copies(values, entries, copies, seed)
@@ -205,8 +199,7 @@ class TreePredictor(Predictor):
         if self.classes == 2:
             # One log-odds of two labels.
             outputs = torch.cat([torch.zeros_like(outputs), outputs], -1)
-        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
-        return distribution
+        return self.likelihood(outputs.reshape(*x.shape[:split], -1))
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the trees to rows, in place of those that there are.
@@ -301,8 +294,7 @@ def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
     """How often each row counts, `(N,)`."""
     if weights is None:
         return np.ones(rows)
-    counts: NDArray[np.float64] = weights.detach().cpu().double().numpy()
-    return counts
+    return weights.detach().cpu().double().numpy()
 
 
 def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:

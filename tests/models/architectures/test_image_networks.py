@@ -184,8 +184,7 @@ def modules(seed, **options):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}],
+    "options", [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}]
 )
 def test_replicates_at_once_are_separate_fits(options):
     # Each of the two alone, from the weights that the replicate began with, in the same batches.

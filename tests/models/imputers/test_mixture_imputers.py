@@ -21,10 +21,7 @@ from lexppl.models import (
     MixtureDataImputer,
     MixtureMeansImputer,
 )
-from lexppl.models.imputers.component_distribution import (
-    ComponentDistribution,
-    IndependentFeatures,
-)
+from lexppl.models.imputers.component_distribution import ComponentDistribution, IndependentFeatures
 from lexppl.models.imputers.imputer import Imputer
 
 C, D, N = 3, 3, 8
@@ -339,8 +336,7 @@ def test_no_impossible_draw_at_the_ends_of_the_uniform(
 
     monkeypatch.setattr(torch, "rand", at_the_end)
     imputer = KMeansDataImputer(
-        [[-9.0, 0.0], [0.0, 1.0], [9.0, 2.0]],
-        [[-9.0, 5.0], [0.0, 1.0], [9.0, 6.0]],
+        [[-9.0, 0.0], [0.0, 1.0], [9.0, 2.0]], [[-9.0, 5.0], [0.0, 1.0], [9.0, 6.0]]
     )
     # The middle cluster is the only one, and its row is between two without weight.
     for keep in (torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
