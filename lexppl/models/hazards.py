@@ -14,6 +14,8 @@ from torch.distributions.constraints import Constraint
 
 from lexppl.configured import Configured
 
+Numbers = Tensor | Sequence[float] | Sequence[Sequence[float]]
+
 
 class _SurvivalTimes(Constraint):
     """Rows of a positive time, an event of 0 or 1, and perhaps a stratum: `(…, 2 or 3)`."""
@@ -25,15 +27,12 @@ class _SurvivalTimes(Constraint):
         return (time > 0) & time.isfinite() & ((event == 0) | (event == 1))
 
 
-survival_times = _SurvivalTimes()
-
-
 class MeanHazards(TorchDistribution):
     """Times under the hazards `h₀(t) exp f_c` of C models, `components` `(C, …, B)`, whose
     densities are averaged."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
-    support = survival_times
+    support = _SurvivalTimes()
     has_rsample = False
 
     def __init__(
@@ -65,8 +64,10 @@ class MeanHazards(TorchDistribution):
         )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        shape = (len(self.components), *torch.Size(batch_shape))
-        return self._like(_aligned(self.components, len(shape)).expand(shape))
+        models, *own = self.components.shape
+        batch = torch.Size(batch_shape)
+        aligned = self.components.reshape(models, *(1,) * (len(batch) - len(own)), *own)
+        return self._like(aligned.expand(models, *batch))
 
     @classmethod
     def mean_of(cls, distributions: Sequence[Self]) -> Self:
@@ -87,11 +88,9 @@ class MeanHazards(TorchDistribution):
 
     def _waited(self, sample_shape: torch.Size) -> Tensor:
         """The cumulative baseline hazard at the event: `E/e^f` of a component at random."""
-        components = self.components
-        shape = (*sample_shape, *components.shape[1:])
-        which = torch.randint(len(components), shape, device=components.device)
-        full = components.reshape(len(components), *(1,) * len(sample_shape), *components.shape[1:])
-        log_hazard = full.expand(len(components), *shape).gather(0, which.unsqueeze(0)).squeeze(0)
+        each = self.expand(sample_shape + self.batch_shape).components
+        which = torch.randint(len(each), each.shape[1:], device=each.device)
+        log_hazard = each.gather(0, which.unsqueeze(0)).squeeze(0)
         return torch.empty_like(log_hazard).exponential_() / log_hazard.exp()
 
 
@@ -100,12 +99,6 @@ def log_mean(value: Tensor) -> Tensor:
     if len(value) == 1:
         return value[0]
     return value.logsumexp(0) - math.log(len(value))
-
-
-def _aligned(components: Tensor, dims: int) -> Tensor:
-    """Components `(C, …)` with as many dimensions, new ones after the first."""
-    shape = (len(components), *(1,) * (dims - components.dim()), *components.shape[1:])
-    return components.reshape(shape)
 
 
 class ProportionalHazards(MeanHazards):
@@ -210,10 +203,10 @@ class BaselineHazard(Configured, nn.Module):
 
     def __init__(
         self,
-        times: Tensor | Sequence[float] | Sequence[Sequence[float]],
-        cumulative: Tensor | Sequence[float] | Sequence[Sequence[float]],
-        strata: Tensor | Sequence[float] = (0.0,),
-        last: Tensor | Sequence[float] | None = None,
+        times: Numbers,
+        cumulative: Numbers,
+        strata: Numbers = (0.0,),
+        last: Numbers | None = None,
     ) -> None:
         super().__init__()
         dtype = times.dtype if isinstance(times, Tensor) else torch.get_default_dtype()

@@ -104,20 +104,7 @@ class MarkedRows(nn.Module):
         return torch.where(self.observed(x) == 1.0, self.values(x), torch.nan)
 
 
-class _WithMarkers(Configured, nn.Module):
-    """A part of rows with markers."""
-
-    def __init__(self, markers: Sequence[int]) -> None:
-        super().__init__()
-        self.rows = MarkedRows(markers)
-
-    @property
-    def markers(self) -> tuple[int, ...]:
-        """Of the F features."""
-        return self.rows.markers
-
-
-class HiddenByNature(_WithMarkers):
+class HiddenByNature(Configured, MarkedRows):
     """An imputer of rows of which some values are missing: hidden by nature, not by a choice.
 
     With `o_d = 1` where value d of the row is there and 0 where it is missing,
@@ -159,12 +146,12 @@ class HiddenByNature(_WithMarkers):
         """The distribution of the imputed values of rows with their markers `(B, F)`, batch shape
         `(…, B)` and event shape `(D,)`; `keep` is of the values, `(…, B, D)` or broadcastable to
         it."""
-        observed = self.rows.observed(x)
+        observed = self.observed(x)
         there = observed == 1.0 if keep.dtype == torch.bool else observed
-        return self.imputer(self.rows.values(x), keep * there)
+        return self.imputer(self.values(x), keep * there)
 
 
-class GapsFromMarkers(_WithMarkers):
+class GapsFromMarkers(Configured, MarkedRows):
     """A predictor that reads gaps, of the D values, for rows with markers: those that it is fitted
     to become values with NaN; it predicts from values as `HiddenByNature(GapImputer(), …)` gives
     them."""
@@ -191,10 +178,10 @@ class GapsFromMarkers(_WithMarkers):
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the predictor to rows with markers, `(N, F)`; the rest is as it has it."""
-        self.predictor.fit_rows(self.rows.with_gaps(x), y, seed, weights)  # type: ignore[operator]
+        self.predictor.fit_rows(self.with_gaps(x), y, seed, weights)  # type: ignore[operator]
 
 
-class ObservedSelector(_WithMarkers):
+class ObservedSelector(Configured, MarkedRows):
     """`z ~ p_γ(z | x)` given `z_g = 0` for every g of which all values are missing, of a selector
     of independent entries, a k-subset or a chain. A row with fewer entries than k keeps what it
     has; one that has none keeps one in name. The network sees the values alone, with what stands in
@@ -206,9 +193,9 @@ class ObservedSelector(_WithMarkers):
         super().__init__(markers)
         self.selector = selector
         self.groups = tuple(int(group) for group in groups)
-        if len(self.groups) != self.rows.features:
+        if len(self.groups) != self.features:
             raise ValueError(
-                f"groups must give each of the {self.rows.features} values an entry; there are "
+                f"groups must give each of the {self.features} values an entry; there are "
                 f"{len(self.groups)}"
             )
         of_entry = torch.zeros(len(self.groups), max(self.groups) + 1)
@@ -221,11 +208,11 @@ class ObservedSelector(_WithMarkers):
 
     def missing(self, x: Tensor) -> Tensor:
         """Whether all values of an entry are missing, `(B, G)`."""
-        there = self.rows.observed(x) @ self.entry.to(x.dtype)
+        there = self.observed(x) @ self.entry.to(x.dtype)
         return there < 0.5
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        distribution = self.selector(self.rows.values(x))
+        distribution = self.selector(self.values(x))
         return restricted(distribution, self.missing(x))
 
 
