@@ -68,6 +68,7 @@ class ConditionalGaussianImputer(Imputer):
                 f"has shape {tuple(self.covariance.shape)}"
             )
         self._refuse_mixed_types()
+        self.event_shape = self.mean.shape
         if given:
             _check_covariance(self.covariance)
 
@@ -102,11 +103,6 @@ class ConditionalGaussianImputer(Imputer):
             correlation[np.ix_(varies, varies)] = shrunk
         covariance = scale[:, None] * (correlation + correlation.T) / 2 * scale
         return cls(torch.from_numpy(mean).to(x), torch.from_numpy(covariance).to(x))
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
-        return self.mean.shape
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The Gaussian conditioned on the kept entries, batch shape `(…, B)`."""

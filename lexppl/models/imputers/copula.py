@@ -94,6 +94,7 @@ class CopulaImputer(Imputer):
         self._register("shares", shares)
         self.columns = tuple(tuple(column) for column in columns)
         self.levels = tuple(levels)
+        self.event_shape: torch.Size = torch.Size([sum(map(len, self.columns))])
         count = len(self.columns)
         sizes = [
             len(levels) == count,
@@ -158,11 +159,6 @@ class CopulaImputer(Imputer):
         return cls(ordered, torch.from_numpy(loadings).to(x), shares, columns, levels)
 
     @property
-    def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
-        return torch.Size([sum(map(len, self.columns))])
-
-    @property
     def factors(self) -> int:
         """q."""
         return self.loadings.shape[1]
@@ -225,8 +221,8 @@ class _GivenKept(HiddenFeatures):
 
     def __init__(self, imputer: CopulaImputer, x: Tensor, keep: Tensor) -> None:
         self.imputer = imputer
-        width = sum(map(len, imputer.columns))
-        features = keep.expand(*keep.shape[:-1], width).unbind(-1)
+        event = imputer.event_shape
+        features = keep.expand(*keep.shape[:-1], *event).unbind(-1)
         kept = torch.stack([features[column[0]] for column in imputer.columns], -1)
         kept = (kept if kept.dtype == torch.bool else kept > 0.5).to(x.dtype)
         loadings = imputer.loadings
@@ -241,7 +237,7 @@ class _GivenKept(HiddenFeatures):
         self._cholesky = torch.linalg.cholesky_ex(precision).L
         self._mean = (kept * imputer.scores(x)) @ weighted
         shape = torch.broadcast_shapes(x.shape[:-1], kept.shape[:-1])
-        super().__init__(shape, torch.Size([width]), validate_args=False)
+        super().__init__(shape, event, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():

@@ -197,10 +197,8 @@ class Imputer(Configured, nn.Module):
     Its tensors are buffers named like the arguments of the constructor.
     """
 
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of one row, or None where any will do."""
-        return None
+    event_shape: torch.Size | None = None
+    """The shape of one row, or None where any will do."""
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The distribution of what each entry would be, were it hidden, event shape `event` and a

@@ -53,6 +53,7 @@ class MixtureImputer(Imputer):
                 f"{tuple(shape)}, {tuple(self.scales.shape)} and {tuple(self.weights.shape)}"
             )
         self._refuse_mixed_types()
+        self.event_shape = shape[1:]
         for name, given in (("scales", scaled), ("weights", weighted)):
             least = float(getattr(self, name).min())
             if given and least <= 0.0:
@@ -84,11 +85,6 @@ class MixtureImputer(Imputer):
                 range.
         """
         return cls(*fit_diagonal_mixture(x, components, seed, least_scale))
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of a row of `means`."""
-        return self.means.shape[1:]
 
     def densities(self) -> IndependentFeatures:
         """The distributions of the features under each component, by which it is judged."""

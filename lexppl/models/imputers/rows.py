@@ -123,6 +123,7 @@ class KMeansDataImputer(Imputer):
             raise ValueError(
                 f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
             )
+        self.event_shape = self.centres.shape[1:]
         given = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
         self.register_buffer("row_weights", _memberships(self.reference, self.centres))
@@ -166,11 +167,6 @@ class KMeansDataImputer(Imputer):
         order = sizes.argsort(descending=True, stable=True)
         order = order[sizes[order] > 0]
         return cls(centres[order], reference)
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of a row of `centres`."""
-        return self.centres.shape[1:]
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """A row of the nearest cluster, batch shape `(…, B)`."""

@@ -48,11 +48,7 @@ class ConstantImputer(Imputer):
     def __init__(self, value: TensorOrShape = 0.0) -> None:
         super().__init__()
         self._register("value", value)
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of `value`; None for a number."""
-        return self.value.shape if self.value.ndim else None
+        self.event_shape = self.value.shape or None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at the constant, event shape `event`."""
@@ -147,6 +143,7 @@ class GaussianImputer(Imputer):
                 "mean and scale must have the same shape, or be numbers; mean has "
                 f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
             )
+        self.event_shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape) or None
 
     @classmethod
     def fit(cls, x: Tensor) -> GaussianImputer:
@@ -166,12 +163,6 @@ class GaussianImputer(Imputer):
         variance = torch.where(constant, 0, x.var(0, correction=0))
         share = torch.where(variance > 0, 1, torch.finfo(x.dtype).eps)
         return cls(x.mean(0), (share * fill_zero_variances(variance)).sqrt())
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of `mean` and `scale`; None where both are numbers."""
-        shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
-        return shape if shape else None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
@@ -220,11 +211,7 @@ class MarginalImputer(Imputer):
                 "reference must have shape (N, *event) with at least one row and one feature; it "
                 f"has shape {tuple(self.reference.shape)}"
             )
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of a row of `reference`."""
-        return self.reference.shape[1:]
+        self.event_shape = self.reference.shape[1:]
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A uniformly drawn row of the reference set."""

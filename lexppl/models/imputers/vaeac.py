@@ -251,7 +251,7 @@ class VAEACImputer(Imputer):
     ) -> None:
         super().__init__()
         self.features = known_kind(features)
-        self._event_shape = torch.Size(event_shape)
+        self.event_shape: torch.Size = torch.Size(event_shape)
         self.prior, self.decoder, self.proposal = (
             copy.deepcopy(network).requires_grad_(False) for network in (prior, decoder, proposal)
         )
@@ -266,18 +266,13 @@ class VAEACImputer(Imputer):
         )
 
     @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of one row."""
-        return self._event_shape
-
-    @property
     def step(self) -> float | None:
         """The width of the steps of pixels, whose density is a probability over it."""
         return 1 / STEPS if self.features == "pixels" else None
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return super().config() | {"event_shape": list(self._event_shape)}
+        return super().config() | {"event_shape": list(self.event_shape)}
 
     def train(self, mode: bool = True) -> VAEACImputer:
         """Stay in evaluation mode."""
@@ -286,11 +281,11 @@ class VAEACImputer(Imputer):
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Features by a latent variable, batch shape `(…, B)`."""
-        event = len(self._event_shape)
+        event = len(self.event_shape)
         with torch.no_grad():
             keep = keep.to(x.dtype)
             batch = torch.broadcast_shapes(keep.shape[:-event], x.shape[:1])
-            rows = [t.expand(*batch, *self._event_shape).flatten(0, -event - 1) for t in (x, keep)]
+            rows = [t.expand(*batch, *self.event_shape).flatten(0, -event - 1) for t in (x, keep)]
             seen = seen_of(*rows)
             outputs = _in_parts(self.prior, seen)
         return LatentFeatures(
@@ -338,7 +333,7 @@ class LatentFeatures(HiddenFeatures):
 
     def __init__(self, imputer: VAEACImputer, seen: Tensor, outputs: Tensor) -> None:
         self._imputer, self._seen, self._outputs = imputer, seen, outputs
-        event = imputer._event_shape
+        event = imputer.event_shape
         super().__init__(outputs.shape[:-1], event, validate_args=False)
 
     @torch.no_grad()

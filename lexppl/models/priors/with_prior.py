@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -77,13 +76,6 @@ class WeightPrior:
         return {"distribution": self.family, "config": config}
 
 
-def made(family: str, arguments: Mapping[str, Tensor], shape: torch.Size) -> Any:
-    """The distribution of a tensor of weights, of event shape `shape`, without checks."""
-    one = FAMILIES[family](**arguments, validate_args=False)
-    batch = shape[: len(shape) - len(one.event_shape)]
-    return one.expand(batch).to_event(len(batch))
-
-
 def prior_from(description: Any) -> Any:
     """A distribution from what :meth:`WeightPrior.json` returned."""
     family = description.get("distribution") if isinstance(description, Mapping) else None
@@ -130,8 +122,6 @@ Module = TypeVar("Module", bound=nn.Module)
 
 PARTS = ("selector", "predictor")
 """The parts of an explainer with networks."""
-
-Program = TypeVar("Program", bound=nn.Module)
 
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
@@ -220,7 +210,9 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
         one: Any = parts[own]
         if _chooses(one):
             one = one(name, weight.detach())
-        elif name != own and _stays(holders[name.rpartition(".")[0]], weight):
+        elif name != own and (
+            weight.dim() == 0 or isinstance(holders[name.rpartition(".")[0]], _NORMS)
+        ):
             continue
         if one is not None:
             found[name] = WeightPrior.of(name, one, weight.shape)
@@ -266,7 +258,9 @@ class DrawnWeight:
     shape: torch.Size
 
     def __call__(self, owner: nn.Module) -> Any:
-        return made(self.family, self.arguments(owner), self.shape)
+        one = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
+        batch = self.shape[: len(self.shape) - len(one.event_shape)]
+        return one.expand(batch).to_event(len(batch))
 
     def arguments(self, owner: nn.Module) -> dict[str, Tensor]:
         """The prior's arguments as the owner holds them."""
@@ -317,11 +311,6 @@ def _is_below(name: str, part: str) -> bool:
     return not part or name == part or name.startswith(f"{part}.")
 
 
-def _stays(owner: nn.Module, weight: Tensor) -> bool:
-    """Whether only its full name, or a function, gives a parameter a prior."""
-    return weight.dim() == 0 or isinstance(owner, _NORMS)
-
-
 def _refuse_unfit(module: nn.Module, chosen: Mapping[str, Any], parts: list[str]) -> None:
     norms = [n for n, m in module.named_modules() if isinstance(m, _BATCH_NORMS)]
     among = [norm for norm in norms if any(_is_below(norm, part) for part in parts)]
@@ -359,14 +348,9 @@ def _become_pyro(part: nn.Module) -> None:
     """Pyro's `to_pyro_module_` for one module alone, also of an abstract class's subclass."""
     kind: Any = type(part)
     part.__class__ = _pyro_class(kind)
-    blank = PyroModule()
-    for name, value in (
-        ("_pyro_name", ""),
-        ("_pyro_context", blank._pyro_context),
-        ("_pyro_params", OrderedDict()),
-        ("_pyro_samples", OrderedDict()),
-    ):
-        vars(part)[name] = value
+    blank = vars(PyroModule())
+    for name in ("_pyro_name", "_pyro_context", "_pyro_params", "_pyro_samples"):
+        vars(part)[name] = blank[name]
 
 
 @cache
@@ -379,8 +363,8 @@ def _pyro_class(kind: Any) -> Any:
 
 
 def explainer_with_prior(
-    program: Program, prior: Prior | None, parts: tuple[str, ...] = PARTS
-) -> Program:
+    program: Module, prior: Prior | None, parts: tuple[str, ...] = PARTS
+) -> Module:
     """An explainer, just built, whose `parts` have priors as :func:`with_prior`, in place."""
     if prior is None:
         return program
@@ -392,12 +376,8 @@ def explainer_with_prior(
                 f"{list(parts)}"
             )
     else:
-        learn = [
-            name
-            for name in parts
-            if any(p.requires_grad for p in getattr(program, name).parameters())
-        ]
-        prior = dict.fromkeys(learn, prior)
+        own = {name: getattr(program, name).parameters() for name in parts}
+        prior = {n: prior for n, weights in own.items() if any(w.requires_grad for w in weights)}
     put_priors(program, chosen_priors(program, prior))
     return program
 
