@@ -52,40 +52,27 @@ class MaskedRows:
     weights: Array
 
     @classmethod
-    def of_labels(
-        cls,
-        values: Array,
-        y: Tensor,
-        counts: Array,
-        classes: int,
-        entries: Sequence[int],
-        copies: int,
-        seed: int,
-    ) -> Self:
-        """Of labels `(N,)` or probabilities `(N, C)`, and of how often each row counts; a row with
-        all hidden of each label, of half a row's weight, leaves none without a probability."""
-        masked = masked_copies(values, entries, copies, seed)
-        outcome = y.detach().cpu().numpy()
-        if outcome.ndim == 1:
-            rows, targets = masked, np.tile(outcome.astype(int), copies)
-            weights = np.tile(counts, copies)
-        else:
-            share = np.tile(outcome.astype(float) * counts[:, None], (copies, 1))
-            place, targets = np.nonzero(share > 0.0)
-            rows, weights = masked[place], share[place, targets]
-        return cls(
-            np.concatenate([rows, np.full((classes, values.shape[1]), np.nan)]),
-            np.concatenate([targets, np.arange(classes)]),
-            np.concatenate([weights, np.full(classes, 0.5 * copies)]),
-        )
-
-    @classmethod
-    def of_responses(
+    def of(
         cls, values: Array, y: Array, counts: Array, entries: Sequence[int], copies: int, seed: int
     ) -> Self:
-        """Of responses `(N,)`, and of how often each row counts, `(N,)`."""
+        """Of labels or responses `(N,)`, or labels by their probabilities `(N, C)`, and of how
+        often each row counts, `(N,)`."""
         masked = masked_copies(values, entries, copies, seed)
-        return cls(masked, np.tile(y, copies), np.tile(counts, copies))
+        if y.ndim == 1:
+            return cls(masked, np.tile(y, copies), np.tile(counts, copies))
+        share = np.tile(y * counts[:, None], (copies, 1))
+        place, targets = np.nonzero(share > 0.0)
+        return cls(masked[place], targets, share[place, targets])
+
+    def with_hidden(self, classes: int, copies: int) -> Self:
+        """With a row of each label in which all is hidden, of half a row's weight, so that none is
+        without a probability."""
+        none = np.full((classes, self.values.shape[1]), np.nan)
+        return type(self)(
+            np.concatenate([self.values, none]),
+            np.concatenate([self.targets, np.arange(classes)]),
+            np.concatenate([self.weights, np.full(classes, 0.5 * copies)]),
+        )
 
     def fitted(self, estimator: Any) -> Any:
         """A copy of an estimator, fitted on these rows; a column that is hidden in all of them is
@@ -215,23 +202,18 @@ class TreePredictor(Predictor):
         """
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        check_rows(x, y, self.columns, self.classes)
-        values = column_values(x.detach().cpu().double(), self.columns).numpy()
-        counts = row_counts(weights, len(x))
+        values, counts = self._rows(x, y, weights, 2)
+        rows = partial(MaskedRows.of, entries=self.entries, copies=self.copies, seed=seed)
         settings = self._settings(self.copies, seed)
         if self.classes is None:
-            rows = partial(
-                MaskedRows.of_responses, entries=self.entries, copies=self.copies, seed=seed
-            )
             response = y.detach().cpu().double().numpy()
             mean = ensemble.HistGradientBoostingRegressor(**settings)
             spread = ensemble.HistGradientBoostingRegressor(**settings, loss="gamma")
             masked = squared_residuals(mean, values, response, counts, rows)
             estimators = [rows(values, response, counts).fitted(mean), masked.fitted(spread)]
         else:
-            masked = MaskedRows.of_labels(
-                values, y, counts, self.classes, self.entries, self.copies, seed
-            )
+            labels = y.detach().cpu().to(torch.long if y.dim() == 1 else torch.double).numpy()
+            masked = rows(values, labels, counts).with_hidden(self.classes, self.copies)
             estimators = [masked.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
         self._take(estimators, masked, seed)
 
@@ -254,21 +236,31 @@ class TreePredictor(Predictor):
             raise ValueError("copies with gaps teach labels (N,); fit_rows takes others")
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        copies, rows, _ = x.shape
-        check_rows(x[0], y, self.columns, self.classes)
-        values = column_values(x.detach().cpu().double().flatten(0, 1), self.columns).numpy()
-        counts = row_counts(weights, rows)
-        whole = np.concatenate
+        values, counts = self._rows(x, y, weights, 3)
         hidden = masked_copies(values, self.entries, 1, seed)
-        values = whole([values, hidden, np.full((self.classes, values.shape[1]), np.nan)])
+        copies = 2 * len(x)
         masked = MaskedRows(
-            values,
-            whole([np.tile(y.cpu().numpy(), 2 * copies), np.arange(self.classes)]),
-            whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
-        )
-        settings = self._settings(2 * copies, seed)
+            np.concatenate([values, hidden]),
+            np.tile(y.cpu().numpy(), copies),
+            np.tile(counts, copies),
+        ).with_hidden(self.classes, copies)
+        settings = self._settings(copies, seed)
         estimator = ensemble.HistGradientBoostingClassifier(**settings)
         self._take([masked.fitted(estimator)], masked, seed)
+
+    def _rows(self, x: Tensor, y: Tensor, weights: Tensor | None, dims: int) -> tuple[Array, Array]:
+        """The columns of rows `(…, N, D)`, one copy after the other, and how often each counts."""
+        features = sum(map(len, self.columns))
+        if x.dim() != dims or x.shape[-1] != features:
+            raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
+        of_labels = y.dim() == 2 or not y.is_floating_point()
+        classes = self.classes
+        if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):
+            kind = "responses (N,)" if classes is None else f"labels (N,), or (N, {classes})"
+            raise ValueError(f"y must hold {kind}; it is {y.dtype} of shape {tuple(y.shape)}")
+        flat = x.detach().cpu().double().reshape(-1, features)
+        counts = torch.ones(len(y)) if weights is None else weights.detach().cpu()
+        return column_values(flat, self.columns).numpy(), counts.double().numpy()
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
@@ -288,24 +280,6 @@ class TreePredictor(Predictor):
     def _take(self, estimators: Sequence[Any], masked: MaskedRows, seed: int) -> None:
         some = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
         self.network.take(estimators, masked.values[some])
-
-
-def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
-    """How often each row counts, `(N,)`."""
-    if weights is None:
-        return np.ones(rows)
-    return weights.detach().cpu().double().numpy()
-
-
-def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:
-    """Refuse rows and targets that a predictor of these columns cannot be fitted to."""
-    features = sum(map(len, columns))
-    if x.dim() != 2 or x.shape[1] != features:
-        raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
-    of_labels = y.dim() == 2 or not y.is_floating_point()
-    if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):
-        kind = "responses (N,)" if classes is None else f"labels (N,), or (N, {classes})"
-        raise ValueError(f"y must hold {kind}; it is {y.dtype} of shape {tuple(y.shape)}")
 
 
 def tree_predictor(
