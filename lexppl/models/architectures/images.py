@@ -59,7 +59,16 @@ class _OfImages(Architecture):
 
     def __init__(self, shape: Sequence[int], patches: int, grouping: Grouping | None) -> None:
         self._shape = image_shape(shape)
-        self._grouping = image_grouping(self._shape, patches, grouping)
+        if grouping is None:
+            grouping = Grouping.patches(shape, patch_side("patches", patches, shape))
+        elif patches != 1:
+            raise ValueError("give either patches, or a grouping, which says which pixels are one")
+        elif grouping.event_shape != self._shape:
+            raise ValueError(
+                f"the grouping is of rows {grouping.event_shape}; the images are {self._shape}. "
+                "Grouping.patches and Grouping.superpixels take the shape"
+            )
+        self._grouping = grouping
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -217,19 +226,3 @@ class FlatImageArchitecture(_OfImages):
 
 
 images, flat_images = ImageArchitecture, FlatImageArchitecture
-
-
-def image_grouping(
-    shape: tuple[int, int, int], patches: int, grouping: Grouping | None
-) -> Grouping:
-    """The grouping of an architecture of images: given, or patches."""
-    if grouping is None:
-        return Grouping.patches(shape, patch_side("patches", patches, shape))
-    if patches != 1:
-        raise ValueError("give either patches, or a grouping, which says which pixels are one")
-    if grouping.event_shape != shape:
-        raise ValueError(
-            f"the grouping is of rows {grouping.event_shape}; the images are {shape}. "
-            "Grouping.patches and Grouping.superpixels take the shape"
-        )
-    return grouping

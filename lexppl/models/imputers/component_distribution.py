@@ -128,10 +128,11 @@ class ComponentDistribution(HiddenFeatures):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws `(*sample_shape, …, B, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        uniform = self._uniform(shape)
-        drawn = self._features.draw(_drawn(self._joint_ends, uniform).unsqueeze(-1))
+        drawn = self._features.draw(_drawn(self._joint_ends, shape).unsqueeze(-1))
         if self._reads_own():
-            own = self._own_drawn(shape + self._flat_shape[-1:])
+            with torch.no_grad():
+                ends = self._probabilities(self._own_scores()).cumsum(-1)
+                own = _drawn(ends, shape + self._flat_shape[-1:])
             drawn = torch.where(self._kept, self._features.draw(own), drawn)
         return drawn.reshape(shape + self.event_shape)
 
@@ -213,19 +214,10 @@ class ComponentDistribution(HiddenFeatures):
         # On other devices nothing waits for a number.
         return self._keep.device.type != "cpu" or bool((self._kept & (self._keep < 1)).any())
 
-    def _uniform(self, shape: torch.Size) -> Tensor:
-        like = self._keep
-        return torch.rand((*shape, 1), dtype=like.dtype, device=like.device)
 
-    @torch.no_grad()
-    def _own_drawn(self, shape: torch.Size) -> Tensor:
-        """The component of each entry by itself, `(*shape)`."""
-        ends = self._probabilities(self._own_scores()).cumsum(-1)
-        return _drawn(ends, self._uniform(shape))
-
-
-def _drawn(ends: Tensor, uniform: Tensor) -> Tensor:
-    """Components by inversion of the cumulative probabilities."""
+def _drawn(ends: Tensor, shape: torch.Size) -> Tensor:
+    """Components of a shape, by inversion of the cumulative probabilities."""
+    uniform = torch.rand((*shape, 1), dtype=ends.dtype, device=ends.device)
     # Scaled by the last end, which rounding leaves near 1, so that no component without
     # probability is ever drawn.
     return (uniform * ends[..., -1:] >= ends).sum(-1)

@@ -112,41 +112,6 @@ def rounded(value: Tensor) -> Tensor:
     return (value * STEPS).round().clamp(0, STEPS) / STEPS
 
 
-def fit_logistic_mixture(
-    rows: Tensor, components: int, seed: int, least_scale: float, epochs: int, learning_rate: float
-) -> Mixture:
-    """Weights, means μ and scales s of high `Σ_n log Σ_c π_c Π_d P(x_nd; μ_cd, s_cd)` for flat rows
-    `(N, D)`, by Adam from k-means; batches are summed in parts, so that memory has a bound."""
-    share, start, deviation = start_by_clusters(rows, components, seed, least_scale)
-    # The scale of a logistic variable of a standard deviation.
-    scale = (deviation * 3**0.5 / torch.pi).clamp(min=1.01 * least_scale)
-    above = (scale - least_scale) / least_scale
-    logits, means = share.log().requires_grad_(), start.clone().requires_grad_()
-    # softplus makes `above` of it.
-    free = (above + (-torch.expm1(-above)).log()).requires_grad_()
-
-    def mixture() -> Mixture:
-        return logits.softmax(-1), means, least_scale * (1 + softplus(free))
-
-    steps = epochs * -(-len(rows) // BATCH)
-    optimizer = torch.optim.Adam([logits, means, free], lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
-    generator = torch.Generator().manual_seed(seed)
-    part = max(1, NUMBERS_AT_ONCE // means.numel())
-    with torch.enable_grad():
-        for _ in range(epochs):
-            order = torch.randperm(len(rows), generator=generator).to(rows.device)
-            for places in order.split(BATCH):
-                optimizer.zero_grad()
-                for some in places.split(part):
-                    loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
-                    loss.backward()
-                optimizer.step()
-                schedule.step()
-    weights, means, scales = mixture()
-    return weights.detach(), means.detach(), scales.detach()
-
-
 def log_likelihood(rows: Tensor, mixture: Mixture) -> Tensor:
     """Of each flat row under a mixture of discretised logistics, `(N,)`."""
     weights, means, scales = mixture
@@ -216,17 +181,40 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
         """
         check_component_fit(x, components, seed)
         check_pixels(x)
-        if least_scale is not None:
-            least_scale = finite_float("least_scale", least_scale, above=0.0)
-        weights, *parts = fit_logistic_mixture(
-            x.detach().flatten(1),
-            components,
-            seed,
-            1 / STEPS if least_scale is None else least_scale,
-            int_at_least("epochs", epochs, 0),
-            finite_float("learning_rate", learning_rate, above=0.0),
-        )
-        return cls(weights, *(part.reshape(-1, *x.shape[1:]) for part in parts))
+        least = 1 / STEPS if least_scale is None else least_scale
+        least = finite_float("least_scale", least, above=0.0)
+        epochs = int_at_least("epochs", epochs, 0)
+        rate = finite_float("learning_rate", learning_rate, above=0.0)
+        rows = x.detach().flatten(1)
+        share, start, deviation = start_by_clusters(rows, components, seed, least)
+        # The scale of a logistic variable of a standard deviation.
+        scale = (deviation * 3**0.5 / torch.pi).clamp(min=1.01 * least)
+        above = (scale - least) / least
+        logits, means = share.log().requires_grad_(), start.clone().requires_grad_()
+        # softplus makes `above` of it.
+        free = (above + (-torch.expm1(-above)).log()).requires_grad_()
+
+        def mixture() -> Mixture:
+            return logits.softmax(-1), means, least * (1 + softplus(free))
+
+        steps = epochs * -(-len(rows) // BATCH)
+        optimizer = torch.optim.Adam([logits, means, free], lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+        generator = torch.Generator().manual_seed(seed)
+        # A batch is summed in parts, so that memory has a bound.
+        part = max(1, NUMBERS_AT_ONCE // means.numel())
+        with torch.enable_grad():
+            for _ in range(epochs):
+                order = torch.randperm(len(rows), generator=generator).to(rows.device)
+                for places in order.split(BATCH):
+                    optimizer.zero_grad()
+                    for some in places.split(part):
+                        loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
+                        loss.backward()
+                    optimizer.step()
+                    schedule.step()
+        weights, *parts = (each.detach() for each in mixture())
+        return cls(weights, *(each.reshape(-1, *x.shape[1:]) for each in parts))
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """The mixture given the kept pixels, batch shape `(…, B)`."""

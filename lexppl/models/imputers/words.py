@@ -106,14 +106,16 @@ def check_texts(x: Tensor, vocabulary_size: int) -> None:
         raise ValueError("x must have words; it has padding only")
 
 
-def check_probabilities(name: str, rows: Tensor) -> None:
-    """Refuse rows `(…, V)` that are no probabilities of words."""
+def check_probabilities(name: str, rows: Tensor, of_words: bool = False) -> None:
+    """Refuse rows that are no probabilities, of words `(…, V)` those that give padding any."""
     off = float((rows.double().sum(-1) - 1.0).abs().max())
     if bool((rows < 0).any()) or off > 1e-4:
         raise ValueError(
             f"{name} must have probabilities that sum to 1 in each row; they are off by {off:.3g}, "
             f"and the least is {float(rows.min()):.3g}"
         )
+    if of_words and bool(rows[..., PADDING].any()):
+        raise ValueError(f"{name} must give padding, number 0, the probability 0")
 
 
 class UnigramImputer(WordImputer):
@@ -142,9 +144,7 @@ class UnigramImputer(WordImputer):
                 f"frequency must have shape (V,), V >= 2; it has {tuple(self.frequency.shape)}"
             )
         if loaded:
-            check_probabilities("frequency", self.frequency)
-            if bool(self.frequency[PADDING] != 0):
-                raise ValueError("frequency must give padding, number 0, the probability 0")
+            check_probabilities("frequency", self.frequency, of_words=True)
 
     @property
     def vocabulary_size(self) -> int:
@@ -221,9 +221,7 @@ class BigramImputer(WordImputer):
         _check_table(classes, vocabulary)
         if all(loaded):
             check_probabilities("to_class", self.to_class)
-            check_probabilities("words", self.words)
-            if bool(self.words[:, PADDING].any()):
-                raise ValueError("words must give padding, number 0, the probability 0")
+            check_probabilities("words", self.words, of_words=True)
 
     @property
     def vocabulary_size(self) -> int:

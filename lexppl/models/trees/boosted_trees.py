@@ -177,10 +177,15 @@ class BoostedTrees(Configured, nn.Module):
         bins: int = 64,
     ) -> None:
         super().__init__()
-        for name, count in (("outputs", outputs), ("trees", trees), ("depth", depth)):
-            int_at_least(name, count)
-        int_at_least("leaves", leaves, 2)
-        int_at_least("bins", bins, 2)
+        counts = {
+            "outputs": outputs,
+            "trees": trees,
+            "depth": depth,
+            "leaves": leaves,
+            "bins": bins,
+        }
+        for name, count in counts.items():
+            int_at_least(name, count, 2 if name in ("leaves", "bins") else 1)
         self.columns = [list(features) for features in columns]
         sizes = [len(features) for features in self.columns]
         kinds = [column_kind(features) for features in self.columns]
