@@ -8,6 +8,7 @@ from typing import ClassVar
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.distributions import constraints
 
@@ -99,7 +100,7 @@ class _WithGaps(Imputed):
         row = self.mean
         same = (value == row) | (value.isnan() & row.isnan())
         batch = value.shape[: value.ndim - len(self.event_shape)]
-        shape = torch.broadcast_shapes(batch, self.batch_shape)
+        shape = torch.Size(broadcast_shape(batch, self.batch_shape))
         return self._all_entries(same).to(row.dtype).log().expand(shape)
 
 
@@ -143,7 +144,7 @@ class GaussianImputer(Imputer):
                 "mean and scale must have the same shape, or be numbers; mean has "
                 f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
             )
-        self.event_shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape) or None
+        self.event_shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape)) or None
 
     @classmethod
     def fit(cls, x: Tensor) -> GaussianImputer:
