@@ -125,16 +125,7 @@ def predictor_with(
 
 
 def table_predictor(
-    features: int,
-    classes: int | None,
-    hidden: Sequence[int],
-    activation: str = "relu",
-    batch_norm: bool = False,
-    likelihood: Likelihood | None = None,
+    features: int, classes: int | None, hidden: Sequence[int], likelihood: Likelihood | None = None
 ) -> Predictor:
     """A perceptron with the likelihood of labels, or of a real response where classes is None."""
-
-    def network(outputs: int) -> nn.Module:
-        return MLP(features, outputs, hidden, activation, batch_norm=batch_norm)
-
-    return predictor_with(network, classes, likelihood)
+    return predictor_with(lambda outputs: MLP(features, outputs, hidden), classes, likelihood)

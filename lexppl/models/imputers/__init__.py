@@ -1,6 +1,7 @@
 """Conditional distributions of the hidden features given the kept ones, and those of a name."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,11 @@ from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
 )
-from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
+from lexppl.models.imputers.mixture import (
+    GaussianMixtureImputer,
+    MixtureImputer,
+    MixtureMeansImputer,
+)
 from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
 from lexppl.models.imputers.simple import (
     ConstantImputer,
@@ -28,37 +33,36 @@ REFERENCE_ROWS = 5000
 COMPONENTS = 20
 """Components of a mixture, or clusters; as many as there are rows where those are fewer."""
 
+MIXTURES: dict[str, type[MixtureImputer]] = {
+    "gaussian-mixture": GaussianMixtureImputer,
+    "mixture-means": MixtureMeansImputer,
+    "logistic-mixture": DiscretizedLogisticMixtureImputer,
+    "logistic-means": DiscretizedLogisticMeansImputer,
+}
+OF_ROWS: dict[str, Any] = {"mixture-data": MixtureDataImputer, "kmeans-data": KMeansDataImputer}
+
 
 def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = None) -> Imputer:
     """The imputer of a name of :data:`lexppl.choices.imputers.IMPUTERS`, of images also of
     `OF_PIXELS`, fitted on training rows `(N, D)` or `(N, C, H, W)`; `groups` are the entries of a
     table's features."""
+    known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
+    if name not in (*known, GAP):
+        raise ValueError(f"imputer must be one of {known}; it is {name!r}")
     components = min(COMPONENTS, len(x))
-    fits: dict[str, Callable[[], Imputer]] = {
+    if name in MIXTURES:
+        return MIXTURES[name].fit(x, components, seed)
+    if name in OF_ROWS:
+        return OF_ROWS[name].fit(x, components, seed, reference=_some_rows(x, seed))
+    others: dict[str, Callable[[], Imputer]] = {
         "marginal": lambda: MarginalImputer(_some_rows(x, seed)),
         "gaussian": lambda: GaussianImputer().to(x.device, x.dtype),
         "conditional-gaussian": lambda: ConditionalGaussianImputer.fit(x),
         "copula": lambda: CopulaImputer.fit(x, groups, seed=seed),
-        "gaussian-mixture": lambda: GaussianMixtureImputer.fit(x, components, seed),
-        "mixture-means": lambda: MixtureMeansImputer.fit(x, components, seed),
-        "mixture-data": lambda: MixtureDataImputer.fit(
-            x, components, seed, reference=_some_rows(x, seed)
-        ),
-        "kmeans-data": lambda: KMeansDataImputer.fit(
-            x, components, seed, reference=_some_rows(x, seed)
-        ),
         "constant": lambda: ConstantImputer(0.0).to(x.device, x.dtype),
         GAP: GapImputer,
     }
-    if x.ndim > 2:
-        fits["logistic-mixture"] = lambda: DiscretizedLogisticMixtureImputer.fit(
-            x, components, seed
-        )
-        fits["logistic-means"] = lambda: DiscretizedLogisticMeansImputer.fit(x, components, seed)
-    if name not in fits:
-        known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
-        raise ValueError(f"imputer must be one of {known}; it is {name!r}")
-    return fits[name]()
+    return others[name]()
 
 
 def _some_rows(x: Tensor, seed: int) -> Tensor:

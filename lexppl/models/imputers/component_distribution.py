@@ -96,7 +96,6 @@ class ComponentDistribution(HiddenFeatures):
         features: ComponentFeatures,
         event_shape: Sequence[int] | None = None,
         nearest: bool = False,
-        validate_args: bool | None = None,
     ) -> None:
         event = evidence.shape[-2:-1] if event_shape is None else torch.Size(event_shape)
         if keep.ndim <= len(event):
@@ -114,7 +113,7 @@ class ComponentDistribution(HiddenFeatures):
         self._flat_shape = batch_shape + keep.shape[-1:]
         with torch.no_grad():
             self._joint_ends = self._probabilities(self._scores()).cumsum(-1)
-        super().__init__(batch_shape, event, validate_args=validate_args)
+        super().__init__(batch_shape, event)
 
     @property
     def probabilities(self) -> Tensor:

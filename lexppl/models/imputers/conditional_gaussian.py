@@ -140,14 +140,7 @@ class ConditionedGaussian(HiddenFeatures):
     with S where `keep > 1/2`, and `u_d ~ p(x_d | x_{S∖d})` for each d in S: `u_d = x_d − w_d /
     P_dd` with `P = Σ_SS⁻¹`, `w = P (x_S − v_S)`, `v ~ N(μ, Σ)`; of a boolean `keep` `u_d = x_d`."""
 
-    def __init__(
-        self,
-        x: Tensor,
-        keep: Tensor,
-        mean: Tensor,
-        covariance: Tensor,
-        validate_args: bool | None = None,
-    ) -> None:
+    def __init__(self, x: Tensor, keep: Tensor, mean: Tensor, covariance: Tensor) -> None:
         jitter = relative_jitter(covariance) * fill_zero_variances(covariance.diagonal())
         self._x = x
         self._mean = mean
@@ -169,7 +162,7 @@ class ConditionedGaussian(HiddenFeatures):
             precision = torch.cholesky_inverse(self._cholesky)
             self._kept_variance = 1 / precision.diagonal(dim1=-2, dim2=-1)
         batch_shape = torch.Size(broadcast_shape(x.shape, self._kept.shape))[:-1]
-        super().__init__(batch_shape, mean.shape, validate_args=validate_args)
+        super().__init__(batch_shape, mean.shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws `(*sample_shape, …, B, D)` by Matheron's rule."""

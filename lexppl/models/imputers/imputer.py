@@ -75,13 +75,7 @@ class Imputed(HiddenFeatures):
         "keep": constraints.unit_interval,
     }
 
-    def __init__(
-        self,
-        x: Tensor,
-        keep: Tensor,
-        hidden_distribution: TorchDistribution,
-        validate_args: bool | None = None,
-    ) -> None:
+    def __init__(self, x: Tensor, keep: Tensor, hidden_distribution: TorchDistribution) -> None:
         event_shape = hidden_distribution.event_shape
         event_dim = len(event_shape)
         if x.shape[x.ndim - event_dim :] != event_shape:
@@ -98,7 +92,7 @@ class Imputed(HiddenFeatures):
         self.x = x
         self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
         self.hidden_distribution = hidden_distribution
-        super().__init__(shape[: len(shape) - event_dim], event_shape, validate_args=validate_args)
+        super().__init__(shape[: len(shape) - event_dim], event_shape)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -308,15 +302,15 @@ def _description(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
-def check_training_rows(x: Tensor, minimum: int = 2) -> None:
+def check_training_rows(x: Tensor) -> None:
     """Refuse rows that no distribution can be fitted on."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be a floating-point tensor; it is {given}")
     if x.ndim < 2:
         raise ValueError(f"x must have shape (B, *event); it has shape {tuple(x.shape)}")
-    if len(x) < minimum:
-        raise ValueError(f"x must have at least {minimum} rows to fit an imputer; it has {len(x)}")
+    if len(x) < 2:
+        raise ValueError(f"x must have at least 2 rows to fit an imputer; it has {len(x)}")
     bad = int((~torch.isfinite(x)).sum())
     if bad:
         raise ValueError(

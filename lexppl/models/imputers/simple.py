@@ -228,9 +228,9 @@ class ReferenceRow(HiddenFeatures):
         "GaussianImputer or a ConditionalGaussianImputer"
     )
 
-    def __init__(self, reference: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, reference: Tensor) -> None:
         self.reference = reference
-        super().__init__(torch.Size(), reference.shape[1:], validate_args=validate_args)
+        super().__init__(torch.Size(), reference.shape[1:])
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Rows of the reference set, `(*sample_shape, *batch, *event)`."""
