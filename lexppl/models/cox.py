@@ -48,11 +48,6 @@ class RiskSets:
         return cls(order, death, new_stratum.long().cumsum(-1), first, last)
 
     @property
-    def is_first(self) -> Tensor:
-        """Whether a row is the first of those that tie with it."""
-        return self.first == torch.arange(len(self.first), device=self.first.device)
-
-    @property
     def next(self) -> Tensor:
         """The first row of the next earlier time, where there is one."""
         return (self.last + 1).clamp(max=len(self.last) - 1)
@@ -66,10 +61,6 @@ class RiskSets:
     def sorted(self, value: Tensor) -> Tensor:
         """Values of the rows `(…, B)` in this order."""
         return value.take_along_dim(self.order.expand(value.shape), -1)
-
-    def unsorted(self, value: Tensor) -> Tensor:
-        """Values in this order, in that of the rows."""
-        return value.take_along_dim(torch.argsort(self.order).expand(value.shape), -1)
 
 
 @dataclass(frozen=True)
@@ -109,14 +100,16 @@ def fitted_hazard(
     times = counted if weight is None else counted * _over_ties(counted * weight, sets) / deaths
     whole, own = (_over_ties(times * (part - left).exp(), sets) for part in (0.0, (-share).log1p()))
     jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
-    one_each = torch.where(sets.is_first, jump, LOG_ZERO)
+    places = torch.arange(len(jump), device=jump.device)
+    one_each = torch.where(sets.first == places, jump, LOG_ZERO)
     until = _running_logsumexp(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
     seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
     exposure = log_add(before, seen)
     reached = until.take_along_dim(sets.first, -1)
-    return Hazard(*(sets.unsorted(each) for each in (increment, exposure, reached)))
+    back = torch.argsort(sets.order)
+    return Hazard(*(each.take_along_dim(back, -1) for each in (increment, exposure, reached)))
 
 
 def _weighted(

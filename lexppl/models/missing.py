@@ -156,16 +156,11 @@ class GapsFromMarkers(Configured, MarkedRows):
     to become values with NaN; it predicts from values as `HiddenByNature(GapImputer(), …)` gives
     them."""
 
-    reads_gaps = True
+    reads_gaps, event_dim = True, 1
 
     def __init__(self, predictor: nn.Module, markers: Sequence[int]) -> None:
         super().__init__(markers)
         self.predictor = predictor
-
-    @property
-    def event_dim(self) -> int:
-        """Dimensions of a row."""
-        return 1
 
     @property
     def likelihood(self) -> Any:

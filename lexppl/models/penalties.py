@@ -193,7 +193,8 @@ class _GridPenalty(Penalty):
             )
         if isinstance(distribution, ChainMask) and 1 in self.shape:
             return self.weight * distribution.switches.sum(-1)
-        if _is_independent(distribution):
+        base = distribution.base_dist if isinstance(distribution, Independent) else None
+        if isinstance(base, Bernoulli):
             return self.weight * self._sum(distribution.mean, differ)
         return self.weight * self._sum(mask, self._cost)
 
@@ -263,7 +264,3 @@ class IsingPenalty(_GridPenalty):
 def differ(one: Tensor, other: Tensor) -> Tensor:
     """p (1 − q) + q (1 − p), the probability that two independent entries differ."""
     return one * (1.0 - other) + other * (1.0 - one)
-
-
-def _is_independent(distribution: object) -> bool:
-    return isinstance(distribution, Independent) and isinstance(distribution.base_dist, Bernoulli)

@@ -104,23 +104,19 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
         raise ValueError(f"{name} is of two labels, and classes is {classes}")
 
 
-def usual_likelihood(classes: int | None, likelihood: Likelihood | None) -> Likelihood:
-    """The likelihood that is given, else that of labels, or of a real response."""
-    check_classes(classes)
-    if likelihood is None:
-        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-    check_likelihood(likelihood, classes)
-    return likelihood
-
-
 def predictor_with(
     network: Callable[[int], nn.Module],
     classes: int | None,
     likelihood: Likelihood | None = None,
     event_dim: int = 1,
 ) -> Predictor:
-    """A network of as many outputs as the likelihood takes, and a copy of the likelihood."""
-    likelihood = copy.deepcopy(usual_likelihood(classes, likelihood))
+    """A network of as many outputs as the likelihood takes, and a copy of the likelihood that is
+    given, else that of labels, or of a real response."""
+    check_classes(classes)
+    if likelihood is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+    check_likelihood(likelihood, classes)
+    likelihood = copy.deepcopy(likelihood)
     return Predictor(network(likelihood.outputs or classes or 1), likelihood, event_dim)
 
 

@@ -80,7 +80,7 @@ class HiddenWords(HiddenFeatures):
         """Texts `(*sample_shape, …, B, T)`, in the type of the chain."""
         chain, steps = self._chain, self._chain.steps
         shape = torch.Size(sample_shape) + self.batch_shape
-        state = self._first(shape)
+        state = _categorical(chain.to_class[0] * self._messages[0], shape)
         drawn = []
         for t in range(self.event_shape[0]):
             word, fixed = self._row[..., t], self._fixed[..., t].unsqueeze(-1)
@@ -108,9 +108,6 @@ class HiddenWords(HiddenFeatures):
         same = ((value.long() == self._row) | ~self._fixed).all(-1)
         log_prob = self.log_prob_hidden(value, ~self._fixed)
         return torch.where(same, log_prob, -torch.inf)
-
-    def _first(self, shape: torch.Size) -> Tensor:
-        return _categorical(self._chain.to_class[0] * self._messages[0], shape)
 
     def _word(self, state: Tensor, after: Tensor) -> Tensor:
         """A word given its class and the next word's."""

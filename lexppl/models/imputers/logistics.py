@@ -20,7 +20,6 @@ from lexppl.models.imputers.component_distribution import (
 )
 from lexppl.models.imputers.imputer import TensorOrShape
 from lexppl.models.imputers.mixture import (
-    Mixture,
     MixtureImputer,
     check_component_fit,
     start_by_clusters,
@@ -79,7 +78,8 @@ class DiscretizedLogistic(TorchDistribution):
             shape = torch.Size(sample_shape) + self.batch_shape
             uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
             logistic = torch.logit(uniform, eps=torch.finfo(uniform.dtype).tiny)
-            return rounded(self.loc + self.scale * logistic)
+            step = ((self.loc + self.scale * logistic) * STEPS).round()
+            return step.clamp(0, STEPS) / STEPS
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability of the nearest step."""
@@ -105,18 +105,6 @@ class DiscretizedLogistic(TorchDistribution):
                 weight(j) * torch.sigmoid((self.loc - (j - 0.5) / STEPS) / self.scale)
             ).sum(0)
         return total
-
-
-def rounded(value: Tensor) -> Tensor:
-    """The nearest step within 0 and 1."""
-    return (value * STEPS).round().clamp(0, STEPS) / STEPS
-
-
-def log_likelihood(rows: Tensor, mixture: Mixture) -> Tensor:
-    """Of each flat row under a mixture of discretised logistics, `(N,)`."""
-    weights, means, scales = mixture
-    each = log_mass(rows.unsqueeze(-1), means.mT, scales.mT).sum(-2)
-    return (weights.log() + each).logsumexp(-1)
 
 
 class DiscretizedLogisticMixtureImputer(MixtureImputer):
@@ -194,8 +182,8 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
         # softplus makes `above` of it.
         free = (above + (-torch.expm1(-above)).log()).requires_grad_()
 
-        def mixture() -> Mixture:
-            return logits.softmax(-1), means, least * (1 + softplus(free))
+        def scales() -> Tensor:
+            return least * (1 + softplus(free))
 
         steps = epochs * -(-len(rows) // BATCH)
         optimizer = torch.optim.Adam([logits, means, free], lr=rate)
@@ -209,12 +197,14 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
                 for places in order.split(BATCH):
                     optimizer.zero_grad()
                     for some in places.split(part):
-                        loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
-                        loss.backward()
+                        each = log_mass(rows[some].unsqueeze(-1), means.mT, scales().mT).sum(-2)
+                        total = (logits.softmax(-1).log() + each).logsumexp(-1).sum()
+                        (-total / len(places)).backward()
                     optimizer.step()
                     schedule.step()
-        weights, *parts = (each.detach() for each in mixture())
-        return cls(weights, *(each.reshape(-1, *x.shape[1:]) for each in parts))
+        shape = (-1, *x.shape[1:])
+        weights, scale = logits.detach().softmax(-1), scales().detach()
+        return cls(weights, means.detach().reshape(shape), scale.reshape(shape))
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """The mixture given the kept pixels, batch shape `(…, B)`."""

@@ -189,7 +189,9 @@ def fit_diagonal_mixture(
     rows = x.detach().flatten(1).cpu().double().numpy()
     if x.ndim > 2 or least_scale is not None:
         flat = x.detach().flatten(1)
-        added = usual_least_scale(flat) if least_scale is None else least_scale
+        spread = float(flat.var(0, correction=0).double().mean()) ** 0.5
+        usual = 0.1 * spread if spread > 0 else float(torch.finfo(x.dtype).eps) ** 0.5
+        added = usual if least_scale is None else least_scale
         start = start_by_clusters(flat, components, seed, added)
         share, mean, scale = (each.cpu().double().numpy() for each in start)
         mixture = GaussianMixture(
@@ -236,9 +238,3 @@ def start_by_clusters(rows: Tensor, components: int, seed: int, least_scale: flo
     means = members @ rows / count
     variances = (members @ rows**2 / count - means**2).clamp(min=0) + least_scale**2
     return count.squeeze(-1) / count.sum(), means, variances.sqrt().clamp(min=least_scale)
-
-
-def usual_least_scale(rows: Tensor) -> float:
-    """A tenth of the features' root-mean-square standard deviation; `√eps` where none varies."""
-    variance = float(rows.var(0, correction=0).double().mean())
-    return 0.1 * variance**0.5 if variance > 0 else float(torch.finfo(rows.dtype).eps) ** 0.5
