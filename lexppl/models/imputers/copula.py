@@ -146,7 +146,7 @@ class CopulaImputer(Imputer):
         chosen = torch.from_numpy(generator.permutation(len(x))[:ORDERED_ROWS])
         rows = x[chosen.to(x.device)]
         values = _values(rows, columns)
-        ordered, shares = _tables(values, levels, _level_scores(values, levels))
+        ordered, shares = _tables(values, levels)
         plain = cls(ordered, x.new_zeros(len(columns), 0), shares, columns, levels)
         with own_random_state():
             torch.manual_seed(seed)
@@ -276,41 +276,30 @@ def _values(x: Tensor, columns: Sequence[Sequence[int]]) -> Tensor:
     return torch.stack(each, -1)
 
 
-def _tables(
-    values: Tensor, levels: Sequence[int], scores: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Sorted values, `(N, C)`, and the ends of the levels' shares, `(M, 2)`."""
-    ordered, shares = [], [values.new_zeros(0, 2)]
-    for c, count in enumerate(levels):
-        own = values[:, c]
-        if not count:
-            ordered.append(own.sort().values)
-            continue
-        order = scores[c].argsort(stable=True)
-        held = torch.bincount(own.long(), minlength=count)[order]
-        ordered.append(order.repeat_interleave(held).to(values))
-        upper = held.cumsum(0).to(values) / len(values)
-        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
-        shares.append(ends[order.argsort()])
-    return torch.stack(ordered, -1), torch.cat(shares)
-
-
-def _level_scores(values: Tensor, levels: Sequence[int]) -> list[Tensor]:
-    """Of each column a score of its levels: the mean, in rows that have one, of the first principal
-    component of the ranks of numbers; none of numbers."""
+def _tables(values: Tensor, levels: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Sorted values, `(N, C)`, and the ends of the levels' shares, `(M, 2)`; levels are in the
+    order of the mean, in rows that have one, of the numbers' ranks' first principal component."""
     numbers = [c for c, count in enumerate(levels) if not count]
     component = torch.zeros(len(values), dtype=torch.double)
     if numbers:
         ranks = values[:, numbers].cpu().double().argsort(0).argsort(0).double()
         ranks = (ranks - ranks.mean(0)) / (ranks.std(0) + 1e-12)
         component = torch.linalg.svd(ranks, full_matrices=False).U[:, 0]
-    found = []
+    ordered, shares = [], [values.new_zeros(0, 2)]
     for c, count in enumerate(levels):
-        own = values[:, c].long().cpu() if count else torch.zeros(len(values), dtype=torch.long)
-        held = torch.bincount(own, minlength=count).clamp(min=1)
-        summed = torch.zeros(max(count, 1), dtype=torch.double).index_add_(0, own, component)
-        found.append((summed / held).to(values.device))
-    return found
+        if not count:
+            ordered.append(values[:, c].sort().values)
+            continue
+        own = values[:, c].long().cpu()
+        held = torch.bincount(own, minlength=count)
+        summed = torch.zeros(count, dtype=torch.double).index_add_(0, own, component)
+        order = (summed / held.clamp(min=1)).argsort(stable=True)
+        held = held[order]
+        ordered.append(order.repeat_interleave(held).to(values))
+        upper = held.cumsum(0).to(values) / len(values)
+        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
+        shares.append(ends[order.argsort().to(ends.device)])
+    return torch.stack(ordered, -1), torch.cat(shares)
 
 
 def _loadings(scores: np.ndarray, factors: int) -> np.ndarray:
