@@ -40,7 +40,7 @@ from lexppl.evaluation import (
 from lexppl.inference import FitResult, System, fit
 from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import base_x, l2x, lex, real_x, suwr
 
 SWITCHED = "switch"

@@ -21,7 +21,7 @@ from lexppl.evaluation import selection_scores
 from lexppl.inference import Linear, LossTerm, ReplicateData, Stage, System, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX, MLP, ConstantImputer, KSubsetSelector
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import random_mask_predictor
 

@@ -28,7 +28,7 @@ from lexppl.evaluation import predictive
 from lexppl.inference import LossTerm, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Architecture, ConstantImputer, flat_images, images
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac, lex, random_mask_predictor
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -14,7 +14,7 @@ from lexppl.choices.settings import SETTINGS
 from lexppl.cli.options.checks import DEVICES
 from lexppl.compare import METHODS as COMPARED
 from lexppl.data import load, synthetic_set
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import Settings
 
 OPEN = {field.name for field in fields(Settings)}

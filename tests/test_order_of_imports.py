@@ -55,7 +55,6 @@ ROOMS = {
     "models": {
         "imputers": set(),
         "priors": set(),
-        "survival": set(),
         "trees": set(),
         "architectures": {"imputers", "priors"},
     },

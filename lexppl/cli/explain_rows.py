@@ -40,7 +40,7 @@ from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
 from lexppl.systems import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for

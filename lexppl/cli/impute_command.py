@@ -17,7 +17,7 @@ from lexppl.cli.terminal.process import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac
 from lexppl.tabular.fit_plan import FEW_ROWS
 

@@ -10,7 +10,9 @@ from lexppl.models.architectures.images import (
 )
 from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.black_box import BlackBox, black_box
+from lexppl.models.cox import CoxLikelihood, PartialLikelihood
 from lexppl.models.grouping import Grouping, slic_segments
+from lexppl.models.hazards import BaselineHazard, ProportionalHazards
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
 from lexppl.models.imputers.imputer import Imputer
@@ -75,8 +77,6 @@ from lexppl.models.selectors import (
     RandomSelector,
     Selector,
 )
-from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
-from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
 from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 
 __all__ = [

@@ -11,6 +11,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
+from lexppl.distributions.sequential_mask import ChosenMask
 from lexppl.effects import (
     MASK_KIND,
     RowPenalties,
@@ -31,17 +32,17 @@ class LEX(Configured, PyroModule):
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
 
     Args:
-        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of
-            one for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties
-            are multiplied by the row's λ.
+        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of one
+            for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties are
+            multiplied by the row's λ.
         imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
         predictor: from x̃ to the distribution of y.
         penalties: costs of a mask, summed, outside the objective's log.
         grouping: which features an entry of the mask keeps; None for one entry a feature.
 
-    Called with labels `y` `(B,)`, they are observed: the in-situ regimes. Called with
-    probabilities `y` `(B, C)` of a black box, the expectation over its labels is exact: the
-    post-hoc regimes. Called with no y, it is drawn.
+    Called with labels `y` `(B,)`, they are observed: the in-situ regimes. Called with probabilities
+    `y` `(B, C)` of a black box, the expectation over its labels is exact: the post-hoc regimes.
+    Called with no y, it is drawn.
 
     Sites: `mask` `(L, B)` + `(G,)`, `x_imputed` `(K, L, B)` + event, `y` `(K, L, B)`, and a
     penalty's class name for each penalty.
@@ -51,11 +52,8 @@ class LEX(Configured, PyroModule):
         >>> from lexppl.inference import NestedIWAE
         >>> from lexppl.models import (MLP, CategoricalLikelihood, ConstantImputer,
         ...     KSubsetSelector, Predictor)
-        >>> model = LEX(
-        ...     KSubsetSelector(MLP(11, 11, seed=0), k=5),
-        ...     ConstantImputer(),
-        ...     Predictor(MLP(11, 2, seed=1), CategoricalLikelihood()),
-        ... )
+        >>> predictor = Predictor(MLP(11, 2), CategoricalLikelihood())
+        >>> model = LEX(KSubsetSelector(MLP(11, 11), k=5), ConstantImputer(), predictor)
         >>> x, y = torch.zeros(4, 11), torch.tensor([0, 1, 0, 1])
         >>> NestedIWAE(masks=10)(model, None)(x, y).shape
         torch.Size([])
@@ -91,8 +89,7 @@ class LEX(Configured, PyroModule):
 
     def mask_distribution(self, x: Tensor) -> TorchDistribution:
         """p_γ(z | x) of rows `(B, *event)`, batch shape `(B,)`, as :meth:`forward` samples it."""
-        distribution: TorchDistribution = self.selector(x)
-        return distribution
+        return self.selector(x)
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         """The distribution of the masks that penalties charge, and the masks."""
@@ -116,6 +113,16 @@ class LEX(Configured, PyroModule):
                     return observe("y", self.predictor(x_imputed), y)
 
 
+class SequentialLEX(LEX):
+    """LEX with masks chosen step by step: `j_1 … j_k ~ p_γ(· | x)` of a :class:`SequentialMask`.
+    Sites: `steps` `(L, B)` + `(T, G)`, the latent; `mask`, what it keeps; else as :class:`LEX`."""
+
+    def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
+        chosen = ChosenMask(pyro.sample("steps", distribution))
+        mask: Tensor = pyro.sample("mask", chosen, infer=self._mask_options())
+        return chosen, mask
+
+
 def _penalties_of_rows(selector: Any, x: Tensor) -> Tensor | None:
     """λ of each row of a selector for a range of them, `(B,)`; None of one λ."""
     parts = selector.modules() if isinstance(selector, nn.Module) else ()
@@ -128,14 +135,13 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
     probability, `(B, C)`.
 
     Example:
-        >>> import torch, pyro.distributions as dist
+        >>> import torch
         >>> with pyro.plate("data", 2, dim=-1):
         ...     observe("y", dist.Categorical(logits=torch.zeros(2, 3)), torch.tensor([2, 0]))
         tensor([2, 0])
     """
     if y is None:
-        value: Tensor = pyro.sample(name, distribution)
-        return value
+        return pyro.sample(name, distribution)
     if isinstance(distribution, dist.Bernoulli):
         y = y.to(distribution.probs.dtype)
     if y.dim() - len(distribution.event_shape) < 2:

@@ -14,18 +14,7 @@ from lexppl.configured import Configured
 
 
 def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
-    """Refuse values of which some are wrong, by row `(N,)`; the message counts them and shows the
-    first.
-
-    Raises:
-        ValueError: any is wrong.
-
-    Example:
-        >>> refuse_values("times must be positive", torch.tensor([1.0, -2.0]), torch.tensor([0, 1]))
-        Traceback (most recent call last):
-        ...
-        ValueError: times must be positive; 1 of 2 are not, the first in row 1: -2
-    """
+    """Refuse values of which some are wrong, by row `(N,)`; the message counts them."""
     places = wrong.nonzero()
     if len(places):
         row = int(places[0])
@@ -36,19 +25,10 @@ def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
 
 
 def distribution_targets(distribution: Any) -> Tensor:
-    """Probabilities of a distribution of labels, `(…, C)`, or the mean of another distribution,
-    `(…)`.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> distribution_targets(dist.Bernoulli(torch.tensor([0.25])))
-        tensor([[0.7500, 0.2500]])
-        >>> distribution_targets(dist.Normal(torch.tensor([3.0]), 1.0))
-        tensor([3.])
-    """
+    """Probabilities of a distribution of labels, `(…, C)`, or another distribution's mean,
+    `(…)`."""
     if not distribution.has_enumerate_support:
-        mean: Tensor = distribution.mean
-        return mean
+        return distribution.mean
     labels = distribution.enumerate_support(expand=False)
     return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
 
@@ -66,8 +46,8 @@ class Likelihood(Configured, nn.Module, ABC):
     """What y holds where it is no label, in a word or two."""
 
     def check_responses(self, y: Tensor) -> None:
-        """Refuse responses that the distribution cannot have, before any work; here what is given
-        as probabilities of labels and is none.
+        """Refuse responses that the distribution cannot have; here rows that are no probabilities
+        of labels.
 
         Args:
             y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
@@ -146,11 +126,8 @@ class NormalLikelihood(_WithNumbers):
     """`y ~ Normal(f, s)`, from one output; the scale s, in the units of y, is learned.
 
     Args:
-        scale: the scale at the start.
+        scale: the scale at the start, positive.
         learn_scale: whether it is learned.
-
-    Raises:
-        ValueError: a scale that is not positive.
 
     Example:
         >>> NormalLikelihood(2.0)(torch.zeros(4, 1)).stddev[0].item()
@@ -164,10 +141,8 @@ class NormalLikelihood(_WithNumbers):
         super().__init__({"scale": scale}, learn_scale=learn_scale)
 
     def settle(self, residuals: Tensor, weights: Tensor | None = None) -> None:
-        """Put a learned scale to the most likely one given residuals, `s² = Σ w r² / Σ w`.
-
-        A fit that ends early, because its network overfits, ends before a scale that is learned by
-        gradient steps has come down to what the network is worth.
+        """Put a learned scale to the most likely one given residuals, `s² = Σ w r² / Σ w`: a fit
+        that ends early ends before the scale has come down to what the network is worth.
 
         Args:
             residuals: `y − f`, of rows that the network has not learned from, `(N,)`.
@@ -175,12 +150,6 @@ class NormalLikelihood(_WithNumbers):
 
         Raises:
             ValueError: residuals that are all zero or not finite, which have no such scale.
-
-        Example:
-            >>> likelihood = NormalLikelihood()
-            >>> likelihood.settle(torch.tensor([3.0, -3.0]))
-            >>> round(likelihood.log_scale.exp().item(), 4)
-            3.0
         """
         if not self.log_scale.requires_grad:
             return
@@ -216,18 +185,13 @@ class HeteroscedasticLikelihood(Likelihood):
 
 
 class StudentTLikelihood(_WithNumbers):
-    """`y ~ StudentT(ν, f, s)`, from one output: a response with outliers.
+    """`y ~ StudentT(ν, f, s)`, from one output: a response with outliers. The mean f exists for ν >
+    1, the variance s² ν / (ν − 2) for ν > 2.
 
     Args:
-        degrees: the degrees of freedom ν at the start.
-        scale: s at the start, in the units of y.
+        degrees: the degrees of freedom ν at the start, positive.
+        scale: s at the start, in the units of y, positive.
         learn_degrees: whether ν is learned; s always is.
-
-    The mean f exists for ν > 1, the variance s² ν / (ν − 2) for ν > 2; of a learned ν neither is
-    sure.
-
-    Raises:
-        ValueError: degrees or a scale that is not positive.
 
     Example:
         >>> StudentTLikelihood(degrees=3.0)(torch.ones(4, 1)).mean[0].item()
@@ -249,30 +213,23 @@ class StudentTLikelihood(_WithNumbers):
 
 
 class OrdinalLikelihood(Likelihood):
-    r"""Labels 0 … C−1 that have an order, from one output f and C − 1 cutpoints that are learned:
+    """Labels 0 … C−1 that have an order, from one output f and C − 1 cutpoints that are learned:
 
         P(y ≤ c) = σ(κ_c − f),    κ_0 < κ_1 < … < κ_{C−2},
 
     the proportional-odds model (McCullagh 1980): a feature that raises f moves y up by the same
-    odds at every cutpoint. It is Pyro's `OrderedLogistic` with each probability in logs, which
-    stay finite where the difference of two sigmoids is 0; a categorical distribution, so that all
-    that is of labels is of these too.
+    odds at every cutpoint. A categorical distribution, with each probability in finite logs.
 
-    Cutpoints are `κ_c = κ_0 + Σ_{i≤c} exp η_i`, and start as they are of C labels as frequent as
-    each other at `f = 0`, `κ_c = log (c + 1)/(C − c − 1)`.
+    Cutpoints are `κ_c = κ_0 + Σ_{i≤c} exp η_i`, and start at `κ_c = log (c + 1)/(C − c − 1)`.
 
     Args:
-        classes: C.
-
-    Raises:
-        ValueError: fewer than two classes.
+        classes: C, at least two.
 
     Example:
         >>> OrdinalLikelihood(4)(torch.zeros(1, 1)).probs.detach()
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
         >>> OrdinalLikelihood(3).check_responses(torch.tensor([0, 3, 1]))
         Traceback (most recent call last):
-        ...
         ValueError: y must hold the ordered labels 0 to 2; 1 of 3 are not, the first in row 1: 3
     """
 
@@ -302,14 +259,7 @@ class OrdinalLikelihood(Likelihood):
         return steps.cumsum(0)
 
     def check_responses(self, y: Tensor) -> None:
-        """Refuse labels outside 0 … C−1.
-
-        Args:
-            y: labels `(N,)`, or a black box's probabilities `(N, C)`.
-
-        Raises:
-            ValueError: such labels, or another number of classes.
-        """
+        """Refuse labels outside 0 … C−1, or probabilities of another number of classes."""
         if y.dim() != 1:
             if y.dim() != 2 or y.shape[1] != self.classes:
                 raise ValueError(
@@ -338,11 +288,7 @@ class CountLikelihood(Likelihood):
     responses = "counts"
 
     def check_responses(self, y: Tensor) -> None:
-        """Refuse what is no count.
-
-        Raises:
-            ValueError: another shape, negative or broken numbers.
-        """
+        """Refuse what is no count."""
         if y.dim() != 1:
             raise ValueError(
                 f"y must hold a count for each row, shape (N,); it has shape {tuple(y.shape)}"
@@ -364,19 +310,15 @@ class PoissonLikelihood(CountLikelihood):
 
 
 class NegativeBinomialLikelihood(CountLikelihood, _WithNumbers):
-    r"""`y ~ NegativeBinomial(mean μ = exp f, dispersion α)`, from one output; α is learned:
+    """`y ~ NegativeBinomial(mean μ = exp f, dispersion α)`, from one output; α is learned:
 
         p(y) = Γ(y + r) / (Γ(r) y!) · (r/(r + μ))^r (μ/(r + μ))^y,    r = 1/α,
 
-    with mean μ and variance μ + α μ²: counts that scatter more than a Poisson's, which is α → 0
-    (NB2 of Cameron & Trivedi 1998).
+    with mean μ and variance μ + α μ² (NB2 of Cameron & Trivedi 1998); α → 0 is a Poisson's.
 
     Args:
-        dispersion: α at the start.
+        dispersion: α at the start, positive.
         learn_dispersion: whether it is learned.
-
-    Raises:
-        ValueError: a dispersion that is not positive.
 
     Example:
         >>> counts = NegativeBinomialLikelihood(dispersion=0.5)(torch.full((4, 1), 2.0).log())
@@ -415,13 +357,8 @@ class ZeroInflatedPoissonLikelihood(CountLikelihood):
 class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
     """`y = 0` with probability `σ(f₂)`, else `y ~ NegativeBinomial(mean μ = exp f₁, dispersion α)`,
     from two outputs (Greene 1994): more zeros than the scatter of the others accounts for. The mean
-    is `(1 − σ(f₂)) μ`, the variance `(1 − σ(f₂)) μ (1 + μ (σ(f₂) + α))`; α is learned.
-
-    Args:
-        dispersion, learn_dispersion: as :class:`NegativeBinomialLikelihood` takes them.
-
-    Raises:
-        ValueError: a dispersion that is not positive.
+    is `(1 − σ(f₂)) μ`, the variance `(1 − σ(f₂)) μ (1 + μ (σ(f₂) + α))`; arguments as
+    :class:`NegativeBinomialLikelihood`.
 
     Example:
         >>> found = ZeroInflatedNegativeBinomialLikelihood(dispersion=0.5)(torch.zeros(4, 2))

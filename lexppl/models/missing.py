@@ -1,4 +1,4 @@
-"""Values that are missing in x: hidden by nature, as a mask hides others."""
+"""Entries that a mask cannot keep: padding, and values that are missing in x."""
 
 from __future__ import annotations
 
@@ -14,28 +14,47 @@ from torch.distributions import Independent
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset
 from lexppl.effects import MASK_KIND
-from lexppl.models.possible_entries import NEVER
+
+NEVER = -1000.0
+"""Log-odds of an entry that cannot be kept: a probability of exactly 0 in every type, with finite
+logarithms and gradients."""
+
+
+def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
+    """Which entries a mask can keep, `(B, G)`, by the network's `possible_entries(x)`; None:
+    all."""
+    method = getattr(network, "possible_entries", None)
+    return None if method is None else method(x)
+
+
+def possible_logits(network: nn.Module, x: Tensor) -> Tensor:
+    """A network's logits `(B, G)`, :data:`NEVER` for entries that cannot be kept."""
+    return among_possible(network, x, network(x))
+
+
+def among_possible(network: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
+    """Logits `(B, G)`, and :data:`NEVER` for entries of x that cannot be kept."""
+    there = possible_entries(network, x)
+    return logits if there is None else torch.where(there, logits, NEVER)
+
+
+def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
+    """k where all entries can be kept, else by row `(B,)`, from 1 to the entries that there are."""
+    there = possible_entries(network, x)
+    if there is None:
+        return k
+    return there.sum(-1).clamp(max=k).clamp(min=1)
+
+
+def can_be_kept(logits: Tensor) -> Tensor:
+    """Whether logits are those of an entry that can be kept."""
+    return logits > NEVER / 2
 
 
 class MarkedRows(nn.Module):
-    """Rows of F features of which some are markers, 1 where the features that they mark are missing
-    and 0 where these are there.
-
-    Args:
-        markers: for each of the F features the place of its marker, −1 for one that is never
-            missing; a marker's own is its own.
-
-    Raises:
-        ValueError: places that are no markers; no feature but markers.
-
-    Example:
-        >>> rows = MarkedRows([-1, 2, 2])
-        >>> x = torch.tensor([[0.3, 0.0, 1.0], [0.1, 7.0, 0.0]])
-        >>> rows.values(x), rows.observed(x)
-        (tensor([[0.3000, 0.0000],
-            [0.1000, 7.0000]]), tensor([[1., 0.],
-            [1., 1.]]))
-    """
+    """Rows of F features of which some are markers, 1 where the features that they mark are
+    missing; `markers` has the place of each feature's marker, −1 for one that is never missing, its
+    own for a marker."""
 
     value_places: Tensor
     marker_places: Tensor
@@ -66,11 +85,7 @@ class MarkedRows(nn.Module):
         return len(self.value_places)
 
     def values(self, x: Tensor) -> Tensor:
-        """The values `(…, D)` of rows `(…, F)`, with what stands in for the missing ones.
-
-        Raises:
-            ValueError: rows of another number of features.
-        """
+        """The values `(…, D)` of rows `(…, F)`, with what stands in for the missing ones."""
         if x.shape[-1] != len(self.markers):
             raise ValueError(
                 f"x must have {len(self.markers)} features, the markers among them; it has shape "
@@ -85,45 +100,22 @@ class MarkedRows(nn.Module):
         return 1.0 - markers * self.marked.to(x.dtype)
 
     def with_gaps(self, x: Tensor) -> Tensor:
-        """The values of rows `(N, F)` with NaN where they are missing, `(N, D)`.
-
-        Example:
-            >>> MarkedRows([1, 1]).with_gaps(torch.tensor([[0.0, 1.0], [3.0, 0.0]]))
-            tensor([[nan],
-                    [3.]])
-        """
+        """The values of rows `(N, F)` with NaN where they are missing, `(N, D)`."""
         return torch.where(self.observed(x) == 1.0, self.values(x), torch.nan)
 
 
-class _WithMarkers(Configured, nn.Module):
-    """A part of rows with markers."""
-
-    def __init__(self, markers: Sequence[int]) -> None:
-        super().__init__()
-        self.rows = MarkedRows(markers)
-
-    @property
-    def markers(self) -> tuple[int, ...]:
-        """Of the F features."""
-        return self.rows.markers
-
-
-class HiddenByNature(_WithMarkers):
-    r"""An imputer of rows of which some values are missing: they are hidden by nature, not by a
-    choice.
+class HiddenByNature(Configured, MarkedRows):
+    """An imputer of rows of which some values are missing: hidden by nature, not by a choice.
 
     With `o_d = 1` where value d of the row is there and 0 where it is missing,
 
         x̃ ~ p_ι(x̃ | x, z ⊙ o),
 
-    so that a missing value is drawn as one that the mask hides, given what is kept and there; the
-    mask cannot keep it. A program's `E_{x̃}[Φ(y | f(x̃))]` then marginalises it, in a fit, in its
-    validation and in prediction alike. That is right where values are missing at random given what
-    is kept; where their absence says something of its own, give the program a feature that says it
-    (`missing_indicator` of :func:`lexppl.data.read_table`).
-
-    What stands in for a missing value in x is never seen, so that it is free, but finite: no NaN
-    meets a gradient.
+    so that a missing value is drawn as one that the mask hides; the mask cannot keep it. A
+    program's `E_{x̃}[Φ(y | f(x̃))]` marginalises it in a fit, in its validation and in prediction:
+    right where values are missing at random given what is kept; else give the program a feature
+    that says it (`missing_indicator` of :func:`lexppl.data.read_table`). What stands in for a
+    missing value in x is never seen; it must be finite, so that no NaN meets a gradient.
 
     Args:
         imputer: of the D values, `(B, D)`.
@@ -151,51 +143,24 @@ class HiddenByNature(_WithMarkers):
         return bool(getattr(self.imputer, "leaves_gaps", False))
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The distribution of the imputed values, batch shape `(…, B)` and event shape `(D,)`.
-
-        Args:
-            x: rows with their markers, `(B, F)`.
-            keep: what the mask keeps of each value, boolean or in [0, 1], `(…, B, D)` or
-                broadcastable to it.
-        """
-        observed = self.rows.observed(x)
+        """The distribution of the imputed values of rows with their markers `(B, F)`, batch shape
+        `(…, B)` and event shape `(D,)`; `keep` is of the values, `(…, B, D)` or broadcastable to
+        it."""
+        observed = self.observed(x)
         there = observed == 1.0 if keep.dtype == torch.bool else observed
-        distribution: TorchDistribution = self.imputer(self.rows.values(x), keep * there)
-        return distribution
+        return self.imputer(self.values(x), keep * there)
 
 
-class GapsFromMarkers(_WithMarkers):
-    """A predictor that reads gaps and is fitted to rows in one go, for rows with markers.
+class GapsFromMarkers(Configured, MarkedRows):
+    """A predictor that reads gaps, of the D values, for rows with markers: those that it is fitted
+    to become values with NaN; it predicts from values as `HiddenByNature(GapImputer(), …)` gives
+    them."""
 
-    It predicts from values as :class:`lexppl.models.HiddenByNature` over a
-    :class:`lexppl.models.GapImputer` gives them; only the rows that it is fitted to have markers,
-    and become values with NaN where they are missing.
-
-    Args:
-        predictor: such as a :class:`lexppl.models.TreePredictor`, of the D values.
-        markers: of the F features of x, as :attr:`lexppl.data.TableEncoding.markers` has them.
-
-    Example:
-        >>> from lexppl.models import tree_predictor
-        >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-        >>> y = (x[:, 0] > 0).long()
-        >>> x[:100, 0], marker = 0.0, (torch.arange(300) < 100).float()
-        >>> predictor = GapsFromMarkers(tree_predictor(x, classes=2), markers=[2, -1, 2])
-        >>> predictor.fit_rows(torch.cat([x, marker[:, None]], 1), y)
-        >>> predictor(torch.tensor([[1.5, 0.0]])).probs.argmax().item()
-        1
-    """
-
-    reads_gaps = True
+    reads_gaps, event_dim = True, 1
 
     def __init__(self, predictor: nn.Module, markers: Sequence[int]) -> None:
         super().__init__(markers)
         self.predictor = predictor
-
-    @property
-    def event_dim(self) -> int:
-        """Dimensions of a row."""
-        return 1
 
     @property
     def likelihood(self) -> Any:
@@ -204,42 +169,18 @@ class GapsFromMarkers(_WithMarkers):
 
     def forward(self, x: Tensor) -> TorchDistribution:
         """The distribution of y given values with gaps, `(…, D)`."""
-        distribution: TorchDistribution = self.predictor(x)
-        return distribution
+        return self.predictor(x)
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the predictor to rows with markers, `(N, F)`; the rest is as it has it."""
-        self.predictor.fit_rows(self.rows.with_gaps(x), y, seed, weights)  # type: ignore[operator]
+        self.predictor.fit_rows(self.with_gaps(x), y, seed, weights)  # type: ignore[operator]
 
 
-class ObservedSelector(_WithMarkers):
-    r"""A selector's distribution, restricted to the entries of which something is there:
-
-        z ~ p_γ(z | x),  conditioned on  z_g = 0 for every g of which all values are missing.
-
-    Of independent entries that leaves the others as they are, of a chain it makes their neighbours
-    less likely; of `k` entries it conditions on them,
-    and a row with fewer entries than k keeps what it has (one that has none keeps one in name, of
-    which nothing is shown). The selector's network sees the values alone, with what stands in for
-    the missing ones: their mean, or no level.
-
-    Args:
-        selector: from values `(B, D)` to independent Bernoulli entries, a k-subset or a chain,
-            `(G,)`.
-        groups: the entry of each of the D values.
-        markers: of the F features of x, as :attr:`lexppl.data.TableEncoding.markers` has them.
-
-    Raises:
-        ValueError: groups of another number of values.
-        TypeError: from a call, masks of another distribution.
-
-    Example:
-        >>> from lexppl.models import RandomSelector
-        >>> selector = ObservedSelector(RandomSelector(2), groups=[0, 1], markers=[-1, 2, 2])
-        >>> selector(torch.tensor([[5.0, 0.0, 1.0], [5.0, 7.0, 0.0]])).mean
-        tensor([[0.5000, 0.0000],
-                [0.5000, 0.5000]])
-    """
+class ObservedSelector(Configured, MarkedRows):
+    """`z ~ p_γ(z | x)` given `z_g = 0` for every g of which all values are missing, of a selector
+    of independent entries, a k-subset or a chain. A row with fewer entries than k keeps what it
+    has; one that has none keeps one in name. The network sees the values alone, with what stands in
+    for them."""
 
     entry: Tensor
 
@@ -247,9 +188,9 @@ class ObservedSelector(_WithMarkers):
         super().__init__(markers)
         self.selector = selector
         self.groups = tuple(int(group) for group in groups)
-        if len(self.groups) != self.rows.features:
+        if len(self.groups) != self.features:
             raise ValueError(
-                f"groups must give each of the {self.rows.features} values an entry; there are "
+                f"groups must give each of the {self.features} values an entry; there are "
                 f"{len(self.groups)}"
             )
         of_entry = torch.zeros(len(self.groups), max(self.groups) + 1)
@@ -262,29 +203,17 @@ class ObservedSelector(_WithMarkers):
 
     def missing(self, x: Tensor) -> Tensor:
         """Whether all values of an entry are missing, `(B, G)`."""
-        there = self.rows.observed(x) @ self.entry.to(x.dtype)
+        there = self.observed(x) @ self.entry.to(x.dtype)
         return there < 0.5
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        distribution = self.selector(self.rows.values(x))
+        distribution = self.selector(self.values(x))
         return restricted(distribution, self.missing(x))
 
 
 def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistribution:
-    """A distribution of masks given that some entries are not kept.
-
-    Args:
-        distribution: independent Bernoulli entries, a k-subset or a chain, `(B,)` + `(G,)`.
-        missing: whether an entry cannot be kept, `(B, G)`.
-
-    Raises:
-        TypeError: another distribution.
-
-    Example:
-        >>> missing = torch.tensor([[True, False, False]])
-        >>> restricted(KSubset(torch.zeros(1, 3), 2), missing).mean
-        tensor([[0., 1., 1.]])
-    """
+    """A distribution of masks, `(B,)` + `(G,)`, given that the entries `missing`, `(B, G)`, are not
+    kept."""
     base = distribution.base_dist if isinstance(distribution, Independent) else distribution
     if isinstance(base, dist.Bernoulli):
         logits = torch.where(missing, NEVER, base.logits)

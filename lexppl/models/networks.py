@@ -19,16 +19,8 @@ ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
 
 @contextmanager
 def initial_weights(seed: int | None) -> Iterator[None]:
-    """Draw initial weights from a seed, leaving the global random state as it is; from torch's
-    default generator where the seed is None.
-
-    Example:
-        >>> with initial_weights(0):
-        ...     first = torch.randn(3)
-        >>> with initial_weights(0):
-        ...     torch.equal(first, torch.randn(3))
-        True
-    """
+    """Draw initial weights from a seed, leaving the global random state as it is; None: from
+    torch's default generator."""
     with own_random_state(None, enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
@@ -101,26 +93,12 @@ class MLP(Configured, nn.Module):
             if self.batch_norm:
                 x = self.norms[place](x)
             x = nn.functional.dropout(self._activate(x), self.dropout, self.training)
-        result: Tensor = last(x)
-        return result
+        return last(x)
 
 
 class ScaledOutput(Configured, nn.Module):
-    """A network whose output is in the units of a response: `shift + scale · network(x)`.
-
-    Args:
-        network: from `(N, *event)` to `(N, 1)`.
-        shift: in the units of the response, such as its mean.
-        scale: in the same, such as its standard deviation.
-
-    Raises:
-        ValueError: a scale that is not positive.
-
-    Example:
-        >>> import torch
-        >>> ScaledOutput(nn.Identity(), 100.0, 10.0)(torch.tensor([[-1.0]]))
-        tensor([[90.]])
-    """
+    """A network `(N, *event)` to `(N, 1)` in the units of a response: `shift + scale ·
+    network(x)`."""
 
     def __init__(self, network: nn.Module, shift: float, scale: float) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, MaxConcrete
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.distributions.top_k import TopEntries
-from lexppl.models.possible_entries import can_be_kept
+from lexppl.models.missing import can_be_kept
 
 
 class Penalty(Configured, nn.Module, ABC):
@@ -50,14 +50,11 @@ def _kept(distribution: TorchDistribution, mask: Tensor) -> Tensor:
 
 
 class SizePenalty(Penalty):
-    """`λ · E‖z‖₀`: λ nats for each entry kept, by the distribution's own mean, not by a draw.
-
-    A distribution that states no mean (a relaxed one) is penalised by its draws, `λ Σ_g z_g`.
+    """`λ · E‖z‖₀`: λ nats for each entry kept, by the distribution's own mean, not by a draw; a
+    distribution that states no mean (a relaxed one) is penalised by its draws, `λ Σ_g z_g`.
 
     Example:
-        >>> import pyro.distributions as dist
-        >>> distribution = dist.Bernoulli(torch.full((1, 4), 0.5)).to_event(1)
-        >>> SizePenalty(0.1)(distribution, distribution.sample())
+        >>> SizePenalty(0.1)(Bernoulli(torch.full((1, 4), 0.5)), torch.ones(1, 4))
         tensor([0.2000])
     """
 
@@ -66,7 +63,7 @@ class SizePenalty(Penalty):
 
 
 class CostPenalty(Penalty):
-    r"""`λ · Σ_g c_g E[z_g]`: each entry at a cost of its own, as what a measurement costs.
+    """`λ · Σ_g c_g E[z_g]`: each entry at a cost of its own, as what a measurement costs.
 
     Less the entropy of the masks it is their divergence from independent entries of prior log-odds
     `−λ c_g`, `KL = λ Σ_g c_g E[z_g] − H(z) + Σ_g log(1 + e^{−λ c_g})`. A distribution that states
@@ -80,9 +77,8 @@ class CostPenalty(Penalty):
         ValueError: no costs, one that is negative or not finite; when first used, other than G.
 
     Example:
-        >>> import pyro.distributions as dist
-        >>> distribution = dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1)
-        >>> CostPenalty([1.0, 10.0], 0.1)(distribution, distribution.sample())
+        >>> mask = torch.ones(1, 2)
+        >>> CostPenalty([1.0, 10.0], 0.1)(Bernoulli(mask / 2), mask)
         tensor([0.5500])
     """
 
@@ -129,23 +125,22 @@ class GiniPenalty(Penalty):
 
 
 class KLPenalty(Penalty):
-    r"""`λ · KL(q(z | x) ‖ r(z))`, in nats a row, in closed form.
+    """`λ · KL(q(z | x) ‖ r(z))`, in nats a row, in closed form.
 
     - `MaxConcrete`: each of its k draws picks a feature by `p = softmax(logits)`, and r is uniform
       over the G features (of a text over its words): `log G − H(p)` (VIBI, Bang et al. 2019,
-      eq. 7). `TopEntries`, its distribution after training, is charged the same.
+      eq. 7); `TopEntries`, its distribution after training, alike.
     - `Dirichlet(α)`: r is `Dirichlet(α₀, …, α₀)` (Q-FIT, Adamczewski et al., eq. 4).
 
     Args:
         weight: λ; β in VIBI, 1 in Q-FIT.
-        concentration: α₀ > 0 of the Dirichlet prior; not read by the other distributions.
+        concentration: α₀ > 0 of the Dirichlet prior.
 
     Raises:
         ValueError: a weight below 0, a concentration that is not positive.
         TypeError: a distribution without a closed form here.
 
     Example:
-        >>> import torch
         >>> distribution = MaxConcrete(0.5, torch.zeros(1, 4), k=2)
         >>> KLPenalty(1.0)(distribution, distribution.rsample())
         tensor([0.])
@@ -172,17 +167,7 @@ class KLPenalty(Penalty):
 
 
 class _GridPenalty(Penalty):
-    """A weight times the sum of a cost over the pairs of neighbours on a grid.
-
-    Args:
-        weight: λ ≥ 0, in nats a unit of the cost.
-        shape: rows and columns of the grid, (H', W'); entries are row by row.
-        neighbours: 4, above, below and at the sides, or 8, the diagonal ones too.
-
-    Raises:
-        ValueError: a shape that is not two whole numbers of at least 1, other neighbours; when
-            first used, masks of other than H' · W' entries.
-    """
+    """A weight times the sum of a cost over the pairs of neighbours on a grid."""
 
     def __init__(self, weight: float, shape: Sequence[int], neighbours: int = 4) -> None:
         super().__init__(weight)
@@ -208,7 +193,8 @@ class _GridPenalty(Penalty):
             )
         if isinstance(distribution, ChainMask) and 1 in self.shape:
             return self.weight * distribution.switches.sum(-1)
-        if _is_independent(distribution):
+        base = distribution.base_dist if isinstance(distribution, Independent) else None
+        if isinstance(base, Bernoulli):
             return self.weight * self._sum(distribution.mean, differ)
         return self.weight * self._sum(mask, self._cost)
 
@@ -223,13 +209,12 @@ class _GridPenalty(Penalty):
 
 
 class GridVariationPenalty(_GridPenalty):
-    r"""Total variation of a mask on a grid: `λ Σ_{i~j} |z_i − z_j|` over neighbours i, j, the
-    length of the border between what is kept and what is hidden.
+    """Total variation of a mask on a grid: `λ Σ_{i~j} |z_i − z_j|` over neighbours i, j, the length
+    of the border between what is kept and what is hidden.
 
     Of independent Bernoulli entries its exact expectation, `Σ p_i (1 − p_j) + p_j (1 − p_i)`,
-    `(B,)`, with a gradient of no variance; so of a :class:`~lexppl.distributions.ChainMask` on a
-    grid of one row. Of other distributions, whose pairs are not known, that of the draws, `(L, B)`.
-    On a line see :class:`TotalVariationPenalty`, which is of the draws always.
+    `(B,)`; so of a :class:`~lexppl.distributions.ChainMask` on a grid of one row. Of other
+    distributions that of the draws, `(L, B)`.
 
     Args:
         weight: λ ≥ 0, in nats a unit of border.
@@ -247,14 +232,9 @@ class GridVariationPenalty(_GridPenalty):
         meaningful perturbation", ICCV, eq. 4, for masks.
 
     Example:
-        >>> import torch
-        >>> import pyro.distributions as dist
         >>> one_corner = torch.tensor([[[1.0, 0.0, 0.0, 0.0]]])
-        >>> penalty = GridVariationPenalty(1.0, shape=(2, 2))
-        >>> penalty(None, one_corner)
+        >>> GridVariationPenalty(1.0, shape=(2, 2))(None, one_corner)
         tensor([[2.]])
-        >>> penalty(dist.Bernoulli(torch.full((1, 4), 0.5)).to_event(1), one_corner)
-        tensor([2.])
     """
 
     def _cost(self, one: Tensor, other: Tensor) -> Tensor:
@@ -262,27 +242,17 @@ class GridVariationPenalty(_GridPenalty):
 
 
 class IsingPenalty(_GridPenalty):
-    r"""The energy of an Ising model on a grid: `λ Σ_{i~j} (1 − s_i s_j)/2` with spins `s = 2z − 1`.
+    """The energy of an Ising model on a grid: `λ Σ_{i~j} (1 − s_i s_j)/2` with spins `s = 2z − 1`.
 
-    It is λ nats for each pair of neighbours that differ: on masks of zeros and ones the same as
-    :class:`GridVariationPenalty`. On soft masks it is `z_i (1 − z_j) + z_j (1 − z_i)`, the
-    expectation over independent entries that are kept with probability z: smooth, and least where
-    neighbours are both near 0 or both near 1, not merely alike. Less the entropy of the masks, it
-    is their divergence from the Ising model of coupling λ/2, up to its constant.
-
-    Args:
-        weight: λ ≥ 0, in nats a pair that differs.
-        shape: rows and columns of the grid, (H', W'); entries are row by row.
-        neighbours: 4, above, below and at the sides, or 8, the diagonal ones too.
-
-    Raises:
-        ValueError: as :class:`GridVariationPenalty`.
+    On masks of zeros and ones it is :class:`GridVariationPenalty`, which takes the same arguments.
+    On soft masks it is `z_i (1 − z_j) + z_j (1 − z_i)`: smooth, and least where neighbours are both
+    near 0 or both near 1. Less the entropy of the masks, it is their divergence from the Ising
+    model of coupling λ/2, up to its constant.
 
     References:
         Besag (1986), "On the statistical analysis of dirty pictures", JRSS B 48.
 
     Example:
-        >>> import torch
         >>> IsingPenalty(1.0, shape=(1, 3))(None, torch.tensor([[[0.5, 0.5, 1.0]]]))
         tensor([[1.]])
     """
@@ -292,15 +262,5 @@ class IsingPenalty(_GridPenalty):
 
 
 def differ(one: Tensor, other: Tensor) -> Tensor:
-    """p (1 − q) + q (1 − p), the probability that two independent entries differ.
-
-    Example:
-        >>> import torch
-        >>> differ(torch.tensor([1.0, 0.5]), torch.tensor([1.0, 1.0]))
-        tensor([0.0000, 0.5000])
-    """
+    """p (1 − q) + q (1 − p), the probability that two independent entries differ."""
     return one * (1.0 - other) + other * (1.0 - one)
-
-
-def _is_independent(distribution: object) -> bool:
-    return isinstance(distribution, Independent) and isinstance(distribution.base_dist, Bernoulli)

@@ -31,10 +31,8 @@ class UnmaskedPredictor(Configured, PyroModule):
 
     Example:
         >>> import torch
-        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
-        >>> program = UnmaskedPredictor(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
-        >>> program(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
-        tensor([0, 0, 0, 0])
+        >>> UnmaskedPredictor(table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
+        torch.Size([1, 1, 4])
     """
 
     def __init__(self, predictor: nn.Module) -> None:
@@ -58,8 +56,7 @@ class Predictor(Configured, nn.Module):
 
     Example:
         >>> import torch
-        >>> from lexppl.models import MLP, CategoricalLikelihood
-        >>> predictor = Predictor(MLP(11, 2, seed=0), CategoricalLikelihood())
+        >>> predictor = Predictor(MLP(11, 2), CategoricalLikelihood())
         >>> predictor(torch.zeros(2, 10, 5, 11)).batch_shape
         torch.Size([2, 10, 5])
     """
@@ -79,8 +76,7 @@ class Predictor(Configured, nn.Module):
         split = x.dim() - self.event_dim
         outputs = self.network(x.reshape(-1, *x.shape[split:]))
         each = prod(outputs.shape[1:])
-        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], each))
-        return distribution
+        return self.likelihood(outputs.reshape(*x.shape[:split], each))
 
 
 def check_classes(classes: int | None) -> None:
@@ -108,59 +104,24 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
         raise ValueError(f"{name} is of two labels, and classes is {classes}")
 
 
-def usual_likelihood(classes: int | None, likelihood: Likelihood | None) -> Likelihood:
-    """The likelihood that is given, else that of labels, or of a real response.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-    """
-    check_classes(classes)
-    if likelihood is None:
-        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-    check_likelihood(likelihood, classes)
-    return likelihood
-
-
 def predictor_with(
     network: Callable[[int], nn.Module],
     classes: int | None,
     likelihood: Likelihood | None = None,
     event_dim: int = 1,
 ) -> Predictor:
-    """A network of as many outputs as the likelihood takes, and the likelihood.
-
-    Args:
-        network: from the number of outputs to a module.
-        classes: C for labels, or None for a real response.
-        likelihood: in place of that of labels or of a real response; a copy of it is learned.
-        event_dim: number of dimensions of a row.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-    """
-    likelihood = copy.deepcopy(usual_likelihood(classes, likelihood))
+    """A network of as many outputs as the likelihood takes, and a copy of the likelihood that is
+    given, else that of labels, or of a real response."""
+    check_classes(classes)
+    if likelihood is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+    check_likelihood(likelihood, classes)
+    likelihood = copy.deepcopy(likelihood)
     return Predictor(network(likelihood.outputs or classes or 1), likelihood, event_dim)
 
 
 def table_predictor(
-    features: int,
-    classes: int | None,
-    hidden: Sequence[int],
-    activation: str = "relu",
-    batch_norm: bool = False,
-    likelihood: Likelihood | None = None,
+    features: int, classes: int | None, hidden: Sequence[int], likelihood: Likelihood | None = None
 ) -> Predictor:
-    """A perceptron with the likelihood of labels, or of a real response where classes is None.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-
-    Example:
-        >>> table_predictor(3, None, (8,)).likelihood
-        NormalLikelihood()
-    """
-
-    def network(outputs: int) -> nn.Module:
-        return MLP(features, outputs, hidden, activation, batch_norm=batch_norm)
-
-    return predictor_with(network, classes, likelihood)
+    """A perceptron with the likelihood of labels, or of a real response where classes is None."""
+    return predictor_with(lambda outputs: MLP(features, outputs, hidden), classes, likelihood)

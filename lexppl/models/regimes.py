@@ -22,12 +22,12 @@ def regime_targets(
     black_box: Any = None,
     predictor: nn.Module | BlackBox | None = None,
 ) -> Tensor:
-    """What an explainer's program observes as y in a regime.
+    """What an explainer's program observes as y in a regime: `(N,)` labels or responses, or `(N,
+    C)` probabilities.
 
-    In the in-situ regimes these are the labels. In the post-hoc regimes they are the
-    probabilities `p_m(y | x)`, so that the program's expectation over labels,
-    `Σ_c p_m(c | x) log p(c | x)`, is exact and takes no draw of y; for regression it is the mean
-    response. Labels, where given, are not read there.
+    In the in-situ regimes these are the labels. In the post-hoc regimes they are the probabilities
+    `p_m(y | x)`, so that `Σ_c p_m(c | x) log p(c | x)` is exact and takes no draw of y; for
+    regression it is the mean response. Labels, where given, are not read there.
 
     Args:
         regime: one of `Regime`, or its value.
@@ -36,26 +36,20 @@ def regime_targets(
         black_box: the model to be explained in the surrogate regime: a
             :class:`~lexppl.models.black_box.BlackBox`, or what :func:`~lexppl.models.black_box`
             wraps without more arguments.
-        predictor: the given predictor, whose own output on all of x is observed in the self
-            regime; not read in the others.
-
-    Returns:
-        `(N,)` labels or responses, or `(N, C)` probabilities.
+        predictor: the given predictor, whose own output on all of x is observed in the self regime;
+            not read in the others.
 
     Raises:
-        ValueError: an unknown regime; a piece that the regime needs is missing, or a black box
-            is given to a regime without one; y of another shape or not finite.
+        ValueError: an unknown regime; a piece that the regime needs is missing, or a black box is
+            given to a regime without one; y of another shape or not finite.
 
-    Source:
-        Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML 2023,
-        § 2.5.
+    Source: Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML
+    2023, § 2.5.
 
     Example:
         >>> import torch
         >>> x = torch.zeros(2, 3)
-        >>> regime_targets("free in-situ", x, torch.tensor([0, 1]))
-        tensor([0, 1])
-        >>> regime_targets("surrogate post-hoc", x, black_box=lambda rows: 0.25 + 0 * rows[:, 0])
+        >>> regime_targets("surrogate post-hoc", x, black_box=lambda rows: 0.25 + rows[:, 0])
         tensor([[0.7500, 0.2500],
                 [0.7500, 0.2500]])
     """
@@ -90,15 +84,9 @@ def regime_targets(
 
 
 class Frozen(Configured, nn.Module):
-    """A module that never learns: no gradients, and evaluation mode for good.
-
-    Batch norm statistics and dropout stay as they are in evaluation, also while a program that
-    holds the module trains. What the module has, such as a predictor's likelihood, can be read
-    from here too.
-
-    Args:
-        module: taken as it is, not copied; :func:`frozen` freezes a copy.
-    """
+    """A module that never learns: no gradients, and evaluation mode for good, also while a program
+    that holds it trains. What the module has, such as a likelihood, can be read from here too. The
+    module is taken as it is; :func:`frozen` freezes a copy."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -126,20 +114,12 @@ class Frozen(Configured, nn.Module):
 def frozen(module: nn.Module) -> Frozen:
     """A copy of a module whose parameters get no gradient and whose statistics never move.
 
-    Args:
-        module: the given predictor (or any other module), left as it is; a frozen one is returned.
-
     Raises:
         TypeError: not a module.
 
     Example:
-        >>> import torch
-        >>> given = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-        >>> explainer = nn.ModuleDict({"predictor": frozen(given)}).train()
-        >>> _ = explainer["predictor"](torch.randn(8, 2))
-        >>> int(explainer["predictor"].module[1].num_batches_tracked)
-        0
-        >>> any(p.requires_grad for p in explainer.parameters()), given.training
+        >>> given = nn.Linear(2, 2)
+        >>> any(p.requires_grad for p in frozen(given).parameters()), given.training
         (False, True)
     """
     if not isinstance(module, nn.Module):
@@ -148,13 +128,8 @@ def frozen(module: nn.Module) -> Frozen:
 
 
 class AdaptedNormalisation(Frozen):
-    """A module of which only the batch norms learn: in training they normalise by the statistics of
-    the rows that they see, all particles' together, move their running ones, and γ and β have
-    gradients. Every other weight is as it was, and dropout stays off.
-
-    Args:
-        module: taken as it is, not copied; :func:`adapted_normalisation` takes a copy.
-    """
+    """A module of which only the batch norms learn, γ, β and the running statistics, from all
+    particles' rows together; dropout stays off."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -175,24 +150,17 @@ class AdaptedNormalisation(Frozen):
 
 
 def adapted_normalisation(module: nn.Module) -> AdaptedNormalisation:
-    """A copy of a module in which nothing but the batch norms will learn.
-
-    Args:
-        module: the given predictor; left as it is.
+    """A copy of a module, such as a given predictor, in which nothing but the batch norms will
+    learn.
 
     Raises:
         TypeError: not a module.
         ValueError: no batch norm in it.
 
     Example:
-        >>> import torch
-        >>> given = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-        >>> adapted = adapted_normalisation(given).train()
+        >>> adapted = adapted_normalisation(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
         >>> [name for name, p in adapted.module.named_parameters() if p.requires_grad]
         ['1.weight', '1.bias']
-        >>> _ = adapted(torch.randn(8, 2))
-        >>> int(adapted.module[1].num_batches_tracked), int(given[1].num_batches_tracked)
-        (1, 0)
     """
     if not isinstance(module, nn.Module):
         raise TypeError(

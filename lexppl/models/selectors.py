@@ -10,22 +10,24 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least
+from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete
+from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
 from lexppl.distributions.top_k import TopEntries
-from lexppl.effects import row_penalties
+from lexppl.effects import fit_progress, row_penalties
 from lexppl.models.architectures.base import Architecture
+from lexppl.models.grouping import Grouping
+from lexppl.models.missing import among_possible, possible_logits, possible_size
 from lexppl.models.penalties import SizePenalty
-from lexppl.models.possible_entries import among_possible, possible_logits, possible_size
+
+EXPLORE_UNTIL, EXPLORE_DECAY = 0.05, 0.995
+"""Share of a fit in which all is explored; factor of exploration in each epoch, of 1,000."""
 
 
 class Selector(Configured, nn.Module):
     """Base of selectors: from rows x `(B, *event)` to the distribution of the mask, `p_γ(z | x)`.
-
-    Any module that returns a distribution of batch shape `(B,)` and event shape `(G,)` will do in
-    a program; these can be saved, too.
-    """
+    Any module that returns one of batch shape `(B,)` and event shape `(G,)` will do in a
+    program."""
 
     def forward(self, x: Tensor) -> TorchDistribution:
         """The distribution of masks, batch shape `(B,)` and event shape `(G,)`."""
@@ -41,23 +43,20 @@ class _NetworkSelector(Selector):
 
 
 class BernoulliSelector(_NetworkSelector):
-    """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g + log(ρ/(1−ρ))))`.
-
-    How many features are kept is free; a penalty on the size holds it back.
+    """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g + log(ρ/(1−ρ))))`; a penalty on the size
+    holds back how many are kept.
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
-        rate: ρ, the probability of keeping where the network says 0, as it about does before it
-            has learned.
+        rate: ρ, the probability of keeping where the network says 0, as it about does before it has
+            learned.
 
     Raises:
         ValueError: a rate outside (0, 1).
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> BernoulliSelector(MLP(11, 11, seed=0))(torch.zeros(5, 11)).event_shape
-        torch.Size([11])
+        >>> BernoulliSelector(nn.Identity(), 0.2)(torch.zeros(1, 2)).mean
+        tensor([[0.2000, 0.2000]])
     """
 
     def __init__(self, network: nn.Module, rate: float = 0.5) -> None:
@@ -85,9 +84,7 @@ class KSubsetSelector(_NetworkSelector):
         ValueError: k is not a whole number of at least 1 (or, when first used, exceeds G).
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> KSubsetSelector(MLP(11, 11, seed=0), k=5)(torch.zeros(3, 11)).sample().sum(-1)
+        >>> KSubsetSelector(nn.Identity(), k=5)(torch.zeros(3, 11)).sample().sum(-1)
         tensor([5., 5., 5.])
     """
 
@@ -107,8 +104,7 @@ class ChainSelector(_NetworkSelector):
     """Entries in a row that are kept in runs: words of a text, times of a series.
 
     A binary Markov chain, `p(z | x) ∝ exp(Σ_g network(x)_g z_g − J Σ_g |z_g − z_{g−1}|)`
-    (:class:`~lexppl.distributions.ChainMask`). How many are kept is free; a penalty on the size
-    holds it back.
+    (:class:`~lexppl.distributions.ChainMask`); a penalty on the size holds back how many are kept.
 
     Args:
         network: `(B, *event)` to logits `(B, G)`, in the order of the entries.
@@ -120,10 +116,7 @@ class ChainSelector(_NetworkSelector):
         ValueError: a coupling that is not a finite number.
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> selector = ChainSelector(MLP(11, 11, seed=0), coupling=2.0)
-        >>> selector(torch.zeros(5, 11)).switches.shape
+        >>> ChainSelector(nn.Identity(), coupling=2.0)(torch.zeros(5, 11)).switches.shape
         torch.Size([5, 10])
     """
 
@@ -153,15 +146,14 @@ class ChainSelector(_NetworkSelector):
 
 
 class PenaltyConditioned(Selector):
-    r"""A selector for every λ of a range, in one fit.
+    """A selector for every λ of a range, in one fit.
 
     While it learns, each row of a step has a λ of its own,
 
         log λ ~ Uniform(log low, log high),    u = (log λ − log middle) / log 2,
         logits of z given x and λ:  a(x) + b(x) min(u, 0) + c(x) max(u, 0),
 
-    where a, b and c are the thirds of the network's outputs, so that the middle is as free as a
-    fit of it alone; the program charges each row its own λ
+    where a, b and c are the thirds of the network's outputs; the program charges each row its own λ
     (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
     `FitResult.at(penalty)`, `explain(…, penalty=)`.
 
@@ -178,13 +170,9 @@ class PenaltyConditioned(Selector):
         TypeError: a selector whose distribution is not given by logits of the entries.
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> network = MLP(3, 3 * 3, (8,), seed=0)
-        >>> selector = PenaltyConditioned(BernoulliSelector(network, 0.8), 0.005, 0.08).eval()
-        >>> x = torch.zeros(2, 3)
-        >>> selector(x).event_shape, selector.row_penalties(x)
-        (torch.Size([3]), tensor([0.0200, 0.0200]))
+        >>> selector = PenaltyConditioned(BernoulliSelector(nn.Linear(3, 9)), 0.005, 0.08).eval()
+        >>> selector.row_penalties(torch.zeros(2, 3))
+        tensor([0.0200, 0.0200])
     """
 
     def __init__(
@@ -208,11 +196,7 @@ class PenaltyConditioned(Selector):
         self.penalty = self.middle if penalty is None else self.checked(penalty)
 
     def checked(self, penalty: float) -> float:
-        """A λ of the range, as a float.
-
-        Raises:
-            ValueError: one outside of it.
-        """
+        """A λ of the range, as a float; one outside of it is refused."""
         penalty = finite_float("penalty", penalty, above=0.0)
         if not self.low * (1 - 1e-6) <= penalty <= self.high * (1 + 1e-6):
             raise ValueError(
@@ -241,24 +225,14 @@ class PenaltyConditioned(Selector):
         u = ((levels.log() - math.log(self.middle)) / math.log(2.0)).unsqueeze(-1)
         at, below, above = network(x).chunk(3, -1)
         logits = at + below * u.clamp(max=0.0) + above * u.clamp(min=0.0)
-        law: TorchDistribution = self.selector.law(among_possible(network, x, logits))
-        return law
+        return self.selector.law(among_possible(network, x, logits))
 
 
 def penalised(
     architecture: Architecture, penalty: float | Sequence[float], rate: float = 0.5
 ) -> tuple[nn.Module, SizePenalty]:
-    """A selector of independent entries and the penalty on their number.
-
-    Args:
-        architecture: of the selector's network.
-        penalty: λ, nats for each entry kept; or the two ends of a range, with a middle between
-            them or without, for a :class:`PenaltyConditioned` selector.
-        rate: of keeping at the start.
-
-    Raises:
-        ValueError: a negative λ, a range of other numbers than two or three, which rise.
-    """
+    """A selector of independent entries and the penalty on their number: λ in nats for each entry
+    kept, or `(low, high)` or `(low, middle, high)` for a :class:`PenaltyConditioned` selector."""
     entries = architecture.entries
     if not isinstance(penalty, Sequence):
         return BernoulliSelector(architecture.selector(entries), rate), SizePenalty(penalty)
@@ -283,10 +257,8 @@ class RandomSelector(Selector):
         ValueError: fewer entries than 1, a rate outside [0, 1].
 
     Example:
-        >>> import torch
-        >>> RandomSelector(3)(torch.zeros(2, 5)).mean
-        tensor([[0.5000, 0.5000, 0.5000],
-                [0.5000, 0.5000, 0.5000]])
+        >>> RandomSelector(3)(torch.zeros(1, 5)).mean
+        tensor([[0.5000, 0.5000, 0.5000]])
     """
 
     def __init__(self, entries: int, rate: float = 0.5) -> None:
@@ -300,8 +272,8 @@ class RandomSelector(Selector):
 
 
 class MaxConcreteSelector(_NetworkSelector):
-    """L2X's draw: while training the largest of k Concrete draws, after it the k entries of
-    largest logit (Chen et al. 2018, § 3 and § 4).
+    """L2X's draw: while training the largest of k Concrete draws, after it the k entries of largest
+    logit (Chen et al. 2018, § 3 and § 4).
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
@@ -313,10 +285,7 @@ class MaxConcreteSelector(_NetworkSelector):
             (or, when first used, exceeds G).
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> selector = MaxConcreteSelector(MLP(4, 4, seed=0), k=2).eval()
-        >>> selector(torch.zeros(3, 4)).sample().sum(-1)
+        >>> MaxConcreteSelector(nn.Identity(), k=2).eval()(torch.zeros(3, 4)).sample().sum(-1)
         tensor([2., 2., 2.])
     """
 
@@ -333,17 +302,12 @@ class MaxConcreteSelector(_NetworkSelector):
 
 
 class DirichletSelector(_NetworkSelector):
-    """Shares of importance: `f ~ Dir(softplus(network(x)))` (Q-FIT, Adamczewski et al., § 3).
-
-    Args:
-        network: `(B, *event)` to `(B, G)`.
+    """Shares of importance: `f ~ Dir(softplus(network(x)))`, of a network `(B, *event)` to `(B, G)`
+    (Q-FIT, Adamczewski et al., § 3).
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> import torch
-        >>> distribution = DirichletSelector(MLP(4, 4, seed=0))(torch.zeros(3, 4))
-        >>> bool(((distribution.rsample().sum(-1) - 1).abs() < 1e-6).all())
-        True
+        >>> DirichletSelector(nn.Identity())(torch.zeros(1, 2)).mean
+        tensor([[0.5000, 0.5000]])
     """
 
     def forward(self, x: Tensor) -> TorchDistribution:
@@ -351,22 +315,75 @@ class DirichletSelector(_NetworkSelector):
 
 
 class SoftMaskSelector(_NetworkSelector):
-    """A deterministic soft mask, `z = σ(network(x))`, as a distribution: XTab's (Uçar &
-    Hajiramezanali 2022, eq. 3).
-
-    Args:
-        network: `(B, *event)` to logits `(B, G)`.
-
-    Example:
-        >>> import torch
-        >>> SoftMaskSelector(nn.Identity())(torch.zeros(1, 2)).mean
-        tensor([[0.5000, 0.5000]])
-    """
+    """A deterministic soft mask, `z = σ(network(x))` (XTab, Uçar & Hajiramezanali 2022, eq. 3)."""
 
     mask_kind: ClassVar[str] = "strength"
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return dist.Delta(torch.sigmoid(self.network(x)), event_dim=1)
+
+
+class StepPolicy(Configured, nn.Module):
+    """A network of `[x ⊙ z, z]`, `(…, D + G)`, to G logits of the next entry and one of the
+    stop."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, kept: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        flat = kept.flatten(mask.dim() - 1)
+        outputs = self.network(torch.cat([flat, mask.to(flat.dtype)], -1))
+        return outputs[..., :-1], outputs[..., -1]
+
+
+class SequentialSelector(Configured, nn.Module):
+    """From x to a :class:`SequentialMask` of at most `most` of G entries, which explores while it
+    trains: at progress t of a fit a share of choices, and of stops, is random, 1 up to t = .05 and
+    then `max(.995^{1000 (t − .05)}, least)` with the least shares `explore` and `explore_stop`."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        entries: int,
+        most: int | None = None,
+        explore: float | None = None,
+        explore_stop: float | None = None,
+        grouping: Grouping | None = None,
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.entries = int_at_least("entries", entries)
+        self.most = entries if most is None else int_between("most", most, 1, entries)
+        shares = {"explore": explore, "explore_stop": explore_stop}
+        for name, share in shares.items():
+            if share is not None:
+                fraction(name, share, zero=True, one=True)
+        self.explore, self.explore_stop = explore, explore_stop
+        self.grouping = grouping
+
+    def forward(self, x: Tensor) -> SequentialMask:
+        wanted = None if self.grouping is None else self.grouping.features
+        if wanted is not None and x[0].numel() != wanted:
+            raise ValueError(
+                f"the grouping carries masks to {wanted} features; x has rows of {x[0].numel()}"
+            )
+        return SequentialMask(
+            self.policy,
+            x,
+            self.entries,
+            self.most,
+            self.grouping,
+            explore=self._now(self.explore),
+            explore_stop=self._now(self.explore_stop),
+            event_dim=x.dim() - 1,
+        )
+
+    def _now(self, least: float | None) -> float:
+        if least is None or not self.training:
+            return 0.0
+        since = fit_progress() - EXPLORE_UNTIL
+        return 1.0 if since <= 0.0 else max(float(EXPLORE_DECAY ** (1000.0 * since)), least)
 
 
 def positive(outputs: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ import lexppl.inference
 import lexppl.models
 import lexppl.systems  # noqa: F401
 from lexppl.configured import Configured
-from lexppl.models.priors.families import prior_from
-from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
+from lexppl.models.priors.with_prior import prior_from, weight_priors, with_prior, written_class
 from lexppl.type_checks import refuse_types
 
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")

@@ -17,7 +17,7 @@ from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import constant_imputer
 from lexppl.models.lex import observe
-from lexppl.models.possible_entries import possible_logits
+from lexppl.models.missing import possible_logits
 
 
 class CXPlain(Configured, PyroModule):

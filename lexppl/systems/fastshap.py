@@ -21,7 +21,7 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import constant_imputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import distribution_targets
-from lexppl.models.possible_entries import possible_entries
+from lexppl.models.missing import possible_entries
 from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import frozen
 

@@ -18,8 +18,8 @@ from lexppl.models.architectures.base import Architecture, architecture_of, pred
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
+from lexppl.models.missing import NEVER, can_be_kept, possible_entries
 from lexppl.models.penalties import Penalty
-from lexppl.models.possible_entries import NEVER, can_be_kept, possible_entries
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import MaxConcreteSelector
 

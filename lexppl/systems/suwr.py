@@ -13,11 +13,12 @@ from lexppl.inference.schedules import Linear
 from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import ConstantImputer
+from lexppl.models.lex import SequentialLEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
-from lexppl.models.sequential import EXPLORE_UNTIL, SequentialLEX, SequentialSelector, StepPolicy
+from lexppl.models.selectors import EXPLORE_UNTIL, SequentialSelector, StepPolicy
 from lexppl.systems.real_x import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]

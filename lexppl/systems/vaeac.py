@@ -12,7 +12,7 @@ from lexppl.inference import fit
 from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
 from lexppl.models.imputers.imputer import check_training_rows
 from lexppl.models.imputers.logistics import check_pixels
-from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.vaeac import ImageDecoder, ImageEncoder, TableDecoder
 from lexppl.models.networks import initial_weights
 
 __all__ = ["fit_vaeac"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.inference import Stage, System
 from lexppl.models import LEX, HiddenByNature
-from lexppl.models.imputers.by_name import GAP, IMPUTERS, imputer_of
+from lexppl.models.imputers import GAP, IMPUTERS, imputer_of
 from lexppl.models.missing import GapsFromMarkers, MarkedRows, ObservedSelector
 
 

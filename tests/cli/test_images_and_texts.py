@@ -25,7 +25,7 @@ from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY
 from lexppl.models import Grouping
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.shaped import TELLING, folder_of_images, table_of_texts
 from tests.data.images.written import write_mnist

@@ -10,7 +10,7 @@ from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS, LEARNED
 from lexppl.cli import main
 from lexppl.data import divided_set
 from lexppl.evaluation import imputation
-from lexppl.models.imputers.by_name import REFERENCE_ROWS, imputer_of
+from lexppl.models.imputers import REFERENCE_ROWS, imputer_of
 from tests.cli.tables import people, written
 
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
@@ -106,7 +106,7 @@ def test_each_name_is_an_imputer_of_the_rows(name):
 
 @pytest.mark.parametrize("name", sorted(HOLDING_ROWS))
 def test_no_more_rows_are_held_than_said(name, monkeypatch):
-    monkeypatch.setattr("lexppl.models.imputers.by_name.REFERENCE_ROWS", 50)
+    monkeypatch.setattr("lexppl.models.imputers.REFERENCE_ROWS", 50)
     assert REFERENCE_ROWS > 50
     assert len(imputer_of(name, rows(), seed=0).reference) == 50
 

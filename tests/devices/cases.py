@@ -24,7 +24,7 @@ from lexppl import models
 from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.models.predictor import table_predictor
 from lexppl.saving import known_parts
 from lexppl.systems import METHODS, Settings, cxplain, fit_vaeac, lex, system_for

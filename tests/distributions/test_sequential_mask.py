@@ -14,8 +14,9 @@ from lexppl.distributions.sequential_mask import ChosenMask, may_choose_rows
 from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.models import MLP, ConstantImputer, Grouping, KSubsetSelector, SizePenalty
+from lexppl.models.lex import SequentialLEX
 from lexppl.models.predictor import table_predictor
-from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
+from lexppl.models.selectors import SequentialSelector, StepPolicy
 
 G = 4
 

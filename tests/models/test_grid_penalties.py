@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from lexppl.distributions import ChainMask, KSubset
-from lexppl.models import (
-    GridVariationPenalty,
-    IsingPenalty,
-    TotalVariationPenalty,
-)
+from lexppl.models import GridVariationPenalty, IsingPenalty, TotalVariationPenalty
 
 KINDS = [GridVariationPenalty, IsingPenalty]
 

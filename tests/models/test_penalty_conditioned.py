@@ -162,26 +162,22 @@ def test_one_fit_is_as_good_as_its_own_at_each_penalty():
         assert kept[0][2] < 0.3
 
 
+def ranged(chosen, low=LOW):
+    return PenaltyConditioned(chosen, low, HIGH)
+
+
+def plain():
+    return program(BernoulliSelector(MLP(3, 3)))
+
+
 @pytest.mark.parametrize(
     ("build", "kind", "words"),
     [
         (lambda: selector(penalty=1.0), ValueError, r"from 0\.005 to 0\.32 nats; 1 is outside"),
-        (
-            lambda: PenaltyConditioned(KSubsetSelector(MLP(3, 6), 2), LOW, HIGH),
-            TypeError,
-            "KSubsetSelector is given",
-        ),
-        (
-            lambda: PenaltyConditioned(BernoulliSelector(MLP(3, 6)), 0.2, 0.1),
-            ValueError,
-            "high must be",
-        ),
+        (lambda: ranged(KSubsetSelector(MLP(3, 6), 2)), TypeError, "KSubsetSelector is given"),
+        (lambda: ranged(BernoulliSelector(MLP(3, 6)), 0.5), ValueError, "high must be"),
         (lambda: lex(3, classes=2, penalty=(0.1,)).build(), ValueError, "its two ends"),
-        (
-            lambda: explain(program(BernoulliSelector(MLP(3, 3))), rows()[0], penalty=0.1),
-            ValueError,
-            "fitted for one alone",
-        ),
+        (lambda: explain(plain(), rows()[0], penalty=0.1), ValueError, "fitted for one alone"),
     ],
 )
 def test_refusals(build, kind, words):

@@ -12,27 +12,13 @@ from torch import Tensor
 from lexppl import load, save
 from lexppl.effects import FoldShift
 from lexppl.evaluation.prediction import predictive, predictive_log_likelihood
-from lexppl.inference import (
-    REBAR,
-    CrossFitted,
-    MarginalStraightThrough,
-    NestedIWAE,
-    Pathwise,
-    fit,
-)
+from lexppl.inference import REBAR, CrossFitted, MarginalStraightThrough, NestedIWAE, Pathwise, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.rows import folded
-from lexppl.models import (
-    ConstantImputer,
-    GapImputer,
-    Grouping,
-    TreePredictor,
-    tree_predictor,
-)
-from lexppl.models.trees.boosted_trees import BoostedTrees
-from lexppl.models.trees.columns import column_values, table_columns
-from lexppl.models.trees.masked_fit import masked_copies
+from lexppl.models import ConstantImputer, GapImputer, Grouping, TreePredictor, tree_predictor
+from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
+from lexppl.models.trees.tree_predictor import masked_copies
 from lexppl.systems import lex
 
 LEVELS = 5
@@ -104,6 +90,16 @@ def test_copies_hide_groups_together_at_rates_that_are_uniform() -> None:
 # -- the trees are scikit-learn's
 
 
+def grown(columns, rows, y, classes: int = 2, dtype: torch.dtype = torch.float32):
+    """Scikit-learn's trees, and the same as tensors."""
+    estimator = HistGradientBoostingClassifier(
+        max_iter=12, max_leaf_nodes=9, max_depth=5, max_bins=64, categorical_features=[0]
+    ).fit(rows, y)
+    trees = BoostedTrees(columns, 1 if classes == 2 else classes, 12, 9, 5).to(dtype)
+    trees.take([estimator], rows)
+    return estimator, trees
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_probabilities_are_those_of_the_estimator(classes: int, dtype: torch.dtype) -> None:
@@ -112,12 +108,7 @@ def test_probabilities_are_those_of_the_estimator(classes: int, dtype: torch.dty
     y = torch.randint(classes, (400,), generator=torch.Generator().manual_seed(0))
     columns, _ = table_columns(x, grouping)
     rows = column_values(with_gaps(x, grouping).double(), columns).numpy()
-    estimator = HistGradientBoostingClassifier(
-        max_iter=12, max_leaf_nodes=9, max_depth=5, max_bins=64, categorical_features=[0]
-    ).fit(rows, y)
-    outputs = 1 if classes == 2 else classes
-    trees = BoostedTrees(columns, outputs, 12, 9, 5).to(dtype)
-    trees.take([estimator], rows)
+    estimator, trees = grown(columns, rows, y, classes, dtype)
     new = with_gaps(table(300, 2)[0].to(dtype), grouping, seed=3)
     raw = trees(new)
     log_odds = torch.cat([torch.zeros_like(raw), raw], 1) if classes == 2 else raw
@@ -131,11 +122,7 @@ def test_a_level_that_was_not_there_is_missing_as_in_the_estimator() -> None:
     columns, _ = table_columns(x, grouping)
     there = x[:, 2:7].argmax(1) != 3
     rows = column_values(x[there].double(), columns).numpy()
-    estimator = HistGradientBoostingClassifier(
-        max_iter=10, max_leaf_nodes=8, max_depth=6, max_bins=64, categorical_features=[0]
-    ).fit(rows, y[there])
-    trees = BoostedTrees(columns, 1, 10, 8, 6)
-    trees.take([estimator], rows)
+    estimator, trees = grown(columns, rows, y[there])
     new = x[~there]
     expected = estimator.decision_function(column_values(new.double(), columns).numpy())
     assert trees(new)[:, 0].numpy() == pytest.approx(expected, abs=1e-4)
@@ -143,19 +130,19 @@ def test_a_level_that_was_not_there_is_missing_as_in_the_estimator() -> None:
 
 def test_trees_that_do_not_fit_in_or_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 1))
-    grown = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=8).fit(rows, rows[:, 0])
+    found = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=8).fit(rows, rows[:, 0])
     for short in ({"trees": 4}, {"leaves": 3}, {"depth": 1}, {"bins": 8}, {"outputs": 2}):
         settings = {"outputs": 1, "trees": 5, "leaves": 8, "depth": 8, "bins": 255, **short}
         with pytest.raises(ValueError, match="estimator"):
-            BoostedTrees([[0]], **settings).take([grown], rows)
+            BoostedTrees([[0]], **settings).take([found], rows)
     with pytest.raises(TypeError, match="HistGradientBoosting"):
         BoostedTrees([[0]], 1, 5).take([DecisionTreeRegressor().fit(rows, rows[:, 0])], rows)
-    monkeypatch.setattr(grown, "_baseline_prediction", grown._baseline_prediction + 1.0)
+    monkeypatch.setattr(found, "_baseline_prediction", found._baseline_prediction + 1.0)
     whole = BoostedTrees([[0]], 1, 5, 8, 8, 255)
-    whole.take([grown], rows)
-    monkeypatch.setattr(grown, "predict", lambda rows: rows[:, 0] + 5.0)
+    whole.take([found], rows)
+    monkeypatch.setattr(found, "predict", lambda rows: rows[:, 0] + 5.0)
     with pytest.raises(ValueError, match="differ"):
-        whole.take([grown], rows)
+        whole.take([found], rows)
 
 
 # -- the predictor
@@ -204,11 +191,7 @@ def test_the_spread_of_a_response_is_that_of_rows_not_learned_from() -> None:
 
 @pytest.mark.parametrize(
     ("y", "classes"),
-    [
-        (torch.zeros(10), 2),
-        (torch.zeros(10).long(), None),
-        (torch.full((10, 3), 1 / 3), 2),
-    ],
+    [(torch.zeros(10), 2), (torch.zeros(10).long(), None), (torch.full((10, 3), 1 / 3), 2)],
 )
 def test_targets_of_another_kind_are_refused(y: Tensor, classes: int | None) -> None:
     predictor = tree_predictor(torch.zeros(10, 2), classes)

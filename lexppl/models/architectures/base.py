@@ -28,17 +28,9 @@ class Architecture(ABC):
     """Which networks a system is made of, for rows of one shape.
 
     Every factory of :mod:`lexppl.systems` takes one where it takes the number of columns of a
-    table: `lex(images((1, 28, 28), patches=4), classes=10, k=5)`. The method is then the same, and
-    its networks are these. A subclass says its :attr:`event_shape` and makes two networks,
-    :meth:`selector` and :meth:`predictor`; the rest has defaults.
-
-    Example:
-        >>> from lexppl.models import images
-        >>> architecture = images((1, 8, 8), patches=4, blocks=(4,), levels=1)
-        >>> architecture
-        ImageArchitecture(rows (1, 8, 8), 4 mask entries)
-        >>> architecture.entries, architecture.event_dim, architecture.grouping.names[-1]
-        (4, 3, 'r2 c2')
+    table: `lex(images((1, 28, 28), patches=4), classes=10, k=5)`. A subclass says its
+    :attr:`event_shape` and makes two networks, :meth:`selector` and :meth:`predictor`; the rest has
+    defaults.
     """
 
     @property
@@ -48,8 +40,7 @@ class Architecture(ABC):
 
     @property
     def hidden_shape(self) -> tuple[int, ...]:
-        """The shape of a row of which :meth:`imputer` has hidden something; its networks read
-        both."""
+        """The shape of a row of which :meth:`imputer` has hidden something."""
         return self.event_shape
 
     @property
@@ -70,43 +61,27 @@ class Architecture(ABC):
 
     @abstractmethod
     def selector(self, outputs: int) -> nn.Module:
-        """A network of a number, or of several, for each entry: `(N, *event)` to `(N, outputs)`.
-
-        Args:
-            outputs: G, or a multiple m · G of it: the G numbers of the first kind, then those of
-                the second …
-        """
+        """A network of a number, or of several, for each entry: `(N, *event)` to `(N, outputs)`,
+        outputs G or m · G: the G numbers of the first kind, then those of the second …"""
 
     @abstractmethod
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A network that predicts: `(N, *event)` to `(N, outputs)`.
-
-        Args:
-            outputs: such as the logits of C classes.
-            seed: of the initial weights, which leaves the global random state as it is; None
-                draws them from torch's default generator.
-        """
+        """A network that predicts: `(N, *event)` to `(N, outputs)`; `seed` draws its weights,
+        leaving the global random state as it is, None from torch's default generator."""
 
     def coefficients(self, outputs: int) -> nn.Module:
-        """A network of a coefficient for each feature and output: `(N, *event)` to
-        `(N, outputs · D)`, by output and then by feature, row-major: what SENN multiplies rows
-        with.
+        """A network of a coefficient for each feature and output: `(N, *event)` to `(N, outputs ·
+        D)`, by output and then by feature, row-major: what SENN multiplies rows with.
 
         Raises:
-            ValueError: rows whose values are no quantities, or an architecture that has none.
+            ValueError: an architecture that has none.
         """
         raise ValueError(f"{self._called} has no network of a coefficient for each feature")
 
     def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
-        """A network of a number for each entry that is shown a model's output beside the row.
-
-        Args:
-            outputs: as :meth:`selector`.
-            shown: numbers of the model's output, such as C probabilities.
-
-        Returns:
-            the network, and what joins a row `(N, *event)` and the output `(N, shown)` for it;
-            None for putting the one after the other.
+        """A network of `outputs` numbers, as :meth:`selector`, that is shown a model's output
+        beside the row, and what joins a row `(N, *event)` and the output `(N, shown)` for it; None
+        for the one after the other.
 
         Raises:
             ValueError: an architecture that has none.
@@ -121,8 +96,8 @@ class Architecture(ABC):
         return ConstantImputer(0.0)
 
     def multiple_imputer(self) -> Imputer:
-        """What is drawn for hidden features where a method draws them (LEX) and none is given:
-        what :meth:`imputer` puts there, where nothing better is known before the rows."""
+        """What is drawn for hidden features where a method draws them (LEX) and none is given: here
+        :meth:`imputer`'s."""
         return self.imputer()
 
     def __repr__(self) -> str:
@@ -149,10 +124,8 @@ class TableArchitecture(Architecture):
         ValueError: no features, or a grouping of another number of them.
 
     Example:
-        >>> import torch
-        >>> table = TableArchitecture(11, hidden=(8,), predictor_hidden=(8,))
-        >>> table.selector(table.entries)(torch.zeros(5, 11)).shape
-        torch.Size([5, 11])
+        >>> TableArchitecture(11, grouping=Grouping([0] * 10 + [1]))
+        TableArchitecture(rows (11,), 2 mask entries)
     """
 
     def __init__(
@@ -211,22 +184,8 @@ def architecture_of(
     usual: Mapping[str, Any] = NONE,
     **given: Any,
 ) -> Architecture:
-    """The architecture itself, or that of a table with a number of features.
-
-    Args:
-        features: D of a table, or an architecture.
-        grouping: of a table's columns; an architecture has its own.
-        usual: the method's own arguments of :class:`TableArchitecture`.
-        given: the user's, None for those left to the method.
-
-    Raises:
-        ValueError: no features; a grouping of others; a grouping or widths beside an architecture,
-            which has its own.
-
-    Example:
-        >>> architecture_of(4, usual={"hidden": (8,)}, hidden=None).hidden
-        (8,)
-    """
+    """The architecture itself, or that of a table of D `features`; `usual` arguments are the
+    method's, `given` ones the user's, None where they are left to the method."""
     given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(features, Architecture):
         if isinstance(features, list | tuple):
@@ -249,16 +208,8 @@ def architecture_of(
 def predictor_of(
     architecture: Architecture, classes: int | None, likelihood: Likelihood | None = None
 ) -> Predictor:
-    """An architecture's predictor with the likelihood of labels, or of a real response where
-    classes is None; a copy of a given likelihood takes the place of either.
-
-    Raises:
-        ValueError: a likelihood of labels without their number, or of responses with one.
-
-    Example:
-        >>> predictor_of(TableArchitecture(3, predictor_hidden=(8,)), None).likelihood
-        NormalLikelihood()
-    """
+    """An architecture's predictor, over the likelihood of `classes` labels, of a real response
+    (None), or over a copy of the one given."""
     return predictor_with(architecture.predictor, classes, likelihood, architecture.event_dim)
 
 
@@ -270,16 +221,7 @@ def joint_explainer(
     prior: Prior | None = None,
     penalties: Sequence[Penalty] = (),
 ) -> LEX:
-    """An explainer whose predictor, the architecture's, learns from the selector's own masks.
-
-    Args:
-        architecture: of the networks.
-        selector: the distribution of masks.
-        classes: C for labels, or None for a real response.
-        imputer: the architecture's for what is hidden if None.
-        prior: of the networks' weights, or None.
-        penalties: on masks.
-    """
+    """An explainer whose predictor, the architecture's, learns from the selector's own masks."""
     program = LEX(
         selector,
         architecture.imputer() if imputer is None else imputer,

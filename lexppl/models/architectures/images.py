@@ -13,26 +13,19 @@ from torch import Tensor, nn
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture, TableArchitecture
-from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
-from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
+from lexppl.models.architectures.image_networks import (
+    NETWORKS,
+    ConvolutionalNetwork,
+    TorchvisionNetwork,
+    UNet,
+)
 from lexppl.models.grouping import Grouping, image_shape, patch_side
 from lexppl.models.networks import initial_weights
 
 
 class ExtraChannel(Configured, nn.Module):
-    """An image with a linear map of a vector as one more channel: `(N, C, H, W)` and `(N, shown)`
-    to `(N, C + 1, H, W)`.
-
-    Args:
-        shape: of an image, `(C, H, W)`.
-        shown: numbers of the vector.
-
-    Source: Liang et al. 2020 (MEED), § 3.1: how a selector of images is shown the model's output.
-
-    Example:
-        >>> ExtraChannel((1, 2, 3), 10)(torch.zeros(5, 1, 2, 3), torch.zeros(5, 10)).shape
-        torch.Size([5, 2, 2, 3])
-    """
+    """An image `(N, C, H, W)` with a linear map of a vector `(N, shown)` as one more channel: how a
+    selector is shown the model's output (Liang et al. 2020, § 3.1)."""
 
     def __init__(self, shape: Sequence[int], shown: int) -> None:
         super().__init__()
@@ -47,25 +40,14 @@ class ExtraChannel(Configured, nn.Module):
 
 
 class Flattened(Configured, nn.Module):
-    """`network(x)` of rows laid out flat, row-major: `(N, *event)` to what the network makes of
-    `(N, D)`.
-
-    Args:
-        network: of rows `(N, D)`.
-
-    Example:
-        >>> import torch
-        >>> Flattened(nn.Linear(6, 2))(torch.zeros(5, 1, 2, 3)).shape
-        torch.Size([5, 2])
-    """
+    """`network(x)` of rows `(N, *event)` laid out flat, row-major."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.network(x.flatten(1))
-        return outputs
+        return self.network(x.flatten(1))
 
 
 CONVOLUTIONAL = "convolutional"
@@ -77,7 +59,16 @@ class _OfImages(Architecture):
 
     def __init__(self, shape: Sequence[int], patches: int, grouping: Grouping | None) -> None:
         self._shape = image_shape(shape)
-        self._grouping = image_grouping(self._shape, patches, grouping)
+        if grouping is None:
+            grouping = Grouping.patches(shape, patch_side("patches", patches, shape))
+        elif patches != 1:
+            raise ValueError("give either patches, or a grouping, which says which pixels are one")
+        elif grouping.event_shape != self._shape:
+            raise ValueError(
+                f"the grouping is of rows {grouping.event_shape}; the images are {self._shape}. "
+                "Grouping.patches and Grouping.superpixels take the shape"
+            )
+        self._grouping = grouping
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -91,21 +82,19 @@ class _OfImages(Architecture):
 
 
 class ImageArchitecture(_OfImages):
-    """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects
-    (`UNet`), a small convolutional network predicts (`ConvolutionalNetwork`). The
-    defaults are those of the LEX paper's panels (Senetaire et al. 2023, App. D).
-
-    Hidden pixels are 0, black, where a method is given no imputer.
+    """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects (`UNet`), a
+    small convolutional network predicts (`ConvolutionalNetwork`). The defaults are those of the LEX
+    paper's panels (Senetaire et al. 2023, App. D); hidden pixels are 0, black, where a method is
+    given no imputer.
 
     Args:
         shape: of an image, `(C, H, W)`; sides of any size.
         patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
         grouping: in its place, such as :meth:`Grouping.superpixels`.
         predictor: "convolutional"; torchvision's "densenet121", "mobilenet_v2",
-            "mobilenet_v3_small" or "mobilenet_v3_large" (`TorchvisionNetwork`); or a
-            function from the number of outputs to a module of images. Batch norm, which
-            torchvision's have, is over the L · K masked copies of the batch's rows while
-            training.
+            "mobilenet_v3_small" or "mobilenet_v3_large" (`TorchvisionNetwork`); or a function from
+            the number of outputs to a module of images. Batch norm, which torchvision's have, is
+            over the L · K masked copies of the batch's rows while training.
         weights: of torchvision's network, such as "IMAGENET1K_V1", which torchvision downloads;
             None for random ones.
         blocks: filters of the convolutional predictor's blocks.
@@ -118,10 +107,8 @@ class ImageArchitecture(_OfImages):
             grouping of other images or whose channels differ, an unknown predictor.
 
     Example:
-        >>> from lexppl.systems import lex
-        >>> system = lex(images((1, 8, 8), patches=4, blocks=(4,), levels=1), classes=10, k=2)
-        >>> system.program().grouping.names
-        ('r1 c1', 'r1 c2', 'r2 c1', 'r2 c2')
+        >>> images((1, 8, 8), patches=4, blocks=(4,), levels=1)
+        ImageArchitecture(rows (1, 8, 8), 4 mask entries)
     """
 
     def __init__(
@@ -187,24 +174,16 @@ class ImageArchitecture(_OfImages):
 
 class FlatImageArchitecture(_OfImages):
     """Perceptrons on the pixels of images `(C, H, W)`, values in [0, 1]: what REAL-X and Q-FIT have
-    on MNIST.
-
-    Hidden pixels are 0, black, where a method is given no imputer.
+    on MNIST. Hidden pixels are 0, black, where a method is given no imputer.
 
     Args:
-        shape: of an image, `(C, H, W)`.
-        patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
-        grouping: in its place, such as :meth:`Grouping.superpixels`.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
-        activation: of both, as :class:`lexppl.models.MLP` has them.
-        batch_norm: whether the predictor's hidden layers are normalised.
+        shape, patches, grouping: as :class:`ImageArchitecture`.
+        hidden, predictor_hidden, activation, batch_norm: as :class:`TableArchitecture`.
 
     Raises:
         ValueError: another shape, both patches and a grouping, a grouping of other images.
 
     Example:
-        >>> import torch
         >>> mnist = flat_images((1, 28, 28), patches=4)
         >>> mnist.selector(mnist.entries)(torch.zeros(5, 1, 28, 28)).shape
         torch.Size([5, 49])
@@ -247,29 +226,3 @@ class FlatImageArchitecture(_OfImages):
 
 
 images, flat_images = ImageArchitecture, FlatImageArchitecture
-
-
-def image_grouping(
-    shape: tuple[int, int, int], patches: int, grouping: Grouping | None
-) -> Grouping:
-    """The grouping of an architecture of images: given, or patches.
-
-    Args:
-        shape: `(C, H, W)`.
-        patches: p.
-        grouping: in its place.
-
-    Raises:
-        ValueError: both, one of other rows, or whose channels differ; patches larger than an
-            image.
-    """
-    if grouping is None:
-        return Grouping.patches(shape, patch_side("patches", patches, shape))
-    if patches != 1:
-        raise ValueError("give either patches, or a grouping, which says which pixels are one")
-    if grouping.event_shape != shape:
-        raise ValueError(
-            f"the grouping is of rows {grouping.event_shape}; the images are {shape}. "
-            "Grouping.patches and Grouping.superpixels take the shape"
-        )
-    return grouping

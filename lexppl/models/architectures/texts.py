@@ -1,18 +1,204 @@
-"""Architectures of texts."""
+"""Networks of texts, and the architecture of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
-from torch import nn
+import torch
+from pyro.infer.util import is_validation_enabled
+from torch import Tensor, nn
+from torch.nn.functional import dropout, relu
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import fraction, int_at_least
+from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture
-from lexppl.models.architectures.text_networks import BagOfWords, TextCNN, TextSelector
+from lexppl.models.imputers.hidden_words import PADDING, check_words
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.words import PaddingImputer
-from lexppl.models.networks import initial_weights
+from lexppl.models.networks import MLP, initial_weights
+
+
+class WordEmbedding(Configured, nn.Module):
+    """`v_t = z_t e(w_t)`, `e(0) = 0`: a vector for each word, times how much of the word is kept,
+    of rows `(N, T)` of word numbers, all kept, or `(N, 2T)`, the numbers and then z, with a
+    gradient in z."""
+
+    def __init__(self, vocabulary_size: int, length: int, width: int) -> None:
+        super().__init__()
+        self.vocabulary_size = int_at_least("vocabulary_size", vocabulary_size, 2)
+        self.length = int_at_least("length", length)
+        self.width = int_at_least("width", width)
+        # The scale of a sum of a few words is then that of a layer's usual inputs.
+        self.vectors = nn.Parameter(torch.randn(self.vocabulary_size, self.width) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Vectors `(N, T, width)`."""
+        words, keep = self.read(x)
+        vectors = nn.functional.embedding(words, self.vectors)
+        return vectors * keep.unsqueeze(-1)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Word numbers and how much of each word is kept, 0 for padding: each `(N, T)`."""
+        if x.dim() != 2 or x.shape[-1] not in (self.length, 2 * self.length):
+            raise ValueError(
+                f"the network takes texts (N, {self.length}) of word numbers, or "
+                f"(N, {2 * self.length}) with what is kept of each; it is given {tuple(x.shape)}"
+            )
+        words = x[..., : self.length].detach()
+        if is_validation_enabled():
+            check_words(words, self.vocabulary_size)
+        there = (words != PADDING).to(x.dtype)
+        keep = there if x.shape[-1] == self.length else there * x[..., self.length :]
+        return words.long(), keep
+
+
+class BagOfWords(Configured, nn.Module):
+    """`f(Σ_t z_t e(w_t) / max(1, Σ_t z_t))`, a perceptron of the kept words' mean vector: `(N, T)`
+    or `(N, 2T)` to `(N, outputs)`; L2X's predictor (Chen et al. 2018, § 4.2), which divides by
+    k."""
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        length: int,
+        outputs: int,
+        embedding: int = 50,
+        hidden: Sequence[int] = (250,),
+    ) -> None:
+        super().__init__()
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        self.network = MLP(embedding, outputs, hidden)
+        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
+        self.embedding, self.hidden = self.words.width, self.network.hidden
+        self.outputs = self.network.outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        _, keep = self.words.read(x)
+        mean = self.words(x).sum(-2) / keep.sum(-1, keepdim=True).clamp(min=1.0)
+        return self.network(mean)
+
+
+class TextCNN(Configured, nn.Module):
+    """Word vectors, a convolution, the largest value of each filter and two dense layers: `(N, T)`
+    or `(N, 2T)` to `(N, outputs)` (Kim 2014, in the sizes of Chen et al. 2018, § 4.2)."""
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        length: int,
+        outputs: int,
+        embedding: int = 50,
+        filters: int = 250,
+        window: int = 3,
+        hidden: int = 250,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.outputs = int_at_least("outputs", outputs)
+        self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
+        self.hidden = int_at_least("hidden", hidden)
+        self.dropout = fraction("dropout", dropout, zero=True)
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
+        self.embedding = self.words.width
+        self.convolution = nn.Conv1d(embedding, filters, window, padding="same")
+        self.dense = nn.Linear(filters, hidden)
+        self.last = nn.Linear(hidden, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        vectors = dropout(self.words(x), self.dropout, self.training)
+        found = relu(self.convolution(vectors.mT)).amax(-1)
+        dense = relu(dropout(self.dense(found), self.dropout, self.training))
+        return self.last(dense)
+
+
+class TextSelector(Configured, nn.Module):
+    """L2X's selector (Chen et al. 2018, § 4.2): a convolution, of it a global part, the largest
+    value of each filter, and a local one, both side by side at every word: `(N, T)`, and `shown`
+    numbers behind the words, to `(N, outputs)`, outputs a multiple of T; 0 for padding, which is
+    never kept."""
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        length: int,
+        outputs: int,
+        embedding: int = 50,
+        filters: int = 100,
+        window: int = 3,
+        shown: int = 0,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
+        self.outputs = int_at_least("outputs", outputs)
+        if self.outputs % self.length:
+            raise ValueError(
+                f"outputs must be a multiple of the text's {self.length} words; it is {outputs}"
+            )
+        self.embedding = self.words.width
+        self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
+        self.shown = int_at_least("shown", shown, 0)
+        self.dropout = fraction("dropout", dropout, zero=True)
+        self.first = nn.Conv1d(embedding, filters, window, padding="same")
+        self.whole = nn.Linear(filters, filters)
+        self.local = nn.ModuleList(
+            nn.Conv1d(filters, filters, window, padding="same") for _ in range(2)
+        )
+        widths = [self.shown, filters, filters, filters] if self.shown else []
+        self.output_layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        parts = 3 if self.shown else 2
+        self.joined = nn.Conv1d(parts * filters, filters, 1)
+        self.last = nn.Conv1d(filters, self.outputs // self.length, 1)
+        # Torch's own weights would leave words' numbers all but alike after so many layers.
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv1d | nn.Linear):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def possible_entries(self, x: Tensor) -> Tensor:
+        """Which places of a text are words, `(N, T)`."""
+        return x[..., : self.length] != PADDING
+
+    def check_rows(self, x: Tensor) -> None:
+        """Refuse rows that are no texts `(N, T)`, or a text of padding alone."""
+        if x.dim() != 2 or x.shape[-1] != self.length:
+            raise ValueError(
+                f"the selector takes texts (N, {self.length}) of word numbers; it is given "
+                f"{tuple(x.shape)}"
+            )
+        check_words(x, self.vocabulary_size)
+        empty = (x == PADDING).all(-1)
+        if bool(empty.any()):
+            raise ValueError(f"row {int(empty.int().argmax())} is a text without words")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or x.shape[-1] != self.length + self.shown:
+            behind = f" and {self.shown} numbers behind them" if self.shown else ""
+            raise ValueError(
+                f"the selector takes texts (N, {self.length + self.shown}) of {self.length} word "
+                f"numbers{behind}; it is given {tuple(x.shape)}"
+            )
+        text, output = x[:, : self.length], x[:, self.length :]
+        there = self.possible_entries(text).unsqueeze(-2)
+        # Padding says nothing, however much of it there is: 0 is the least that a filter gives.
+        local = relu(self.first(self.words(text).mT)) * there
+        parts = [relu(self.whole(local.amax(-1)))]
+        if self.shown:
+            for layer in self.output_layers:
+                output = relu(layer(output))
+            parts.append(output)
+        for layer in self.local:
+            local = relu(layer(local)) * there
+        beside = [part.unsqueeze(-1).expand(*part.shape, self.length) for part in parts]
+        joined = dropout(torch.cat([*beside, local], -2), self.dropout, self.training)
+        numbers = self.last(relu(self.joined(joined))) * there
+        return numbers.flatten(-2)
+
 
 PREDICTORS = ("bag", "cnn")
 
@@ -21,22 +207,21 @@ class TextArchitecture(Architecture):
     """The networks of explainers of texts, rows of T word numbers with padding, 0, behind them.
 
     A mask has an entry for each of the T places. Padding is never kept and is no part of k: a text
-    of fewer words than k keeps all it has. The selector is L2X's, with a global and a local part;
-    hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
-    relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
-    draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
-    must read rows of 2T numbers, as networks of `WordEmbedding` do; give
-    `prior=0` for another.
+    of fewer words than k keeps all it has. The selector is L2X's; hidden words are read as padding
+    (:class:`lexppl.models.PaddingImputer`), with gradients in relaxed masks; for hard ones
+    `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)` draws words in their place. A black
+    box whose attributions a method reads (MEED's fading prior) must read rows of 2T numbers, as
+    networks of `WordEmbedding` do; give `prior=0` for another.
 
-    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
-    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
+    Fit with `weight_decay=0.0`: the weight decay of a fit makes the numbers of words all alike
+    where masks' gradient is weak.
 
     Args:
         vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
         length: T.
         predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
-            the convolutional network that its reviews are judged by
-            (`TextCNN`); or a function from the number of outputs to a module.
+            the convolutional network that its reviews are judged by (`TextCNN`); or a function from
+            the number of outputs to a module.
         embedding: width of a word's vector, of each network its own.
         filters: of each layer of the selector.
         window: words that a filter reads.
@@ -47,12 +232,8 @@ class TextArchitecture(Architecture):
         ValueError: a number below 1, a share outside [0, 1), another predictor.
 
     Example:
-        >>> architecture = texts(100, length=20, filters=8)
-        >>> architecture.entries, architecture.event_shape
-        (20, (20,))
-        >>> from lexppl.systems import l2x
-        >>> l2x(architecture, classes=2, k=5, temperature=0.5).program().imputer
-        PaddingImputer()
+        >>> texts(100, length=20, filters=8).entries
+        20
     """
 
     def __init__(

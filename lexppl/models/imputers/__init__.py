@@ -1,1 +1,73 @@
-"""Conditional distributions of the hidden features given the kept ones."""
+"""Conditional distributions of the hidden features given the kept ones, and those of a name."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.copula import CopulaImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.logistics import (
+    DiscretizedLogisticMeansImputer,
+    DiscretizedLogisticMixtureImputer,
+)
+from lexppl.models.imputers.mixture import (
+    GaussianMixtureImputer,
+    MixtureImputer,
+    MixtureMeansImputer,
+)
+from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
+from lexppl.models.imputers.simple import (
+    ConstantImputer,
+    GapImputer,
+    GaussianImputer,
+    MarginalImputer,
+)
+
+REFERENCE_ROWS = 5000
+"""Most training rows that an imputer keeps, and that are saved with the explainer."""
+
+COMPONENTS = 20
+"""Components of a mixture, or clusters; as many as there are rows where those are fewer."""
+
+MIXTURES: dict[str, type[MixtureImputer]] = {
+    "gaussian-mixture": GaussianMixtureImputer,
+    "mixture-means": MixtureMeansImputer,
+    "logistic-mixture": DiscretizedLogisticMixtureImputer,
+    "logistic-means": DiscretizedLogisticMeansImputer,
+}
+OF_ROWS: dict[str, Any] = {"mixture-data": MixtureDataImputer, "kmeans-data": KMeansDataImputer}
+
+
+def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = None) -> Imputer:
+    """The imputer of a name of :data:`lexppl.choices.imputers.IMPUTERS`, of images also of
+    `OF_PIXELS`, fitted on training rows `(N, D)` or `(N, C, H, W)`; `groups` are the entries of a
+    table's features."""
+    known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
+    if name not in (*known, GAP):
+        raise ValueError(f"imputer must be one of {known}; it is {name!r}")
+    components = min(COMPONENTS, len(x))
+    if name in MIXTURES:
+        return MIXTURES[name].fit(x, components, seed)
+    if name in OF_ROWS:
+        return OF_ROWS[name].fit(x, components, seed, reference=_some_rows(x, seed))
+    others: dict[str, Callable[[], Imputer]] = {
+        "marginal": lambda: MarginalImputer(_some_rows(x, seed)),
+        "gaussian": lambda: GaussianImputer().to(x.device, x.dtype),
+        "conditional-gaussian": lambda: ConditionalGaussianImputer.fit(x),
+        "copula": lambda: CopulaImputer.fit(x, groups, seed=seed),
+        "constant": lambda: ConstantImputer(0.0).to(x.device, x.dtype),
+        GAP: GapImputer,
+    }
+    return others[name]()
+
+
+def _some_rows(x: Tensor, seed: int) -> Tensor:
+    if len(x) <= REFERENCE_ROWS:
+        return x
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(x), generator=generator)[:REFERENCE_ROWS]
+    return x[chosen.to(x.device)]

@@ -11,8 +11,9 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
-from lexppl.models.imputers.imputed import POINTS, HiddenFeatures
 from lexppl.models.imputers.imputer import (
+    POINTS,
+    HiddenFeatures,
     Imputer,
     TensorOrShape,
     check_training_rows,
@@ -22,48 +23,34 @@ from lexppl.models.imputers.imputer import (
 
 class ConditionalGaussianImputer(Imputer):
     """Hidden features from their exact conditional distribution under one Gaussian of the whole
-    row.
-
-    With `x ~ N(μ, Σ)`, kept features S and hidden ones H,
+    row:
 
         x_H | x_S ~ N(μ_H + Σ_HS Σ_SS⁻¹ (x_S − μ_S), Σ_HH − Σ_HS Σ_SS⁻¹ Σ_SH).
 
-    All masks and rows are solved at once, in O(D³) each: with `M = diag(z)` and
-    `A = M Σ M + (I − M)`, factorised once a mask and row, Matheron's rule turns a draw
-    `u ~ N(μ, Σ)` into one of the conditional distribution, `x̃_H = (u + Σ M A⁻¹ M (x − u))_H`; all
-    imputations share the factor.
+    All masks and rows are solved at once, in O(D³) each: with `M = diag(z)` and `A = M Σ M + (I −
+    M)` a draw `u ~ N(μ, Σ)` becomes `x̃_H = (u + Σ M A⁻¹ M (x − u))_H` (Matheron's rule). A
+    fractional `keep` is conditioned on where it exceeds 1/2, and interpolates; its gradient is `x −
+    u`, with u a draw from `p(x_d | x_{S∖d})` for a kept d. A boolean `keep` costs about a third
+    less.
 
-    A fractional `keep` is conditioned on where it exceeds 1/2, and interpolates. The entry that
-    stands against a kept `x_d` there, and in the gradient `x − u` with respect to `keep`, is what
-    `x_d` would be were it alone hidden: a draw from `p(x_d | x_{S∖d})`. A boolean `keep` needs no
-    such draws and costs about a third less.
-
-    The covariance may be degenerate (one-hot columns sum to 1, some columns never vary): to each
-    variance is added its jitter, 10 D times the machine epsilon of the type times the variance (a
-    zero variance counts as the smallest positive one, or 1 without any). At D = 11 that is 1.3e-5
-    of a variance in float32 and 2.4e-14 in float64. All quantities are exact for that covariance.
-
-    Tables only: rows of shape `(D,)`.
+    The covariance may be degenerate (one-hot columns sum to 1): to each variance is added 10 D
+    times the machine epsilon of the type times the variance. Tables only: rows of shape `(D,)`.
 
     Args:
         mean: μ, shape `(D,)`, in the units of the features.
         covariance: Σ, shape `(D, D)`, symmetric positive semi-definite.
 
     Raises:
-        ValueError: when the shapes do not fit, a value is NaN or infinite, or `covariance` is not
-            symmetric positive semi-definite.
+        ValueError: shapes that do not fit, a value that is not finite, another covariance.
 
-    Source: the conditional Gaussian among the imputers of Senetaire et al. 2023; Matheron's rule as
-    in Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors".
+    Source: Senetaire et al. 2023, appendix B; Wilson et al. 2020, "Efficiently sampling functions
+    from Gaussian process posteriors", for Matheron's rule.
 
     Example:
         >>> covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]])
         >>> imputer = ConditionalGaussianImputer(torch.zeros(2), covariance)
-        >>> distribution = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
-        >>> distribution.mean
+        >>> imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0])).mean
         tensor([[2.0000, 1.6000]])
-        >>> distribution.variance
-        tensor([[0.0000, 0.3600]])
     """
 
     mean: Tensor
@@ -82,30 +69,20 @@ class ConditionalGaussianImputer(Imputer):
                 f"has shape {tuple(self.covariance.shape)}"
             )
         self._refuse_mixed_types()
+        self.event_shape = self.mean.shape
         if given:
             _check_covariance(self.covariance)
 
     @classmethod
     def fit(cls, x: Tensor) -> ConditionalGaussianImputer:
-        """The mean and a shrunk covariance of the rows.
-
-        The correlations are shrunk towards 0, the variances are left alone, so that the units of
-        the features do not matter: scikit-learn's estimator sees standardised features. It runs on
-        the CPU in float64; the result has the type and the device of `x`.
+        """The mean and a covariance of the rows with correlations shrunk towards 0, the variances
+        left alone (Ledoit & Wolf 2004; `sklearn.covariance.ledoit_wolf` of standardised features).
 
         Args:
             x: training rows, shape `(B, D)`, B at least 2, finite.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor.
-            ValueError: when `x` is not a finite table of 2 rows or more.
-
-        Source: Ledoit & Wolf 2004; `sklearn.covariance.ledoit_wolf`.
-
-        Example:
-            >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
-            >>> ConditionalGaussianImputer.fit(x).covariance.shape
-            torch.Size([3, 3])
+            TypeError, ValueError: rows other than these.
         """
         from sklearn.covariance import ledoit_wolf  # noqa: PLC0415
 
@@ -127,11 +104,6 @@ class ConditionalGaussianImputer(Imputer):
             correlation[np.ix_(varies, varies)] = shrunk
         covariance = scale[:, None] * (correlation + correlation.T) / 2 * scale
         return cls(torch.from_numpy(mean).to(x), torch.from_numpy(covariance).to(x))
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
-        return self.mean.shape
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The Gaussian conditioned on the kept entries, batch shape `(…, B)`."""
@@ -159,55 +131,16 @@ def _check_covariance(covariance: Tensor) -> None:
 
 
 def relative_jitter(covariance: Tensor) -> float:
-    """The share of each variance that is added to it: 10 D times the machine epsilon.
-
-    Args:
-        covariance: shape `(D, D)`.
-
-    Example:
-        >>> relative_jitter(torch.eye(10)) < 1.2e-5
-        True
-    """
+    """The share of each variance that is added to it: 10 D times the machine epsilon."""
     return 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
 
 
 class ConditionedGaussian(HiddenFeatures):
-    """What each entry of a Gaussian row would be, were it hidden, given the kept entries.
+    """What each entry of a Gaussian row would be, were it hidden: `u_H ~ p(x_H | x_S)` jointly,
+    with S where `keep > 1/2`, and `u_d ~ p(x_d | x_{S∖d})` for each d in S: `u_d = x_d − w_d /
+    P_dd` with `P = Σ_SS⁻¹`, `w = P (x_S − v_S)`, `v ~ N(μ, Σ)`; of a boolean `keep` `u_d = x_d`."""
 
-    Let S be the entries with `keep > 1/2` and H the others. A draw `u` has
-
-    - `u_H ~ p(x_H | x_S)`, jointly;
-    - `u_d ~ p(x_d | x_{S∖d})` for each d in S, independently of `u_H`. With the precision
-      `P = Σ_SS⁻¹` and `w = P (x_S − v_S)`, `v ~ N(μ, Σ)`, it is `u_d = x_d − w_d / P_dd`. A boolean
-      `keep` has no use for it: there `u_d = x_d`.
-
-    Args:
-        x: rows, shape `(B, D)`.
-        keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
-        mean: μ, shape `(D,)`.
-        covariance: Σ without its jitter, shape `(D, D)`.
-
-    Example:
-        >>> distribution = ConditionedGaussian(
-        ...     torch.tensor([[2.0, -7.0]]),
-        ...     torch.tensor([[1.0, 0.0]]),
-        ...     torch.zeros(2),
-        ...     torch.tensor([[1.0, 0.8], [0.8, 1.0]]),
-        ... )
-        >>> distribution.mean
-        tensor([[0.0000, 1.6000]])
-        >>> distribution.expand((5, 3, 1)).rsample().shape
-        torch.Size([5, 3, 1, 2])
-    """
-
-    def __init__(
-        self,
-        x: Tensor,
-        keep: Tensor,
-        mean: Tensor,
-        covariance: Tensor,
-        validate_args: bool | None = None,
-    ) -> None:
+    def __init__(self, x: Tensor, keep: Tensor, mean: Tensor, covariance: Tensor) -> None:
         jitter = relative_jitter(covariance) * fill_zero_variances(covariance.diagonal())
         self._x = x
         self._mean = mean
@@ -229,23 +162,23 @@ class ConditionedGaussian(HiddenFeatures):
             precision = torch.cholesky_inverse(self._cholesky)
             self._kept_variance = 1 / precision.diagonal(dim1=-2, dim2=-1)
         batch_shape = torch.Size(broadcast_shape(x.shape, self._kept.shape))[:-1]
-        super().__init__(batch_shape, mean.shape, validate_args=validate_args)
+        super().__init__(batch_shape, mean.shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape `(*sample_shape, …, B, D)` by Matheron's rule."""
+        """Draws `(*sample_shape, …, B, D)` by Matheron's rule."""
         shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
         noise = torch.randn(shape, dtype=self._x.dtype, device=self._x.device)
         return self._condition(noise @ self._draw_cholesky.mT)
 
     @property
     def mean(self) -> Tensor:
-        """The conditional means, shape `(…, B, D)`."""
+        """The conditional means, `(…, B, D)`."""
         shape = self.batch_shape + self.event_shape
         return self._condition(torch.zeros_like(self._mean)).expand(shape)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The conditional covariance, shape `(…, B, D, D)`: one block for H, one for S."""
+        """The conditional covariance, `(…, B, D, D)`: one block for H, one for S."""
         kept = self._kept.to(self._x.dtype)
         precision = torch.cholesky_inverse(self._cholesky)
         # Joseph's form stays positive semi-definite where the plain difference would cancel.
@@ -260,19 +193,12 @@ class ConditionedGaussian(HiddenFeatures):
 
     @property
     def variance(self) -> Tensor:
-        """The conditional variances, shape `(…, B, D)`."""
+        """The conditional variances, `(…, B, D)`."""
         return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """The joint log-density of the draws at the entries `hidden`, shape `(…, B)`.
-
-        By the chain rule, `log N(x_S, u_H) − log N(x_S)`, which needs no factor of the conditional
-        covariance; entries of S that are hidden in part add the density of their independent block.
-
-        Args:
-            value: the draws, shape `(…, B, D)`; what stands outside `hidden` is not read.
-            hidden: boolean; must hold on H, and may on entries of S.
-        """
+        """The joint log-density of the entries `hidden` of draws, `(…, B)`, by the chain rule:
+        `log N(x_S, u_H) − log N(x_S)`; entries of S add the density of their independent block."""
         deviation = self._x - self._mean
         whole = torch.where(self._kept, deviation, value - self._mean)
         log_prob = _log_density(self._draw_cholesky, whole)
@@ -288,17 +214,13 @@ class ConditionedGaussian(HiddenFeatures):
         return log_prob
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean `keep` does not have.
-
-        Raises:
-            NotImplementedError: when `keep` was boolean: the kept entries are then points.
-        """
+        """The log-density of a whole draw, which a boolean `keep` does not have."""
         if self._kept_variance is None:
             raise NotImplementedError(POINTS)
         return super().log_prob(value)
 
     def _condition(self, deviation: Tensor) -> Tensor:
-        """Matheron's rule on `deviation`, what a draw of N(0, Sigma) is (0 for the mean)."""
+        """Matheron's rule on `deviation`, what a draw of N(0, Σ) is (0 for the mean)."""
         residual = torch.where(self._kept, self._x - self._mean - deviation, 0)
         weights = solve_shared(self._cholesky, residual)
         hidden = self._mean + deviation + weights @ self._covariance
@@ -317,23 +239,8 @@ def _log_density(cholesky: Tensor, deviation: Tensor, entries: Tensor | None = N
 
 
 def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
-    """The solution `w` of `L Lᵀ w = r`, batch dimensions broadcast.
-
-    Dimensions of `rhs` in front of the factor's (imputations of one mask, rows under one mask)
-    become columns of one solve, so that the factor is not copied.
-
-    Args:
-        cholesky: lower triangular `L`, shape `(*factors, D, D)`.
-        rhs: `r`, shape `(*batch, D)`; `factors` broadcasts with `batch`.
-
-    Returns:
-        shape `(*broadcast, D)`.
-
-    Example:
-        >>> solve_shared(2 * torch.eye(2), torch.tensor([[4.0, 8.0], [0.0, 2.0]]))
-        tensor([[1.0000, 2.0000],
-                [0.0000, 0.5000]])
-    """
+    """`w` of `L Lᵀ w = r`, for L `(*factors, D, D)` and r `(*batch, D)`; what `batch` has in front
+    of `factors` becomes columns of one solve, so that the factor is not copied."""
     while cholesky.ndim > 2 and cholesky.shape[0] == 1:
         cholesky = cholesky[0]
     lead = rhs.ndim + 1 - cholesky.ndim

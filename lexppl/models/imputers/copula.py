@@ -15,8 +15,12 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_between
 from lexppl.distributions.gradients import carries_gradient
-from lexppl.models.imputers.imputed import HiddenFeatures
-from lexppl.models.imputers.imputer import Imputer, TensorOrShape, check_training_rows
+from lexppl.models.imputers.imputer import (
+    HiddenFeatures,
+    Imputer,
+    TensorOrShape,
+    check_training_rows,
+)
 from lexppl.threads import own_random_state
 
 FACTORS = (1, 2, 4, 8)
@@ -32,25 +36,22 @@ ORDERED_ROWS = 2000
 
 
 class CopulaImputer(Imputer):
-    r"""Hidden features drawn given the kept ones, under a Gaussian copula of q factors.
+    """Hidden features drawn given the kept ones, under a Gaussian copula of q factors.
 
     A row has C columns: numbers, and columns of levels, of which an indicator of each level is a
     feature. Column c is the quantile function of its margin at a normal score,
 
         x_c = F_c⁻¹(Φ(u_c)),    u = Λ f + ψ^{1/2} ε,    f ~ N(0, I_q),    ψ_c = 1 − Σ_j Λ_cj²,
 
-    with F_c the empirical distribution of the training rows, so that a draw of each column is a
-    value that it has. Levels are in the order in which the first principal component of the other
-    columns rises. Given kept columns S and their scores, in closed form,
+    with F_c the empirical distribution of the training rows: a draw is a value that the column has.
+    Levels are in the order in which the first principal component of the numbers rises. Given the
+    scores of kept columns S,
 
         f | u_S ~ N(A⁻¹ b, A⁻¹),    A = I + Σ_{c∈S} Λ_c Λ_cᵀ / ψ_c,    b = Σ_{c∈S} Λ_c u_c / ψ_c,
 
-    q × q for each mask and row, and hidden columns are independent given f. The score of a value
-    that several rows have, as of a level, is drawn uniformly from its share of (0, 1), and is given
-    the others only through that share: exact for numbers without ties, an approximation for levels.
-
-    Draws have no gradient in the mask, and no density: this is for objectives that propose
-    `x_imputed` from the model and score masks by their draws, and a mask with a gradient is
+    and hidden columns are independent given f. The score of a value that several rows have, as of a
+    level, is drawn uniformly from its share of (0, 1): exact for numbers without ties, an
+    approximation for levels. Draws have no density, and no gradient in the mask: a mask with one is
     refused.
 
     Args:
@@ -60,22 +61,17 @@ class CopulaImputer(Imputer):
         shares: lower and upper end of each level's share of (0, 1), column after column, `(M, 2)`.
         columns: the features of each column: one of numbers, and of levels one for each, which are
             neighbours.
-        levels: of each column how many levels it has, 0 of numbers. A column of levels with one
-            feature holds the level's number.
+        levels: of each column how many levels it has, 0 of numbers.
 
     Raises:
         ValueError: shapes that do not fit; when called, a mask with a gradient.
 
-    Source: Murray, Dunson, Carin & Lucas 2013, "Bayesian Gaussian copula factor models for mixed
-        data", JASA; Zhao & Udell 2020, "Missing value imputation for mixed data via Gaussian
-        copula", KDD.
+    Source: Murray et al. 2013, "Bayesian Gaussian copula factor models for mixed data", JASA; Zhao
+    & Udell 2020, "Missing value imputation for mixed data via Gaussian copula", KDD.
 
     Example:
         >>> x = torch.randn(500, 1, generator=torch.Generator().manual_seed(0)) @ torch.ones(1, 3)
-        >>> x = x + 0.3 * torch.randn(500, 3, generator=torch.Generator().manual_seed(1))
-        >>> imputer = CopulaImputer.fit(x)
-        >>> imputer.loadings.shape
-        torch.Size([3, 1])
+        >>> imputer = CopulaImputer.fit(x, factors=1)
         >>> draws = imputer(x[:200], torch.tensor([1.0, 1.0, 0.0])).sample()[:, 2]
         >>> float(torch.corrcoef(torch.stack([draws, x[:200, 0]]))[0, 1]) > 0.8
         True
@@ -99,6 +95,7 @@ class CopulaImputer(Imputer):
         self._register("shares", shares)
         self.columns = tuple(tuple(column) for column in columns)
         self.levels = tuple(levels)
+        self.event_shape: torch.Size = torch.Size([sum(map(len, self.columns))])
         count = len(self.columns)
         sizes = [
             len(levels) == count,
@@ -149,7 +146,7 @@ class CopulaImputer(Imputer):
         chosen = torch.from_numpy(generator.permutation(len(x))[:ORDERED_ROWS])
         rows = x[chosen.to(x.device)]
         values = _values(rows, columns)
-        ordered, shares = _tables(values, levels, _level_scores(values, levels))
+        ordered, shares = _tables(values, levels)
         plain = cls(ordered, x.new_zeros(len(columns), 0), shares, columns, levels)
         with own_random_state():
             torch.manual_seed(seed)
@@ -161,11 +158,6 @@ class CopulaImputer(Imputer):
             factors = _factors(scores[generator.permutation(once)])
         loadings = _loadings(scores, factors)
         return cls(ordered, torch.from_numpy(loadings).to(x), shares, columns, levels)
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
-        return torch.Size([sum(map(len, self.columns))])
 
     @property
     def factors(self) -> int:
@@ -230,8 +222,8 @@ class _GivenKept(HiddenFeatures):
 
     def __init__(self, imputer: CopulaImputer, x: Tensor, keep: Tensor) -> None:
         self.imputer = imputer
-        width = sum(map(len, imputer.columns))
-        features = keep.expand(*keep.shape[:-1], width).unbind(-1)
+        event = imputer.event_shape
+        features = keep.expand(*keep.shape[:-1], *event).unbind(-1)
         kept = torch.stack([features[column[0]] for column in imputer.columns], -1)
         kept = (kept if kept.dtype == torch.bool else kept > 0.5).to(x.dtype)
         loadings = imputer.loadings
@@ -246,7 +238,7 @@ class _GivenKept(HiddenFeatures):
         self._cholesky = torch.linalg.cholesky_ex(precision).L
         self._mean = (kept * imputer.scores(x)) @ weighted
         shape = torch.Size(broadcast_shape(x.shape[:-1], kept.shape[:-1]))
-        super().__init__(shape, torch.Size([width]), validate_args=False)
+        super().__init__(shape, event, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
@@ -262,18 +254,7 @@ class _GivenKept(HiddenFeatures):
 
 
 def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]:
-    """The features of each column of a table: the indicators of a column's levels together, all
-    others one by one.
-
-    Args:
-        x: rows `(N, D)`.
-        groups: the entry of each feature; those of one entry are neighbours.
-
-    Example:
-        >>> x = torch.tensor([[0.5, 1, 0, 0], [2.0, 0, 0, 1]])
-        >>> indicator_columns(x, (0, 1, 1, 1))
-        [(0,), (1, 2, 3)]
-    """
+    """The features of each column of a table: the indicators of a column's levels together."""
     columns: list[tuple[int, ...]] = []
     for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
         block = tuple(entry)
@@ -295,41 +276,30 @@ def _values(x: Tensor, columns: Sequence[Sequence[int]]) -> Tensor:
     return torch.stack(each, -1)
 
 
-def _tables(
-    values: Tensor, levels: Sequence[int], scores: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Sorted values, `(N, C)`, and the ends of the levels' shares, `(M, 2)`."""
-    ordered, shares = [], [values.new_zeros(0, 2)]
-    for c, count in enumerate(levels):
-        own = values[:, c]
-        if not count:
-            ordered.append(own.sort().values)
-            continue
-        order = scores[c].argsort(stable=True)
-        held = torch.bincount(own.long(), minlength=count)[order]
-        ordered.append(order.repeat_interleave(held).to(values))
-        upper = held.cumsum(0).to(values) / len(values)
-        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
-        shares.append(ends[order.argsort()])
-    return torch.stack(ordered, -1), torch.cat(shares)
-
-
-def _level_scores(values: Tensor, levels: Sequence[int]) -> list[Tensor]:
-    """Of each column a score of its levels: the mean, in rows that have one, of the first principal
-    component of the ranks of numbers; none of numbers."""
+def _tables(values: Tensor, levels: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Sorted values, `(N, C)`, and the ends of the levels' shares, `(M, 2)`; levels are in the
+    order of the mean, in rows that have one, of the numbers' ranks' first principal component."""
     numbers = [c for c, count in enumerate(levels) if not count]
     component = torch.zeros(len(values), dtype=torch.double)
     if numbers:
         ranks = values[:, numbers].cpu().double().argsort(0).argsort(0).double()
         ranks = (ranks - ranks.mean(0)) / (ranks.std(0) + 1e-12)
         component = torch.linalg.svd(ranks, full_matrices=False).U[:, 0]
-    found = []
+    ordered, shares = [], [values.new_zeros(0, 2)]
     for c, count in enumerate(levels):
-        own = values[:, c].long().cpu() if count else torch.zeros(len(values), dtype=torch.long)
-        held = torch.bincount(own, minlength=count).clamp(min=1)
-        summed = torch.zeros(max(count, 1), dtype=torch.double).index_add_(0, own, component)
-        found.append((summed / held).to(values.device))
-    return found
+        if not count:
+            ordered.append(values[:, c].sort().values)
+            continue
+        own = values[:, c].long().cpu()
+        held = torch.bincount(own, minlength=count)
+        summed = torch.zeros(count, dtype=torch.double).index_add_(0, own, component)
+        order = (summed / held.clamp(min=1)).argsort(stable=True)
+        held = held[order]
+        ordered.append(order.repeat_interleave(held).to(values))
+        upper = held.cumsum(0).to(values) / len(values)
+        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
+        shares.append(ends[order.argsort().to(ends.device)])
+    return torch.stack(ordered, -1), torch.cat(shares)
 
 
 def _loadings(scores: np.ndarray, factors: int) -> np.ndarray:

@@ -9,24 +9,14 @@ import torch
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
-from lexppl.models.imputers.imputed import HiddenFeatures
+from lexppl.models.imputers.imputer import HiddenFeatures
 
 PADDING = 0
 """The word number that stands behind the words of a text."""
 
 
 def check_words(words: Tensor, vocabulary_size: int) -> None:
-    """Refuse what are no word numbers.
-
-    Raises:
-        ValueError: numbers that are not whole, or not of the vocabulary.
-
-    Example:
-        >>> check_words(torch.tensor([[12.0]]), 10)
-        Traceback (most recent call last):
-        ...
-        ValueError: texts are rows of word numbers, whole and from 0 to 9; there is 12
-    """
+    """Refuse what are no word numbers."""
     wrong = words[(words != words.round()) | (words < 0) | (words >= vocabulary_size)]
     if wrong.numel():
         first = float(wrong[0])
@@ -43,15 +33,9 @@ def check_words(words: Tensor, vocabulary_size: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClassChain:
-    r"""A law of neighbouring words of rank C: `p(w' | w) = Σ_c p(c | w) p(w' | c)`.
-
-    Args:
-        to_class: `p(c | w)` of the next word's class given a word, `(V, C)`; its row 0 is of a
-            text's first word.
-        words: `p(w | c)`, `(C, V)`, 0 for padding.
-        ends: the cumulative sums of `p(w | c, c') ∝ p(w | c) p(c' | w)` for each pair of classes,
-            each increased by the pair's place, `(C² V,)`, float64.
-    """
+    """A law of neighbouring words of rank C, `p(w' | w) = Σ_c p(c | w) p(w' | c)`: `to_class` `(V,
+    C)` (row 0 of a text's first word), `words` `(C, V)`, and the cumulative sums `ends` of `p(w |
+    c, c') ∝ p(w | c) p(c' | w)`, each increased by the pair's place, `(C² V,)`."""
 
     to_class: Tensor
     words: Tensor
@@ -80,24 +64,9 @@ class ClassChain:
 
 
 class HiddenWords(HiddenFeatures):
-    r"""What the hidden words of texts are, given the kept ones, exactly:
-
-        p(w_H | w_S) = p(w) / p(w_S),    p(w) = Π_t Σ_c p(c | w_{t−1}) p(w_t | c).
-
-    Draws sample the classes from the end's messages, forward–backward over each text, and then the
-    words given a class and the next one. What is kept, and padding, is as it is in x. A text's
-    length is no secret: padding is never a word, and no word padding.
-
-    Costs: T sequential steps of products with C × C numbers; `N T C` numbers in memory for N texts
-    with masks of their own, and draws share them. With C = 1 words are independent.
-
-    The draw's places have no parameter, hence `rsample`; there is no gradient in x or the mask.
-
-    Args:
-        x: word numbers, `(B, T)`.
-        kept: boolean, `(…, B, T)` or broadcastable to it.
-        chain: the law.
-    """
+    """`p(w_H | w_S) = p(w) / p(w_S)` of texts `(B, T)` exactly, with `p(w) = Π_t Σ_c p(c | w_{t−1})
+    p(w_t | c)`, by forward–backward in T steps; `N T C` numbers for N texts with masks of their
+    own. A text's length is no secret: padding is never a word, and no word padding."""
 
     def __init__(self, x: Tensor, kept: Tensor, chain: ClassChain) -> None:
         shape = torch.Size(broadcast_shape(x.shape, kept.shape))
@@ -111,7 +80,7 @@ class HiddenWords(HiddenFeatures):
         """Texts `(*sample_shape, …, B, T)`, in the type of the chain."""
         chain, steps = self._chain, self._chain.steps
         shape = torch.Size(sample_shape) + self.batch_shape
-        state = self._first(shape)
+        state = _categorical(chain.to_class[0] * self._messages[0], shape)
         drawn = []
         for t in range(self.event_shape[0]):
             word, fixed = self._row[..., t], self._fixed[..., t].unsqueeze(-1)
@@ -124,12 +93,7 @@ class HiddenWords(HiddenFeatures):
         return torch.stack(drawn, -1).to(chain.words.dtype)
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """The log-probability of words at the hidden places, `(…, B)`.
-
-        Args:
-            value: word numbers, `(…, B, T)`; what stands at kept places is not read.
-            hidden: boolean; must be what `kept` is not, but for padding.
-        """
+        """The log-probability of the words that `kept` hides, `(…, B)`."""
         row = torch.where(self._fixed, self._row, value.detach().long())
         before = torch.cat([torch.zeros_like(row[..., :1]), row[..., :-1]], -1)
         each = (self._chain.to_class[before] * self._chain.words.mT[row]).sum(-1).log()
@@ -144,9 +108,6 @@ class HiddenWords(HiddenFeatures):
         same = ((value.long() == self._row) | ~self._fixed).all(-1)
         log_prob = self.log_prob_hidden(value, ~self._fixed)
         return torch.where(same, log_prob, -torch.inf)
-
-    def _first(self, shape: torch.Size) -> Tensor:
-        return _categorical(self._chain.to_class[0] * self._messages[0], shape)
 
     def _word(self, state: Tensor, after: Tensor) -> Tensor:
         """A word given its class and the next word's."""

@@ -1,19 +1,179 @@
-"""Base of the imputers: their tensors, their description and the checks of their input."""
+"""Base of the imputers, and the distributions that they return."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
-from pyro.distributions.util import broadcast_shape
+from pyro.distributions.util import broadcast_shape, sum_rightmost
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from lexppl.configured import Configured, constructor_arguments
-from lexppl.models.imputers.imputed import Imputed
+from lexppl.distributions.gradients import carries_gradient
+
+
+class HiddenFeatures(TorchDistribution):
+    """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
+    Expanding shares what was computed; a subclass without a density says why in `no_density`."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    has_rsample = True
+    no_density: ClassVar[str]
+
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
+        """The same distribution over more dimensions; nothing is computed again."""
+        new: Self = self._get_checked_instance(type(self), _instance)
+        new.__dict__.update(self.__dict__)
+        TorchDistribution.__init__(
+            new, torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """The reals, entry by entry."""
+        return constraints.independent(constraints.real, len(self.event_shape))
+
+    def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
+        """The joint log-density of the draws at the entries `hidden`, `(…, B)`."""
+        raise NotImplementedError(self.no_density)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of a whole draw, `(…, B)`."""
+        return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
+
+
+POINTS = (
+    "with a boolean keep the kept entries are points and have no density; use log_prob_hidden, or "
+    "the log_prob of the Imputed distribution"
+)
+"""Why a whole draw has no density where masks are boolean."""
+
+
+class Imputed(HiddenFeatures):
+    """`x̃ = z ⊙ x + (1 − z) ⊙ u` with u a draw of `hidden_distribution`, `p_ι(x̃ | x, z)`.
+
+    Entries with `keep == 1` have the bits of x, those with `keep == 0` the draw's. The gradient in
+    `keep` is `x − u`, at 0 and 1 too, as straight-through estimators need it; a boolean `keep` has
+    none. Source: Senetaire et al. 2023, eq. 4 and appendix B.
+
+    Example:
+        >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
+        >>> Imputed(torch.ones(1, 3), keep, dist.Delta(torch.zeros(3), event_dim=1)).rsample()
+        tensor([[1.0000, 0.0000, 0.5000]])
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "x": constraints.real,
+        "keep": constraints.unit_interval,
+    }
+
+    def __init__(self, x: Tensor, keep: Tensor, hidden_distribution: TorchDistribution) -> None:
+        event_shape = hidden_distribution.event_shape
+        event_dim = len(event_shape)
+        if x.shape[x.ndim - event_dim :] != event_shape:
+            raise ValueError(
+                f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
+                f"it has shape {tuple(x.shape)}"
+            )
+        shape = torch.Size(broadcast_shape(x.shape, keep.shape, hidden_distribution.shape()))
+        if shape[len(shape) - event_dim :] != event_shape:
+            raise ValueError(
+                f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
+                f"it has shape {tuple(keep.shape)}"
+            )
+        self.x = x
+        self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
+        self.hidden_distribution = hidden_distribution
+        super().__init__(shape[: len(shape) - event_dim], event_shape)
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether `hidden_distribution` can be drawn with a gradient."""
+        return bool(self.hidden_distribution.has_rsample)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws `(*sample_shape, …, B, *event)` with gradients."""
+        draw = self.hidden_distribution.expand(self.batch_shape).rsample(torch.Size(sample_shape))
+        return self._keep_or_replace(draw)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws `(*sample_shape, …, B, *event)` without gradients."""
+        with torch.no_grad():
+            distribution = self.hidden_distribution.expand(self.batch_shape)
+            draw = (distribution.rsample if distribution.has_rsample else distribution.sample)(
+                torch.Size(sample_shape)
+            )
+            return self._keep_or_replace(draw)
+
+    @property
+    def mean(self) -> Tensor:
+        """The conditional mean `E[x̃ | x, z]`, `(…, B, *event)`."""
+        shape = self.batch_shape + self.event_shape
+        return self._keep_or_replace(self.hidden_distribution.mean.expand(shape))
+
+    @property
+    def variance(self) -> Tensor:
+        """The conditional variance of each entry, `(…, B, *event)`: 0 where kept."""
+        share = 1 - self.keep.to(self.x.dtype)
+        variance = share**2 * self.hidden_distribution.variance
+        return variance.expand(self.batch_shape + self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of the hidden entries given the kept ones, `(…, B)`; minus infinity where
+        a kept entry is not that of `x`; of a constant the log-mass."""
+        if self._validate_args:
+            self._validate_sample(value)
+        event_dim = len(self.event_shape)
+        if isinstance(self.hidden_distribution, dist.Delta):
+            return self._all_entries(value == self.mean).to(value.dtype).log()
+        keep = self.keep.to(value.dtype)
+        hidden = keep != 1
+        share = torch.where(hidden, 1 - keep, 1)
+        draw = torch.where(hidden, (value - keep * self.x) / share, self.x)
+        log_prob = self._log_prob_of(draw, hidden) - sum_rightmost(share.log(), event_dim)
+        as_kept = self._all_entries(hidden | (value == self.x))
+        batch_shape = torch.Size(broadcast_shape(log_prob.shape, as_kept.shape, self.batch_shape))
+        return torch.where(as_kept, log_prob, -torch.inf).expand(batch_shape)
+
+    def _log_prob_of(self, draw: Tensor, hidden: Tensor) -> Tensor:
+        distribution = self.hidden_distribution
+        if hasattr(distribution, "log_prob_hidden"):
+            return distribution.log_prob_hidden(draw, hidden)
+        event_dim = len(self.event_shape)
+        if (
+            isinstance(distribution, dist.Independent)
+            and distribution.reinterpreted_batch_ndims == event_dim
+        ):
+            entries = distribution.base_dist.log_prob(draw)
+            return sum_rightmost(torch.where(hidden, entries, 0), event_dim)
+        raise NotImplementedError(
+            f"the hidden distribution {type(distribution).__name__} does not factorise over the "
+            "entries, so the density of the hidden ones alone is not known; use an Independent "
+            "distribution, or give it a method log_prob_hidden(value, hidden)"
+        )
+
+    def _all_entries(self, condition: Tensor) -> Tensor:
+        return condition.flatten(condition.ndim - len(self.event_shape)).all(-1)
+
+    def _keep_or_replace(self, draw: Tensor) -> Tensor:
+        if self.keep.dtype == torch.bool:
+            return torch.where(self.keep, self.x, draw)
+        interpolated = torch.lerp(draw, self.x, self.keep)
+        value = torch.where(self.keep == 1, self.x, interpolated)
+        if not (torch.is_grad_enabled() and carries_gradient(interpolated)):
+            return value
+        # What is subtracted is +0.0, which leaves every bit alone; adding it would turn -0.0 into
+        # +0.0.
+        return value.detach() - (interpolated.detach() - interpolated)
+
 
 TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 """A tensor, what makes one, or `{"shape": [...], "dtype": "float32"}`: one to be loaded."""
@@ -23,30 +183,24 @@ class Imputer(Configured, nn.Module):
     """A conditional distribution `p_ι(x̃ | x, z)` of the hidden features.
 
     A subclass says in :meth:`hidden_distribution` what each feature would be, were it hidden, and
-    in :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` distribution,
-    in which the kept features stay as they are:
+    in :attr:`event_shape` which rows it takes; the kept features stay as they are:
 
         with imputation_particles():
             x_imputed = pyro.sample("x_imputed", imputer(x, keep))
 
-    Its tensors are buffers named like the arguments of the constructor, so that
-    `type(imputer)(**imputer.config())` followed by `load_state_dict` gives it again.
+    Its tensors are buffers named like the arguments of the constructor.
     """
 
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of one row, or None where any will do."""
-        return None
+    event_shape: torch.Size | None = None
+    """The shape of one row, or None where any will do."""
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The distribution of what each entry would be, were it hidden.
+        """The distribution of what each entry would be, were it hidden, event shape `event` and a
+        batch shape that broadcasts with `(…, B)`.
 
         Args:
             x: rows, shape `(B, *event)`.
             keep: shape `(…, B, *event)` or broadcastable to it.
-
-        Returns:
-            a distribution of event shape `event` and a batch shape that broadcasts with `(…, B)`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define hidden_distribution(x, keep)")
 
@@ -55,22 +209,18 @@ class Imputer(Configured, nn.Module):
 
         Args:
             x: rows, shape `(B, *event)`: `(B, D)` for tables, `(B, C, H, W)` for images.
-            keep: what is kept of each feature, boolean or in [0, 1], of shape `(…, B, *event)` or
-                broadcastable to it.
+            keep: what is kept of each feature, boolean or in [0, 1], `(…, B, *event)` or
+                broadcastable.
 
         Raises:
-            TypeError: when `x` is not of the imputer's floating-point type.
-            ValueError: when a shape does not fit.
+            TypeError, ValueError: an `x` of another floating-point type, shapes that do not fit.
         """
         self._check_input(x, keep)
         return Imputed(x, keep, self.hidden_distribution(x, keep))
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments as JSON: of a tensor its shape and type.
-
-        The values are in `state_dict()`; until `load_state_dict` has filled it, an imputer made of
-        a configuration holds NaN.
-        """
+        """The constructor's arguments as JSON: of a tensor its shape and type. An imputer made of
+        them holds NaN until `load_state_dict` has filled it."""
         return {
             name: _description(value) if isinstance(value, Tensor) else value
             for name, value in constructor_arguments(self).items()
@@ -152,29 +302,15 @@ def _description(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
-def check_training_rows(x: Tensor, minimum: int = 2) -> None:
-    """Refuses rows that no distribution can be fitted on.
-
-    Args:
-        x: training rows, shape `(B, *event)`.
-        minimum: the least number of rows.
-
-    Raises:
-        TypeError: when `x` is not a floating-point tensor.
-        ValueError: when it is not `(B, *event)`, has too few rows, or NaN or infinite values.
-
-    Example:
-        >>> check_training_rows(torch.ones(1, 3))
-        Traceback (most recent call last):
-        ValueError: x must have at least 2 rows to fit an imputer; it has 1
-    """
+def check_training_rows(x: Tensor) -> None:
+    """Refuse rows that no distribution can be fitted on."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be a floating-point tensor; it is {given}")
     if x.ndim < 2:
         raise ValueError(f"x must have shape (B, *event); it has shape {tuple(x.shape)}")
-    if len(x) < minimum:
-        raise ValueError(f"x must have at least {minimum} rows to fit an imputer; it has {len(x)}")
+    if len(x) < 2:
+        raise ValueError(f"x must have at least 2 rows to fit an imputer; it has {len(x)}")
     bad = int((~torch.isfinite(x)).sum())
     if bad:
         raise ValueError(
@@ -184,18 +320,8 @@ def check_training_rows(x: Tensor, minimum: int = 2) -> None:
 
 
 def fill_zero_variances(variance: Tensor) -> Tensor:
-    """The variances with each 0 replaced by the smallest positive one, or by 1 without any.
-
-    Constant columns are common (a rare category, the border of an image). They are imputed with a
-    small share of this variance, which lends them a unit without a guess from outside the data.
-
-    Args:
-        variance: variances of features, any shape, squared units of the features.
-
-    Example:
-        >>> fill_zero_variances(torch.tensor([4.0, 0.0, 0.25]))
-        tensor([4.0000, 0.2500, 0.2500])
-    """
+    """The variances with each 0 replaced by the smallest positive one, or by 1 without any: a unit
+    for columns that are constant."""
     positive = variance > 0
     smallest = torch.where(positive, variance, torch.inf).amin()
     return torch.where(positive, variance, torch.where(smallest.isinf(), 1, smallest))

@@ -20,7 +20,6 @@ from lexppl.models.imputers.component_distribution import (
 )
 from lexppl.models.imputers.imputer import TensorOrShape
 from lexppl.models.imputers.mixture import (
-    Mixture,
     MixtureImputer,
     check_component_fit,
     start_by_clusters,
@@ -37,28 +36,11 @@ NUMBERS_AT_ONCE = 2**22
 
 
 def log_mass(value: Tensor, means: Tensor, scales: Tensor) -> Tensor:
-    r"""The logarithm of the probability of a pixel's value, for a logistic variable X of mean μ and
-    scale s, rounded to the nearest step and held within 0 and 1:
+    """The log-probability of a pixel's nearest value j/255 under a logistic variable of mean μ and
+    scale s, rounded and held within 0 and 1, with h = 1/510 (Salimans et al. 2017, eq. 2):
 
-        P(v) = σ((v + h − μ)/s) − σ((v − h − μ)/s),    h = 1/510,
-        P(0) = σ((h − μ)/s),    P(1) = 1 − σ((1 − h − μ)/s),
-
-    so that the 256 probabilities sum to 1. With `a < b` the arguments of the two sigmoids,
-    `log(σ(b) − σ(a)) = log σ(b) + log σ(−a) + log(1 − e^{a − b})`, which loses no digits far from
-    the mean, where both sigmoids are near 0 or near 1.
-
-    Args:
-        value: pixels; the nearest step is read, and what lies beyond 0 and 1 as these.
-        means: μ, broadcasts with `value`.
-        scales: s > 0, the same.
-
-    Source: Salimans, Karpathy, Chen, Kingma. PixelCNN++. ICLR 2017, eq. 2, with its logarithms.
-
-    Example:
-        >>> value = torch.arange(256.0) / 255
-        >>> torch.testing.assert_close(
-        ...     log_mass(value, torch.tensor(0.3), torch.tensor(0.2)).exp().sum(), torch.tensor(1.0)
-        ... )
+        P(v) = σ((v + h − μ)/s) − σ((v − h − μ)/s),
+        P(0) = σ((h − μ)/s),    P(1) = 1 − σ((1 − h − μ)/s).
     """
     step = (value.detach() * STEPS).round().clamp(0, STEPS)
     above = ((step + 0.5) / STEPS - means) / scales
@@ -71,20 +53,8 @@ def log_mass(value: Tensor, means: Tensor, scales: Tensor) -> Tensor:
 
 
 class DiscretizedLogistic(TorchDistribution):
-    """A logistic variable rounded to one of 0/255, 1/255, … 255/255, of the probabilities of
-    :func:`.log_mass`.
-
-    Args:
-        loc: μ.
-        scale: s > 0, broadcasts with `loc`.
-
-    Example:
-        >>> values = torch.arange(256.0) / 255
-        >>> distribution = DiscretizedLogistic(torch.tensor(0.4), torch.tensor(0.1))
-        >>> torch.testing.assert_close(
-        ...     distribution.log_prob(values).exp().sum(), torch.tensor(1.0)
-        ... )
-    """
+    """A logistic variable rounded to one of 0/255 … 255/255: the probabilities of
+    :func:`.log_mass`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
     support = constraints.unit_interval
@@ -108,7 +78,8 @@ class DiscretizedLogistic(TorchDistribution):
             shape = torch.Size(sample_shape) + self.batch_shape
             uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
             logistic = torch.logit(uniform, eps=torch.finfo(uniform.dtype).tiny)
-            return rounded(self.loc + self.scale * logistic)
+            step = ((self.loc + self.scale * logistic) * STEPS).round()
+            return step.clamp(0, STEPS) / STEPS
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability of the nearest step."""
@@ -136,92 +107,6 @@ class DiscretizedLogistic(TorchDistribution):
         return total
 
 
-def rounded(value: Tensor) -> Tensor:
-    """The nearest step within 0 and 1.
-
-    Example:
-        >>> rounded(torch.tensor([-3.0, 0.999, 1.5]))
-        tensor([0., 1., 1.])
-    """
-    return (value * STEPS).round().clamp(0, STEPS) / STEPS
-
-
-def fit_logistic_mixture(
-    rows: Tensor,
-    components: int,
-    seed: int,
-    least_scale: float,
-    epochs: int,
-    learning_rate: float,
-) -> Mixture:
-    """Weights, means μ and scales s of high log-likelihood
-
-        Σ_n log Σ_c π_c Π_d P(x_nd; μ_cd, s_cd),
-
-    from a start of k-means, with s bounded from below. The gradient of a batch is that of
-    expectation maximisation: the responsibilities weight the components'. It is summed over parts
-    of a batch, so that memory has a bound.
-
-    Args:
-        rows: flat rows in [0, 1], shape `(N, D)`.
-        components: C.
-        seed: of the start and of the batches.
-        least_scale: of s.
-        epochs: passes over the rows.
-        learning_rate: Adam's, at the beginning.
-
-    Example:
-        >>> rows = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
-        >>> fit_logistic_mixture(rows, 2, 0, 0.01, epochs=0, learning_rate=0.1)[0]
-        tensor([0.5000, 0.5000])
-    """
-    share, start, deviation = start_by_clusters(rows, components, seed, least_scale)
-    # The scale of a logistic variable of a standard deviation.
-    scale = (deviation * 3**0.5 / torch.pi).clamp(min=1.01 * least_scale)
-    above = (scale - least_scale) / least_scale
-    logits, means = share.log().requires_grad_(), start.clone().requires_grad_()
-    # softplus makes `above` of it.
-    free = (above + (-torch.expm1(-above)).log()).requires_grad_()
-
-    def mixture() -> Mixture:
-        return logits.softmax(-1), means, least_scale * (1 + softplus(free))
-
-    steps = epochs * -(-len(rows) // BATCH)
-    optimizer = torch.optim.Adam([logits, means, free], lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
-    generator = torch.Generator().manual_seed(seed)
-    part = max(1, NUMBERS_AT_ONCE // means.numel())
-    with torch.enable_grad():
-        for _ in range(epochs):
-            order = torch.randperm(len(rows), generator=generator).to(rows.device)
-            for places in order.split(BATCH):
-                optimizer.zero_grad()
-                for some in places.split(part):
-                    loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
-                    loss.backward()
-                optimizer.step()
-                schedule.step()
-    weights, means, scales = mixture()
-    return weights.detach(), means.detach(), scales.detach()
-
-
-def log_likelihood(rows: Tensor, mixture: Mixture) -> Tensor:
-    """Of each row, shape `(N,)`.
-
-    Args:
-        rows: flat rows, shape `(N, D)`.
-        mixture: with the logistics' scales s.
-
-    Example:
-        >>> one = torch.ones(1), torch.zeros(1, 2), torch.ones(1, 2)
-        >>> log_likelihood(torch.zeros(3, 2), one).shape
-        torch.Size([3])
-    """
-    weights, means, scales = mixture
-    each = log_mass(rows.unsqueeze(-1), means.mT, scales.mT).sum(-2)
-    return (weights.log() + each).logsumexp(-1)
-
-
 class DiscretizedLogisticMixtureImputer(MixtureImputer):
     """Hidden pixels from their exact conditional distribution under a mixture of discretised
     logistics:
@@ -229,30 +114,23 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
         x_H | x_S ~ Σ_c r_c Π_{d ∈ H} P(x_d; μ_cd, s_cd),
         r_c ∝ π_c Π_{d ∈ S} P(x_d; μ_cd, s_cd),
 
-    with the probabilities P of the 256 values 0, 1/255, … 1 (:func:`.log_mass`), of which the first
-    and the last have all that lies beyond. It is a :class:`GaussianMixtureImputer` whose pixels are
-    pixels: draws are of the 256 values, and black is a value of positive probability and not a
-    density that grows without bound where a component's images are all black. Fractional masks and
-    their gradients are as there.
-
-    Kept pixels are read by the nearest of the 256 values. The `log_prob` is a log-probability, not
-    a density; `− log 255` for each hidden pixel, the steps' width, makes a density of it.
+    with the probabilities P of the 256 values 0, 1/255, … 1 (:func:`.log_mass`). Fractional masks
+    and their gradients are those of :class:`GaussianMixtureImputer`; kept pixels are read by the
+    nearest value. The `log_prob` is a log-probability; `− log 255` for each hidden pixel makes a
+    density of it.
 
     Args:
         weights: π, shape `(C,)`, positive, of sum 1.
         means: the logistics' means μ, shape `(C, *event)`, where pixels are in [0, 1].
-        scales: the logistics' scales s > 0, shape `(C, *event)`; the standard deviation of a
-            logistic variable is `π s / √3`.
+        scales: the logistics' scales s > 0, shape `(C, *event)`; the standard deviation is `π s /
+            √3`.
 
     Raises:
-        TypeError: when they are not of one floating-point type.
-        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
-            not positive, or the weights do not sum to 1.
+        TypeError, ValueError: types, shapes or values other than these.
 
     Source: Senetaire et al. 2023, appendix B ("mixture of logistics"); Salimans et al. 2017.
 
     Example:
-        >>> import torch
         >>> imputer = DiscretizedLogisticMixtureImputer(
         ...     [0.5, 0.5], [[0.1, 0.2], [0.9, 0.8]], [[0.01, 1e-4], [0.01, 1e-4]]
         ... )
@@ -281,45 +159,55 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
             x: training rows, shape `(B, *event)`, in [0, 1].
             components: C, from 1 to B.
             seed: of the start and of the batches; the global random state is not touched.
-            least_scale: a least scale, above 0; a step, 1/255, if None. A pixel that is black in
-                all of a component's images would else rule the component out by being grey.
-            epochs: passes over the rows, in batches of 200; 0 leaves the clusters as they are. The
-                cost of one grows with B, C and the number of pixels.
+            least_scale: a least scale, above 0; a step, 1/255, if None.
+            epochs: passes over the rows, in batches of 200; 0 leaves the clusters as they are.
             learning_rate: Adam's at the beginning; it falls to 0 along a cosine.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor.
-            ValueError: when `x` is not finite, leaves [0, 1] or has fewer than 2 rows, the
-                components are no whole number from 1 to its rows, or another argument is out of
-                its range.
-
-        Example:
-            >>> import torch
-            >>> x = torch.tensor([[0.0, 0.1], [0.0, 0.1], [0.9, 1.0], [0.9, 1.0]])
-            >>> imputer = DiscretizedLogisticMixtureImputer.fit(x, components=2, epochs=1)
-            >>> imputer.weights
-            tensor([0.5000, 0.5000])
+            TypeError, ValueError: rows that are no finite floats in [0, 1], or fewer than 2; a
+                number out of range.
         """
         check_component_fit(x, components, seed)
         check_pixels(x)
-        if least_scale is not None:
-            least_scale = finite_float("least_scale", least_scale, above=0.0)
-        weights, *parts = fit_logistic_mixture(
-            x.detach().flatten(1),
-            components,
-            seed,
-            1 / STEPS if least_scale is None else least_scale,
-            int_at_least("epochs", epochs, 0),
-            finite_float("learning_rate", learning_rate, above=0.0),
-        )
-        return cls(weights, *(part.reshape(-1, *x.shape[1:]) for part in parts))
+        least = 1 / STEPS if least_scale is None else least_scale
+        least = finite_float("least_scale", least, above=0.0)
+        epochs = int_at_least("epochs", epochs, 0)
+        rate = finite_float("learning_rate", learning_rate, above=0.0)
+        rows = x.detach().flatten(1)
+        share, start, deviation = start_by_clusters(rows, components, seed, least)
+        # The scale of a logistic variable of a standard deviation.
+        scale = (deviation * 3**0.5 / torch.pi).clamp(min=1.01 * least)
+        above = (scale - least) / least
+        logits, means = share.log().requires_grad_(), start.clone().requires_grad_()
+        # softplus makes `above` of it.
+        free = (above + (-torch.expm1(-above)).log()).requires_grad_()
+
+        def scales() -> Tensor:
+            return least * (1 + softplus(free))
+
+        steps = epochs * -(-len(rows) // BATCH)
+        optimizer = torch.optim.Adam([logits, means, free], lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
+        generator = torch.Generator().manual_seed(seed)
+        # A batch is summed in parts, so that memory has a bound.
+        part = max(1, NUMBERS_AT_ONCE // means.numel())
+        with torch.enable_grad():
+            for _ in range(epochs):
+                order = torch.randperm(len(rows), generator=generator).to(rows.device)
+                for places in order.split(BATCH):
+                    optimizer.zero_grad()
+                    for some in places.split(part):
+                        each = log_mass(rows[some].unsqueeze(-1), means.mT, scales().mT).sum(-2)
+                        total = (logits.softmax(-1).log() + each).logsumexp(-1).sum()
+                        (-total / len(places)).backward()
+                    optimizer.step()
+                    schedule.step()
+        shape = (-1, *x.shape[1:])
+        weights, scale = logits.detach().softmax(-1), scales().detach()
+        return cls(weights, means.detach().reshape(shape), scale.reshape(shape))
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
-        """The mixture given the kept pixels, batch shape `(…, B)`.
-
-        Raises:
-            ValueError: where Pyro validates, as in the first step of a fit: a pixel outside [0, 1].
-        """
+        """The mixture given the kept pixels, batch shape `(…, B)`."""
         if is_validation_enabled():
             check_pixels(x)
         return super().hidden_distribution(x, keep)
@@ -328,23 +216,13 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
 class DiscretizedLogisticMeansImputer(DiscretizedLogisticMixtureImputer):
     """Hidden pixels are the means of a random component of a mixture of discretised logistics:
 
-        x̃ = z ⊙ x + (1 − z) ⊙ m_c,    c ~ r,    m_cd = Σ_v v P(v; μ_cd, s_cd).
+        x̃ = z ⊙ x + (1 − z) ⊙ m_c,    c ~ r,    m_cd = Σ_v v P(v; μ_cd, s_cd),
 
-    The component is drawn from the kept pixels, as in :class:`DiscretizedLogisticMixtureImputer`.
-    The distribution is a set of point masses; it has no `log_prob`.
-
-    Args:
-        weights: π, shape `(C,)`, positive, of sum 1.
-        means: the logistics' means μ, shape `(C, *event)`.
-        scales: the logistics' scales s > 0, shape `(C, *event)`.
-
-    Raises:
-        TypeError, ValueError: as :class:`DiscretizedLogisticMixtureImputer`.
+    with r and the arguments of :class:`DiscretizedLogisticMixtureImputer`; there is no `log_prob`.
 
     Source: Senetaire et al. 2023, appendix B ("means of mixture of logistics").
 
     Example:
-        >>> import torch
         >>> imputer = DiscretizedLogisticMeansImputer([1.0], [[-9.0, 0.5]], [[0.1, 0.1]])
         >>> imputer(torch.zeros(1, 2), torch.zeros(2)).sample()
         tensor([[0.0000, 0.5000]])
@@ -362,20 +240,7 @@ class DiscretizedLogisticMeansImputer(DiscretizedLogisticMixtureImputer):
 
 
 def check_pixels(x: Tensor) -> None:
-    """Refuses pixels outside [0, 1].
-
-    Args:
-        x: any shape.
-
-    Raises:
-        ValueError: a value below 0 or above 1.
-
-    Example:
-        >>> import torch
-        >>> check_pixels(torch.tensor([0.0, 255.0]))
-        Traceback (most recent call last):
-        ValueError: pixels must be in [0, 1]; they go from 0 to 255. Divide by 255
-    """
+    """Refuse pixels outside [0, 1]."""
     low, high = float(x.min()), float(x.max())
     if low < 0 or high > 1:
         hint = ". Divide by 255" if low >= 0 and high > 1 else ""

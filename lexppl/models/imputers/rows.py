@@ -8,10 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_distribution import (
-    ComponentDistribution,
-    ComponentFeatures,
-)
+from lexppl.models.imputers.component_distribution import ComponentDistribution, ComponentFeatures
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.mixture import MixtureImputer, check_component_fit, fit_diagonal_mixture
 
@@ -20,25 +17,14 @@ class MixtureDataImputer(MixtureImputer):
     """Hidden features are those of a random reference row of a mixture's random component:
 
         x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
-        c ~ r(x, z),    i | c ~ Categorical(w_c1, …, w_cN),    w_ci ∝ r_c(ρ_i, 1).
+        c ~ r(x, z),    i | c ~ Categorical(w_c1, …, w_cN),    w_ci ∝ r_c(ρ_i, 1),
 
-    The component is drawn by its responsibility from the kept features, as in
-    :class:`GaussianMixtureImputer`, and then a row by its weight under the component: the
-    responsibility of the component for it, from all its features. The hidden features of a draw
-    belong together and were seen. Fractional masks and their gradients are as there.
-
-    The distribution is a set of point masses; it has no `log_prob`.
+    with the responsibilities r, the mixture's arguments and the fractional masks of
+    :class:`GaussianMixtureImputer`. The hidden features of a draw were seen together; there is no
+    `log_prob`.
 
     Args:
-        weights: π, shape `(C,)`, positive, of sum 1.
-        means: μ, shape `(C, *event)`, in the units of the features.
-        scales: the standard deviations σ > 0, shape `(C, *event)`.
         reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
-
-    Raises:
-        TypeError: when they are not of one floating-point type.
-        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
-            not positive, or the weights do not sum to 1.
 
     Source: Senetaire et al. 2023, appendix B ("GMM data set").
 
@@ -79,26 +65,15 @@ class MixtureDataImputer(MixtureImputer):
         *,
         reference: Tensor | None = None,
     ) -> Self:
-        """The mixture of the rows, as in :meth:`GaussianMixtureImputer.fit`, and their weights.
+        """The mixture of the rows, as :meth:`GaussianMixtureImputer.fit`, and their weights.
 
         Args:
-            x: training rows, shape `(B, *event)`, finite.
-            components: C, from 1 to B.
-            seed: of the start, which is k-means; the global random state is not touched.
-            least_scale: as in :meth:`GaussianMixtureImputer.fit`.
+            x, components, seed, least_scale: as there.
             reference: rows to take features from, shape `(N, *event)`: validation rows in the
                 paper; `x` if None.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
-                number not whole.
-            ValueError: when `x` is not finite or has fewer than 2 rows, the components are fewer
-                than 1 or more than its rows, or `reference` does not fit it.
-
-        Example:
-            >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-            >>> MixtureDataImputer.fit(x, components=4).row_weights.shape
-            torch.Size([4, 50])
+            TypeError, ValueError: as there; a `reference` that does not fit `x`.
         """
         weights, means, scales = fit_diagonal_mixture(x, components, seed, least_scale)
         return cls(weights, means, scales, x if reference is None else reference)
@@ -114,17 +89,10 @@ class KMeansDataImputer(Imputer):
         x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
         c = argmin_c Σ_d z_d (x_d − m_cd)²,    i ~ Uniform{i : ρ_i ∈ c}.
 
-    Of clusters equally near the first is taken, so with nothing kept all rows come from the first
-    cluster, which :meth:`fit` makes the largest. Distances are in the units of the features:
-    standardise them first.
-
-    A fractional `keep` weights a feature's squared distance, and interpolates. Entries with
-    `keep > 1/2` are each replaced, in part, by what they would be were they alone hidden: by that
-    of a row of the cluster nearest in the other features. The gradient with respect to `keep` is
-    `x − u` with that row's `u`; the choice of the cluster has none.
-
-    The distribution is a set of point masses; it has no `log_prob`. Rows are tables' `(D,)` or
-    images' `(channels, H, W)`.
+    Of clusters equally near the first is taken, which :meth:`fit` makes the largest. Distances are
+    in the units of the features: standardise them first. A fractional `keep` weights a feature's
+    squared distance, and interpolates; its gradient is `x − u`, with u of a row of the cluster
+    nearest in the other features. There is no `log_prob`.
 
     Args:
         centres: `m`, shape `(C, *event)`.
@@ -132,8 +100,7 @@ class KMeansDataImputer(Imputer):
             whose centre is nearest.
 
     Raises:
-        TypeError: when they are not of one floating-point type.
-        ValueError: when a shape does not fit, a value is NaN or infinite, or a cluster has no row.
+        TypeError, ValueError: types, shapes or values other than these; a cluster without a row.
 
     Source: Senetaire et al. 2023, appendix B ("KMeans data set").
 
@@ -156,6 +123,7 @@ class KMeansDataImputer(Imputer):
             raise ValueError(
                 f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
             )
+        self.event_shape = self.centres.shape[1:]
         given = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
         self.register_buffer("row_weights", _memberships(self.reference, self.centres))
@@ -172,9 +140,6 @@ class KMeansDataImputer(Imputer):
     ) -> Self:
         """The clusters of k-means, the largest first; those without a reference row are left out.
 
-        It runs on the CPU, in float64 for tables and in the type of `x` for images, of which one
-        start is made in place of 10; the result has the type and the device of `x`.
-
         Args:
             x: training rows, shape `(B, *event)`, finite, standardised (pixels need not be).
             components: C, the clusters, from 1 to B.
@@ -183,17 +148,9 @@ class KMeansDataImputer(Imputer):
                 paper; `x` if None.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor, `reference` not of its type.
-            ValueError: when `x` is not finite or has fewer than 2 rows, the components are no
-                whole number from 1 to its rows, or `reference` does not fit it.
+            TypeError, ValueError: as :meth:`MixtureDataImputer.fit`.
 
-        Source: `sklearn.cluster.KMeans`, the best of 10 starts.
-
-        Example:
-            >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1]])
-            >>> KMeansDataImputer.fit(x, components=2).centres
-            tensor([[0.1000],
-                    [5.0500]])
+        Source: `sklearn.cluster.KMeans`, the best of 10 starts; of images one start.
         """
         from sklearn.cluster import KMeans  # noqa: PLC0415
 
@@ -211,11 +168,6 @@ class KMeansDataImputer(Imputer):
         order = order[sizes[order] > 0]
         return cls(centres[order], reference)
 
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of a row of `centres`."""
-        return self.centres.shape[1:]
-
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """A row of the nearest cluster, batch shape `(…, B)`."""
         centres = self.centres.flatten(1)
@@ -231,25 +183,8 @@ class KMeansDataImputer(Imputer):
 
 @dataclass(frozen=True)
 class WeightedRows(ComponentFeatures):
-    """The features of a reference row, drawn with the weights that a component gives the rows:
-
-        x = r_i,    i | c ~ Categorical(w_c1, …, w_cN).
-
-    An index is found by bisection in the cumulative weights: no tensor has a dimension N besides
-    those of the weights, and a draw costs O(log CN).
-
-    Args:
-        reference: the rows `r`, shape `(N, D)`.
-        row_weights: `w`, shape `(C, N)`, non-negative; each of the C rows has a positive sum, which
-            need not be 1.
-
-    Example:
-        >>> rows = WeightedRows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.eye(2))
-        >>> rows.draw(torch.tensor([[0], [1], [1]]))
-        tensor([[1., 2.],
-                [3., 4.],
-                [3., 4.]])
-    """
+    """A row of `reference` `(N, D)` by the weights that a component gives the rows, `(C, N)`, found
+    by bisection in the cumulative weights."""
 
     reference: Tensor
     row_weights: Tensor
@@ -287,16 +222,7 @@ class WeightedRows(ComponentFeatures):
 
 
 def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
-    """Refuses reference rows that do not fit the components.
-
-    Args:
-        reference: shape `(N, *event)`.
-        components: what describes the components' features, shape `(C, *event)`.
-        name: of `components`, as the user knows it.
-
-    Raises:
-        TypeError: when the types differ.
-        ValueError: when the shape does not fit.
+    """Refuse reference rows `(N, *event)` that do not fit the components `(C, *event)`.
 
     Example:
         >>> check_reference(torch.ones(5, 3), torch.ones(4, 2), "means")

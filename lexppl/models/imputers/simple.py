@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.configured import Configured
-from lexppl.models.imputers.imputed import HiddenFeatures, Imputed
 from lexppl.models.imputers.imputer import (
+    HiddenFeatures,
+    Imputed,
     Imputer,
     TensorOrShape,
     check_training_rows,
@@ -23,9 +24,7 @@ from lexppl.models.imputers.imputer import (
 
 
 class ConstantImputer(Imputer):
-    """Every hidden feature becomes a constant: `x̃ = z ⊙ x + (1 − z) ⊙ c`.
-
-    A deterministic distribution: more than one imputation a mask is right but wasted.
+    """Every hidden feature becomes a constant: `x̃ = z ⊙ x + (1 − z) ⊙ c`; one imputation suffices.
 
     Args:
         value: the constant `c`, in the units of the features: a number, or a tensor of shape
@@ -38,9 +37,8 @@ class ConstantImputer(Imputer):
 
     Example:
         >>> imputer = ConstantImputer(-1.0)
-        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
-        tensor([[ 1., -1.,  1.],
-                [ 1., -1.,  1.]])
+        >>> imputer(torch.ones(1, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
+        tensor([[ 1., -1.,  1.]])
     """
 
     puts_a_constant: ClassVar[bool] = True
@@ -51,11 +49,7 @@ class ConstantImputer(Imputer):
     def __init__(self, value: TensorOrShape = 0.0) -> None:
         super().__init__()
         self._register("value", value)
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of `value`; None for a number."""
-        return self.value.shape if self.value.ndim else None
+        self.event_shape = self.value.shape or None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at the constant, event shape `event`."""
@@ -63,21 +57,19 @@ class ConstantImputer(Imputer):
 
 
 class GapImputer(Imputer):
-    """Every hidden feature becomes NaN: `x̃ = x` where kept, a gap where hidden.
+    """Every hidden feature becomes NaN: `x̃ = x` where kept, a gap where hidden; one imputation
+    suffices.
 
-    For predictors that read a gap as missing, as boosted trees do
-    (:class:`lexppl.models.TreePredictor`), and so learn `p(y | x_S)` itself; a network gives NaN.
-    A deterministic distribution: more than one imputation a mask is right but wasted. A gap has no
-    gradient in the mask, so that masks must be hard and their gradient a score's.
+    For predictors that read a gap as missing (:class:`lexppl.models.TreePredictor`); a network
+    gives NaN. A gap has no gradient in the mask.
 
     Raises:
         ValueError: from a call, masks that carry a gradient; where Pyro validates, as in the first
             step of a fit, masks other than 0 and 1.
 
     Example:
-        >>> GapImputer()(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
-        tensor([[1., nan, 1.],
-                [1., nan, 1.]])
+        >>> GapImputer()(torch.ones(1, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
+        tensor([[1., nan, 1.]])
     """
 
     leaves_gaps: ClassVar[bool] = True
@@ -88,12 +80,7 @@ class GapImputer(Imputer):
         return dist.Delta(x.new_full(x.shape[1:], torch.nan), event_dim=x.ndim - 1)
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
-        """The rows with gaps, batch shape `(…, B)` and event shape `event`.
-
-        Args:
-            x: rows, `(B, *event)`.
-            keep: 0 or 1, or boolean, `(…, B, *event)` or broadcastable to it.
-        """
+        """The rows `(B, *event)` with gaps, batch shape `(…, B)` and event shape `event`."""
         kept = self._hard_mask(
             x, keep, "a gap", "an imputer with values between, such as ConstantImputer()"
         )
@@ -123,30 +110,22 @@ class _NumberOrGap(constraints.Constraint):
 
 
 class GaussianImputer(Imputer):
-    """Every hidden feature is drawn from its own Gaussian, whatever was kept:
+    """Every hidden feature is drawn from its own Gaussian, by default N(0, 1), whatever was kept:
 
         x̃_d = z_d x_d + (1 − z_d) u_d,    u_d ~ N(μ_d, σ_d²).
-
-    The default is the standard Gaussian.
 
     Args:
         mean: μ, in the units of the features: a number, or a tensor of shape `event`.
         scale: the standard deviation σ > 0: a number, or a tensor of shape `event`.
 
     Raises:
-        ValueError: when a value is NaN or infinite, a scale is not positive, or the shapes do not
-            fit each other.
+        ValueError: values that are not finite, scales that are not positive, shapes that differ.
 
     Source: Senetaire et al. 2023, appendix B ("standard Gaussian").
 
     Example:
-        >>> imputer = GaussianImputer()
-        >>> distribution = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
-        >>> distribution.mean
-        tensor([[1., 0., 1.],
-                [1., 0., 1.]])
-        >>> distribution.batch_shape, distribution.event_shape
-        (torch.Size([2]), torch.Size([3]))
+        >>> GaussianImputer()(torch.ones(1, 3), torch.tensor([1.0, 0.0, 1.0])).mean
+        tensor([[1., 0., 1.]])
     """
 
     mean: Tensor
@@ -165,24 +144,18 @@ class GaussianImputer(Imputer):
                 "mean and scale must have the same shape, or be numbers; mean has "
                 f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
             )
+        self.event_shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape)) or None
 
     @classmethod
     def fit(cls, x: Tensor) -> GaussianImputer:
-        """The mean and the standard deviation (divisor B) of each feature.
-
-        A feature that does not vary in `x` gets a tiny scale: the square root of the type's machine
-        epsilon times the smallest positive scale of the others.
+        """The mean and the standard deviation (divisor B) of each feature; one that does not vary
+        gets a tiny scale.
 
         Args:
             x: training rows, shape `(B, *event)`, B at least 2, finite.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor.
-            ValueError: when it has fewer than 2 rows, or a NaN or infinite value.
-
-        Example:
-            >>> GaussianImputer.fit(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).mean
-            tensor([1., 1.])
+            TypeError, ValueError: rows other than these.
         """
         check_training_rows(x)
         x = x.detach()
@@ -191,12 +164,6 @@ class GaussianImputer(Imputer):
         variance = torch.where(constant, 0, x.var(0, correction=0))
         share = torch.where(variance > 0, 1, torch.finfo(x.dtype).eps)
         return cls(x.mean(0), (share * fill_zero_variances(variance)).sqrt())
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of `mean` and `scale`; None where both are numbers."""
-        shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape))
-        return shape if shape else None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
@@ -217,24 +184,22 @@ class _Normal(dist.Normal):
 class MarginalImputer(Imputer):
     """The hidden features of a row are those of one random row of a reference set:
 
-        x̃ = z ⊙ x + (1 − z) ⊙ r_i,    i ~ Uniform{1, …, N}.
+        x̃ = z ⊙ x + (1 − z) ⊙ r_i,    i ~ Uniform{1, …, N},
 
-    One index is drawn for every imputation, mask and row, so the hidden features of a draw belong
-    together, whatever was kept.
+    with an index for every imputation, mask and row.
 
     Args:
         reference: the rows `r`, shape `(N, *event)`, N at least 1, finite.
 
     Raises:
-        ValueError: when it is empty, has no feature dimension, or a NaN or infinite value.
+        ValueError: another shape, or a NaN or infinite value.
 
     Source: Senetaire et al. 2023, appendix B ("marginal").
 
     Example:
         >>> imputer = MarginalImputer(torch.tensor([[5.0, 6.0, 7.0]]))
-        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 0.0])).sample()
-        tensor([[1., 6., 7.],
-                [1., 6., 7.]])
+        >>> imputer(torch.ones(1, 3), torch.tensor([1.0, 0.0, 0.0])).sample()
+        tensor([[1., 6., 7.]])
     """
 
     reference: Tensor
@@ -247,11 +212,7 @@ class MarginalImputer(Imputer):
                 "reference must have shape (N, *event) with at least one row and one feature; it "
                 f"has shape {tuple(self.reference.shape)}"
             )
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of a row of `reference`."""
-        return self.reference.shape[1:]
+        self.event_shape = self.reference.shape[1:]
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A uniformly drawn row of the reference set."""
@@ -259,18 +220,7 @@ class MarginalImputer(Imputer):
 
 
 class ReferenceRow(HiddenFeatures):
-    """The distribution of a uniformly drawn row of a reference set: batch shape `()`, event
-    `event`.
-
-    The index has no parameter, hence `rsample`: gradients flow to the reference rows.
-
-    Args:
-        reference: the rows, shape `(N, *event)`.
-
-    Example:
-        >>> ReferenceRow(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).mean
-        tensor([2., 4.])
-    """
+    """A uniformly drawn row of `reference` `(N, *event)`, with gradients to the rows."""
 
     no_density = (
         "the distribution of a random reference row is a set of point masses and has no density; "
@@ -278,12 +228,12 @@ class ReferenceRow(HiddenFeatures):
         "GaussianImputer or a ConditionalGaussianImputer"
     )
 
-    def __init__(self, reference: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, reference: Tensor) -> None:
         self.reference = reference
-        super().__init__(torch.Size(), reference.shape[1:], validate_args=validate_args)
+        super().__init__(torch.Size(), reference.shape[1:])
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Rows of the reference set, shape `(*sample_shape, *batch, *event)`."""
+        """Rows of the reference set, `(*sample_shape, *batch, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
         index = torch.randint(len(self.reference), shape, device=self.reference.device)
         return self.reference[index]
@@ -300,20 +250,8 @@ class ReferenceRow(HiddenFeatures):
 
 
 class ComplementImputer(Configured, nn.Module):
-    """Hide what the mask keeps and keep what it hides, `p_ι(x̃ | x, 1 − z)`.
-
-    What an adversary sees (MEED, Liang et al. 2020, eq. 7), and the unselected features of FU-M.
-
-    Args:
-        imputer: any imputer.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models import ConstantImputer
-        >>> imputer = ComplementImputer(ConstantImputer())
-        >>> imputer(torch.ones(1, 2), torch.tensor([1.0, 0.0])).sample()
-        tensor([[0., 1.]])
-    """
+    """Hide what the mask keeps and keep what it hides, `p_ι(x̃ | x, 1 − z)`: what an adversary sees
+    (MEED, Liang et al. 2020, eq. 7)."""
 
     def __init__(self, imputer: nn.Module) -> None:
         super().__init__()
@@ -321,16 +259,13 @@ class ComplementImputer(Configured, nn.Module):
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The distribution of the imputed rows given the complement of `keep`."""
-        distribution: TorchDistribution = self.imputer(x, 1.0 - keep)
-        return distribution
+        return self.imputer(x, 1.0 - keep)
 
 
 class SquaredMaskImputer(Configured, nn.Module):
-    """Soft masks act by their square, `x̃ = z² ⊙ x` (XTab, Uçar & Hajiramezanali 2022, eq. 4): an
-    entry of one half lets a quarter through.
+    """Soft masks act by their square, `x̃ = z² ⊙ x` (XTab, Uçar & Hajiramezanali 2022, eq. 4).
 
     Example:
-        >>> import torch
         >>> SquaredMaskImputer()(torch.ones(1, 2), torch.tensor([1.0, 0.5])).sample()
         tensor([[1.0000, 0.2500]])
     """
@@ -341,11 +276,7 @@ class SquaredMaskImputer(Configured, nn.Module):
 
 
 def constant_imputer(imputer: nn.Module | None) -> nn.Module:
-    """An imputer that puts a number in place of what is hidden, and no draw; 0 if None.
-
-    Raises:
-        TypeError: one that draws.
-    """
+    """An imputer that puts a number in place of what is hidden, and no draw; 0 if None."""
     if imputer is None:
         return ConstantImputer(0.0)
     if not getattr(imputer, "puts_a_constant", False):

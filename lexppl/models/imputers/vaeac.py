@@ -1,4 +1,4 @@
-"""VAEAC: hidden features by a latent variable; its program, its guide and the fitted imputer."""
+"""VAEAC: hidden features by a latent variable; networks, program, guide and the fitted imputer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,75 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from pyro.nn import PyroModule
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import interpolate, silu, softplus
 
+from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.imputers.imputed import HiddenFeatures
-from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.imputer import HiddenFeatures, Imputer
 from lexppl.models.imputers.logistics import STEPS, DiscretizedLogistic
+from lexppl.models.networks import MLP
+
+POOLED = 4
+"""Height and width to which an image's features are pooled before the latent variable."""
+
+
+class TableDecoder(Configured, nn.Module):
+    """From a latent variable `(N, H)` and what is seen of rows `(N, 2D)` to `(N, 2D)`."""
+
+    def __init__(self, latent: int, features: int, hidden: Sequence[int] = (200, 200)) -> None:
+        super().__init__()
+        self.latent, self.features = latent, features
+        self.hidden = tuple(hidden)
+        self.network = MLP(latent + 2 * features, 2 * features, hidden, "silu")
+
+    def forward(self, h: Tensor, seen: Tensor) -> Tensor:
+        return self.network(torch.cat([h, seen], -1))
+
+
+class ImageEncoder(Configured, nn.Module):
+    """Convolutions that halve the image, then a linear layer on what is pooled to 4 × 4:
+    `(N, channels, H, W)` to `(N, outputs)`."""
+
+    def __init__(self, channels: int, outputs: int, widths: Sequence[int] = (32, 64)) -> None:
+        super().__init__()
+        self.channels, self.outputs = int_at_least("channels", channels), outputs
+        self.widths = tuple(int_at_least("a width of widths", width) for width in widths)
+        before = [channels, *self.widths]
+        self.layers = nn.ModuleList(
+            nn.Conv2d(a, b, 3, stride=2, padding=1)
+            for a, b in zip(before, self.widths, strict=False)
+        )
+        self.last = nn.Linear(before[-1] * POOLED**2, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = silu(layer(x))
+        pooled = nn.functional.adaptive_avg_pool2d(x, POOLED)
+        return self.last(pooled.flatten(1))
+
+
+class ImageDecoder(Configured, nn.Module):
+    """From a latent variable `(N, H)`, enlarged from a coarse image, and what is seen of images
+    `(N, 2 channels, H, W)` to `(N, 2 channels, H, W)`."""
+
+    def __init__(self, latent: int, channels: int, width: int = 32) -> None:
+        super().__init__()
+        self.latent, self.channels = latent, channels
+        self.width = int_at_least("width", width)
+        self.first = nn.Linear(latent, width * POOLED**2)
+        self.coarse = nn.Conv2d(width, width, 3, padding=1)
+        self.seen = nn.Conv2d(2 * channels, width, 3, padding=1)
+        self.joined = nn.Conv2d(2 * width, width, 3, padding=1)
+        self.last = nn.Conv2d(width, 2 * channels, 3, padding=1)
+
+    def forward(self, h: Tensor, seen: Tensor) -> Tensor:
+        image = silu(self.first(h)).reshape(len(h), self.width, POOLED, POOLED)
+        height, width = seen.shape[-2:]
+        image = interpolate(image, (-(-height // 2), -(-width // 2)), mode="nearest")
+        image = interpolate(silu(self.coarse(image)), (height, width), mode="nearest")
+        joined = silu(self.joined(torch.cat([image, silu(self.seen(seen))], 1)))
+        return self.last(joined)
+
 
 LEAST_SCALES: Mapping[str, float] = MappingProxyType({"normal": 0.01, "pixels": 0.5 / STEPS})
 """Of the kinds of features, the least scale of their distribution."""
@@ -30,24 +93,20 @@ NUMBERS_AT_ONCE = 2**19
 
 
 class VAEAC(Configured, PyroModule):
-    r"""A variational autoencoder with arbitrary conditioning, as a program of rows:
+    """A variational autoencoder with arbitrary conditioning, as a program of rows:
 
         share ~ Uniform(0, 1)                 of the entries, kept
-        z_g ~ Bernoulli(share)                mask entries, 1 where uniform noise is below share
+        z_g ~ Bernoulli(share)                mask entries
         h ~ p(h | x ⊙ z, z)                   the prior: a network's normal distribution
         x_d ~ p(x_d | h, x ⊙ z, z)            hidden features only, independent of each other
 
-    Its guide is :class:`VAEACProposal`, q(h | x, z), which draws masks by the same law, so that
-    they cancel; the bound is, on average over masks,
+    Its guide :class:`VAEACProposal`, q(h | x, z), draws masks alike; the bound is, over masks,
 
         E_q[Σ_{d hidden} log p(x_d | h, x ⊙ z, z)] − KL(q(h | x, z) ‖ p(h | x ⊙ z, z)).
 
-    An ordinary program of :func:`lexppl.fit`:
-
-        fit(VAEAC(…), (x,), guide=VAEACProposal(…), objective=TraceMeanField_ELBO())
-
-    and :func:`lexppl.systems.fit_vaeac` does that with networks of its own. What is fitted becomes
-    an imputer by :class:`lexppl.models.VAEACImputer`.
+    It is fitted by `fit(VAEAC(…), (x,), guide=VAEACProposal(…), objective=TraceMeanField_ELBO())`,
+    which :func:`lexppl.systems.fit_vaeac` does with networks of its own, and becomes a
+    :class:`lexppl.models.VAEACImputer`.
 
     Args:
         prior: network from what is seen, `(N, 2D)` or `(N, 2 channels, H, W)`, the features with 0
@@ -60,14 +119,12 @@ class VAEAC(Configured, PyroModule):
         ValueError: features that are none of these.
 
     Source: Ivanov, Figurnov, Vetrov. Variational autoencoder with arbitrary conditioning. ICLR
-    2019, eq. 4-6, without the prior's regulariser (eq. 7), which is next to flat.
+    2019, eq. 4-6, without the prior's regulariser (eq. 7).
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
-        >>> program = VAEAC(MLP(6, 4, (8,), seed=0), TableDecoder(2, 3, (8,)))
-        >>> trace = pyro.poutine.trace(program).get_trace(torch.zeros(5, 3))
-        >>> trace.nodes["h"]["value"].shape
+        >>> from lexppl.models.imputers.vaeac import TableDecoder
+        >>> program = VAEAC(nn.Linear(6, 4), TableDecoder(2, 3, (8,)))
+        >>> pyro.poutine.trace(program).get_trace(torch.zeros(5, 3)).nodes["h"]["value"].shape
         torch.Size([5, 2])
     """
 
@@ -89,8 +146,7 @@ class VAEAC(Configured, PyroModule):
             h = pyro.sample("h", latent_distribution(self.prior(seen)))
             each = feature_distribution(self.decoder(h, seen), self.features)
             hidden = dist.Independent(each.mask(keep == 0), x.ndim - 1)
-            value: Tensor = pyro.sample("x_hidden", hidden, obs=x)
-            return value
+            return pyro.sample("x_hidden", hidden, obs=x)
 
 
 class VAEACProposal(Configured, PyroModule):
@@ -99,11 +155,6 @@ class VAEACProposal(Configured, PyroModule):
     Args:
         proposal: network from all features and the mask, as the prior's, to `(N, 2H)`.
         grouping: as the program's.
-
-    Example:
-        >>> from lexppl.models import MLP
-        >>> VAEACProposal(MLP(6, 4, (8,), seed=0))(torch.zeros(5, 3)).shape
-        torch.Size([5, 2])
     """
 
     def __init__(self, proposal: nn.Module, grouping: nn.Module | None = None) -> None:
@@ -114,18 +165,11 @@ class VAEACProposal(Configured, PyroModule):
         with pyro.plate("data", len(x), dim=-1):
             keep = _masks(x, self.grouping)
             outputs = self.proposal(torch.cat([x, keep], 1))
-            h: Tensor = pyro.sample("h", latent_distribution(outputs))
-            return h
+            return pyro.sample("h", latent_distribution(outputs))
 
 
 def seen_of(x: Tensor, keep: Tensor) -> Tensor:
-    """The features with 0 for hidden ones, and the mask beside them: `(N, 2D)` or
-    `(N, 2 channels, H, W)`.
-
-    Example:
-        >>> seen_of(torch.tensor([[5.0, 6.0]]), torch.tensor([[1.0, 0.0]]))
-        tensor([[5., 0., 1., 0.]])
-    """
+    """The features with 0 for hidden ones, and the mask: `(N, 2D)` or `(N, 2 channels, H, W)`."""
     return torch.cat([x * keep, keep], 1)
 
 
@@ -149,30 +193,13 @@ def _uniform(low: Tensor) -> Any:
 
 
 def latent_distribution(outputs: Tensor) -> Any:
-    """A normal distribution of the latent variable: means, and scales `softplus + 1e-3`.
-
-    Args:
-        outputs: of a network, `(…, 2H)`.
-
-    Example:
-        >>> latent_distribution(torch.zeros(5, 6)).event_shape
-        torch.Size([3])
-    """
+    """A normal distribution of means and scales `softplus + 1e-3`, of outputs `(…, 2H)`."""
     mean, raw = outputs.chunk(2, -1)
     return dist.Normal(mean, softplus(raw) + 1e-3, validate_args=False).to_event(1)
 
 
 def feature_distribution(outputs: Tensor, kind: str) -> Any:
-    """Independent features, without an event dimension.
-
-    Args:
-        outputs: of a decoder, `(N, 2D)` or `(N, 2 channels, H, W)`.
-        kind: "normal", or "pixels" for discretised logistics.
-
-    Example:
-        >>> feature_distribution(torch.zeros(5, 2, 4, 4), "pixels").batch_shape
-        torch.Size([5, 1, 4, 4])
-    """
+    """Independent features of a decoder's outputs `(N, 2D)` or `(N, 2 channels, H, W)`."""
     location, raw = outputs.chunk(2, 1)
     scale = softplus(raw) + LEAST_SCALES[kind]
     if kind == "normal":
@@ -181,15 +208,7 @@ def feature_distribution(outputs: Tensor, kind: str) -> Any:
 
 
 def known_kind(features: str) -> str:
-    """The kind of the features, of those there are.
-
-    Raises:
-        ValueError: a kind that is none.
-
-    Example:
-        >>> known_kind("normal")
-        'normal'
-    """
+    """The kind of the features, of those there are."""
     if features not in LEAST_SCALES:
         raise ValueError(f"features must be one of {list(LEAST_SCALES)}; it is {features!r}")
     return features
@@ -200,15 +219,11 @@ class VAEACImputer(Imputer):
 
         h ~ p(h | x ⊙ z, z),    x̃_d ~ p(x_d | h, x ⊙ z, z)   for each hidden d.
 
-    It is fitted beforehand (:func:`lexppl.systems.fit_vaeac`) and does not learn: its networks get
-    no gradient, and draws have none in `x` or in the mask but that of the interpolation, `x − u`.
-    A fractional `keep` goes into the networks as it is, and interpolates; entries that are wholly
-    kept are drawn too, where a gradient in the mask wants what would stand against them, by
-    networks that see them. That makes `x − u` small there: give an explainer of relaxed masks hard
-    ones (`straight_through=True`), or an estimator of the score.
-
-    The density of hidden features is an integral over h. It is bounded from below by
-    :meth:`log_likelihood_bound`; there is no `log_prob`, nor a mean in closed form.
+    It is fitted beforehand (:func:`lexppl.systems.fit_vaeac`) and does not learn. A fractional
+    `keep` goes into the networks as it is, and interpolates, with the gradient `x − u`, which is
+    small where networks see what is kept: give an explainer of relaxed masks hard ones
+    (`straight_through=True`), or an estimator of the score. There is no `log_prob`, which
+    :meth:`log_likelihood_bound` bounds from below, and no mean.
 
     Args:
         prior, decoder, proposal: the networks of a :class:`VAEAC` and its guide; copied.
@@ -221,10 +236,8 @@ class VAEACImputer(Imputer):
     Source: Ivanov, Figurnov, Vetrov. ICLR 2019; an imputer of Senetaire et al. 2023, appendix B.
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
-        >>> prior, proposal = MLP(6, 4, (8,), seed=0), MLP(6, 4, (8,), seed=2)
-        >>> imputer = VAEACImputer(prior, TableDecoder(2, 3, (8,)), proposal, (3,))
+        >>> from lexppl.models.imputers.vaeac import TableDecoder
+        >>> imputer = VAEACImputer(nn.Linear(6, 4), TableDecoder(2, 3, (8,)), nn.Linear(6, 4), (3,))
         >>> imputer(torch.ones(5, 3), torch.tensor([1.0, 0.0, 1.0])).sample()[:, ::2].unique()
         tensor([1.])
     """
@@ -239,32 +252,19 @@ class VAEACImputer(Imputer):
     ) -> None:
         super().__init__()
         self.features = known_kind(features)
-        self._event_shape = torch.Size(event_shape)
+        self.event_shape: torch.Size = torch.Size(event_shape)
         self.prior, self.decoder, self.proposal = (
             copy.deepcopy(network).requires_grad_(False) for network in (prior, decoder, proposal)
         )
 
     @classmethod
     def of(cls, result: Any, replicate: int = 0) -> VAEACImputer:
-        """The imputer of a fit of a :class:`VAEAC` with its :class:`VAEACProposal`.
-
-        Args:
-            result: of :func:`lexppl.fit`.
-            replicate: which one's.
-        """
+        """The imputer of a :func:`lexppl.fit` of a :class:`VAEAC` with its
+        :class:`VAEACProposal`."""
         program, guide = result.models[replicate], result.guides[replicate]
         return cls(
-            program.prior,
-            program.decoder,
-            guide.proposal,
-            result.event_shape,
-            program.features,
+            program.prior, program.decoder, guide.proposal, result.event_shape, program.features
         )
-
-    @property
-    def event_shape(self) -> torch.Size | None:
-        """The shape of one row."""
-        return self._event_shape
 
     @property
     def step(self) -> float | None:
@@ -273,7 +273,7 @@ class VAEACImputer(Imputer):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return super().config() | {"event_shape": list(self._event_shape)}
+        return super().config() | {"event_shape": list(self.event_shape)}
 
     def train(self, mode: bool = True) -> VAEACImputer:
         """Stay in evaluation mode."""
@@ -282,11 +282,11 @@ class VAEACImputer(Imputer):
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Features by a latent variable, batch shape `(…, B)`."""
-        event = len(self._event_shape)
+        event = len(self.event_shape)
         with torch.no_grad():
             keep = keep.to(x.dtype)
             batch = torch.Size(broadcast_shape(keep.shape[:-event], x.shape[:1]))
-            rows = [t.expand(*batch, *self._event_shape).flatten(0, -event - 1) for t in (x, keep)]
+            rows = [t.expand(*batch, *self.event_shape).flatten(0, -event - 1) for t in (x, keep)]
             seen = seen_of(*rows)
             outputs = _in_parts(self.prior, seen)
         return LatentFeatures(
@@ -298,7 +298,8 @@ class VAEACImputer(Imputer):
         return feature_distribution(self.decoder(h, seen), self.features)
 
     def log_likelihood_bound(self, x: Tensor, keep: Tensor, draws: int) -> Tensor:
-        r"""A lower bound, on average, of log p(x_H | x_S), by draws of the proposal:
+        """A lower bound, on average, of log p(x_H | x_S), by m draws of the proposal, in nats,
+        `(B,)`; of pixels the log of a probability:
 
             log (1/m) Σ_i p(h_i | x ⊙ z, z) Π_{d ∈ H} p(x_d | h_i, x ⊙ z, z) / q(h_i | x, z).
 
@@ -306,9 +307,6 @@ class VAEACImputer(Imputer):
             x: rows, `(B, *event)`.
             keep: boolean, of the same shape.
             draws: m; the bound grows with it.
-
-        Returns:
-            shape `(B,)`, in nats; of pixels the log of a probability.
         """
         self._check_input(x, keep)
         keep = keep.expand(x.shape).to(x.dtype)
@@ -326,13 +324,8 @@ class VAEACImputer(Imputer):
 
 
 class LatentFeatures(HiddenFeatures):
-    """The features of rows by a latent variable, in draws without gradients.
-
-    Args:
-        imputer: whose networks they are.
-        seen: what is seen of the rows, `(…, B, 2D)` or `(…, B, 2 channels, H, W)`.
-        outputs: of the prior's network, `(…, B, 2H)`.
-    """
+    """The features of rows by a latent variable, in draws without gradients, of what is `seen` of
+    them and the prior network's `outputs` `(…, B, 2H)`."""
 
     no_density = (
         "the density of a VAEAC is an integral over its latent variable; use the imputer's "
@@ -341,12 +334,12 @@ class LatentFeatures(HiddenFeatures):
 
     def __init__(self, imputer: VAEACImputer, seen: Tensor, outputs: Tensor) -> None:
         self._imputer, self._seen, self._outputs = imputer, seen, outputs
-        event = imputer._event_shape
+        event = imputer.event_shape
         super().__init__(outputs.shape[:-1], event, validate_args=False)
 
     @torch.no_grad()
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape `(*sample_shape, …, B, *event)`, without gradients."""
+        """Draws `(*sample_shape, …, B, *event)`, without gradients."""
         shape = torch.Size(sample_shape) + self.batch_shape
         prior = latent_distribution(self._outputs).base_dist
         mean = prior.loc

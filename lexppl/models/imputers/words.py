@@ -14,8 +14,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.models.imputers.hidden_words import PADDING, ClassChain, HiddenWords, check_words
-from lexppl.models.imputers.imputed import Imputed
-from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.imputer import Imputed, Imputer, TensorOrShape
 
 PAIRS_AT_ONCE = 2**22
 """Numbers of one step's classes of pairs that are worked on at once: 32 MiB."""
@@ -27,10 +26,9 @@ MOST_ENTRIES = 2**24
 class PaddingImputer(Imputer):
     """Every hidden word is read as padding: `x̃ = (w, z)`, rows of 2T numbers.
 
-    The T word numbers stay as they are, and behind them stands how much of each is kept, which
-    networks of texts multiply the words' vectors with (`WordEmbedding`): the `x ⊙ v` of L2X,
-    with a gradient in relaxed masks and in hard ones. Where masks are 0 and 1 these rows are read
-    as those of `ConstantImputer(0.0)`, whose T numbers any model of texts can read.
+    The T word numbers stay, and behind them stands how much of each is kept, which networks of
+    texts multiply the words' vectors with (`WordEmbedding`), with a gradient in z. Hard masks make
+    of it what `ConstantImputer(0.0)` does, whose T numbers any model of texts can read.
 
     Example:
         >>> imputer = PaddingImputer()
@@ -45,12 +43,8 @@ class PaddingImputer(Imputer):
         return dist.Delta(x.new_zeros(x.shape[1:]), event_dim=1)
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
-        """The rows with what is kept of each word, batch shape `(…, B)` and event shape `(2T,)`.
-
-        Args:
-            x: word numbers, `(B, T)`.
-            keep: boolean or in [0, 1], `(…, B, T)` or broadcastable to it.
-        """
+        """The rows `(B, T)` with what is kept of each word, batch shape `(…, B)` and event shape
+        `(2T,)`."""
         self._check_input(x, keep)
         if x.dim() != 2:
             raise ValueError(f"x must be texts (B, T) of word numbers; it has {tuple(x.shape)}")
@@ -61,10 +55,8 @@ class PaddingImputer(Imputer):
 
 
 class WordImputer(Imputer):
-    """Hidden words are drawn from a law of words, given the kept ones.
-
-    A word has no half, so that masks must be hard and their gradient a score's.
-    """
+    """Hidden words drawn from a law of words, given the kept ones, by hard masks without a
+    gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,16 +86,8 @@ class WordImputer(Imputer):
         return HiddenWords(x, keep == 1, self.chain())
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
-        """The imputed texts, batch shape `(…, B)` and event shape `(T,)`.
-
-        Args:
-            x: word numbers, `(B, T)`.
-            keep: 0 or 1, or boolean, `(…, B, T)` or broadcastable to it.
-
-        Raises:
-            ValueError: masks that carry a gradient; where Pyro validates, as in the first step of a
-                fit, masks other than 0 and 1 and numbers of no word.
-        """
+        """The imputed texts of word numbers `(B, T)`, batch shape `(…, B)` and event shape
+        `(T,)`."""
         kept = self._hard_mask(x, keep, "a drawn word", "PaddingImputer()")
         if is_validation_enabled():
             check_words(x, self.vocabulary_size)
@@ -111,11 +95,7 @@ class WordImputer(Imputer):
 
 
 def check_texts(x: Tensor, vocabulary_size: int) -> None:
-    """Refuse what are no training texts.
-
-    Raises:
-        ValueError: another shape, no words, numbers of no word.
-    """
+    """Refuse what are no training texts."""
     int_at_least("vocabulary_size", vocabulary_size, 2)
     if x.dim() != 2 or not x.is_floating_point():
         raise ValueError(
@@ -127,24 +107,21 @@ def check_texts(x: Tensor, vocabulary_size: int) -> None:
         raise ValueError("x must have words; it has padding only")
 
 
-def check_probabilities(name: str, rows: Tensor) -> None:
-    """Refuse rows `(…, V)` that are no probabilities of words, or give padding any.
-
-    Raises:
-        ValueError: negative numbers, rows that do not sum to 1.
-    """
+def check_probabilities(name: str, rows: Tensor, of_words: bool = False) -> None:
+    """Refuse rows that are no probabilities, of words `(…, V)` those that give padding any."""
     off = float((rows.double().sum(-1) - 1.0).abs().max())
     if bool((rows < 0).any()) or off > 1e-4:
         raise ValueError(
             f"{name} must have probabilities that sum to 1 in each row; they are off by {off:.3g}, "
             f"and the least is {float(rows.min()):.3g}"
         )
+    if of_words and bool(rows[..., PADDING].any()):
+        raise ValueError(f"{name} must give padding, number 0, the probability 0")
 
 
 class UnigramImputer(WordImputer):
-    """Hidden words are independent draws by their frequency, `x̃_t ~ p(w)` for each hidden t.
-
-    A text keeps its length: padding is never a word.
+    """Hidden words are independent draws by their frequency, `x̃_t ~ p(w)`; padding is never a
+    word.
 
     Args:
         frequency: p(w), `(V,)`, 0 for padding, word 0.
@@ -168,9 +145,7 @@ class UnigramImputer(WordImputer):
                 f"frequency must have shape (V,), V >= 2; it has {tuple(self.frequency.shape)}"
             )
         if loaded:
-            check_probabilities("frequency", self.frequency)
-            if bool(self.frequency[PADDING] != 0):
-                raise ValueError("frequency must give padding, number 0, the probability 0")
+            check_probabilities("frequency", self.frequency, of_words=True)
 
     @property
     def vocabulary_size(self) -> int:
@@ -193,11 +168,6 @@ class UnigramImputer(WordImputer):
 
         Raises:
             ValueError: x that is no texts of this vocabulary, a negative number.
-
-        Example:
-            >>> x = torch.tensor([[2.0, 2.0, 3.0, 0.0]])
-            >>> UnigramImputer.fit(x, 4, smoothing=0.0).frequency
-            tensor([0.0000, 0.0000, 0.6667, 0.3333])
         """
         check_texts(x, vocabulary_size)
         count = x.long().flatten().bincount(minlength=vocabulary_size).double()
@@ -207,28 +177,26 @@ class UnigramImputer(WordImputer):
 
 
 class BigramImputer(WordImputer):
-    r"""Hidden words given the kept ones beside them: `x̃_H ~ p(w_H | w_S)` exactly, where
+    """Hidden words given the kept ones beside them: `x̃_H ~ p(w_H | w_S)` exactly, where
 
         p(w) = Π_t p(w_t | w_{t−1}),    p(w' | w) = Σ_{c=1}^C p(c | w) p(w' | c).
 
-    The law of neighbouring words has rank C (an aggregate Markov model), so that a vocabulary of
-    10,000 words needs 2 C V numbers and a table of C² V, and not V². Conditioning is exact, by
-    forward–backward over each run of hidden words (:class:`HiddenWords`); with as many classes as
-    words it is that of a table of bigrams.
+    The law of neighbouring words has rank C (an aggregate Markov model), so that V words need a
+    table of C² V numbers; with as many classes as words it is that of a table of bigrams.
 
     Args:
         to_class: `p(c | w)`, `(V, C)`; row 0 is of a text's first word.
         words: `p(w | c)`, `(C, V)`, 0 for padding, word 0.
 
     Raises:
-        ValueError: other shapes, rows that are no probabilities, C² V above 2^24; from a call, see
-            :meth:`forward`.
+        ValueError: other shapes, rows that are no probabilities, C² V above 2^24; from a call,
+            masks that carry a gradient and, where Pyro validates, as in the first step of a fit,
+            masks other than 0 and 1 and numbers of no word.
 
     Source: Saul & Pereira, "Aggregate and mixed-order Markov models for statistical language
     processing", EMNLP 1997.
 
     Example:
-        >>> import torch
         >>> # 2 is followed by 3, and 3 by 2
         >>> imputer = BigramImputer(
         ...     torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]),
@@ -254,9 +222,7 @@ class BigramImputer(WordImputer):
         _check_table(classes, vocabulary)
         if all(loaded):
             check_probabilities("to_class", self.to_class)
-            check_probabilities("words", self.words)
-            if bool(self.words[:, PADDING].any()):
-                raise ValueError("words must give padding, number 0, the probability 0")
+            check_probabilities("words", self.words, of_words=True)
 
     @property
     def vocabulary_size(self) -> int:
@@ -291,12 +257,6 @@ class BigramImputer(WordImputer):
 
         Raises:
             ValueError: x that is no texts of this vocabulary, numbers out of range.
-
-        Example:
-            >>> import torch
-            >>> x = torch.tensor([[2.0, 3.0, 2.0, 3.0], [3.0, 2.0, 3.0, 0.0]])
-            >>> BigramImputer.fit(x, 4, classes=2).words.shape
-            torch.Size([2, 4])
         """
         check_texts(x, vocabulary_size)
         classes = int_between("classes", classes, 1, vocabulary_size)
@@ -322,13 +282,7 @@ often they stand: each `(P,)`."""
 
 
 def word_pairs(x: Tensor, vocabulary_size: int) -> Pairs:
-    """The different pairs of neighbouring words of texts `(N, T)`, and their counts.
-
-    Example:
-        >>> x = torch.tensor([[2.0, 3.0, 0.0], [2.0, 3.0, 2.0]])
-        >>> [one.tolist() for one in word_pairs(x, 4)]
-        [[0, 2, 3], [2, 3, 2], [2.0, 2.0, 1.0]]
-    """
+    """The different pairs of neighbouring words of texts `(N, T)`, and their counts."""
     words = x.long()
     before = torch.cat([torch.zeros_like(words[:, :1]), words[:, :-1]], 1)
     code = (before * vocabulary_size + words)[words != PADDING]
@@ -339,16 +293,7 @@ def word_pairs(x: Tensor, vocabulary_size: int) -> Pairs:
 def fitted_chain(
     pairs: Pairs, vocabulary_size: int, classes: int, steps: int, smoothing: float, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """`p(c | w)` `(V, C)` and `p(w | c)` `(C, V)` by EM, float32.
-
-    Args:
-        pairs: of the training texts.
-        vocabulary_size: V.
-        classes: C.
-        steps: of EM.
-        smoothing: of both laws, in counts.
-        seed: of the first laws.
-    """
+    """`p(c | w)` `(V, C)` and `p(w | c)` `(C, V)` by EM, float32; `smoothing` is in counts."""
     _, after, count = pairs
     device = count.device
     generator = torch.Generator().manual_seed(seed)

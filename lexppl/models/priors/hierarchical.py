@@ -22,15 +22,14 @@ class BetaBernoulliSelector(Configured, PyroModule):
     .. math:: \pi \sim \mathrm{Beta}(a, b), \qquad
         z_g \mid x, \pi \sim \mathrm{Bernoulli}\bigl(\sigma(f(x)_g + \log\tfrac{\pi}{1-\pi})\bigr).
 
-    Spike and slab with its λ learned: where f is 0 a mask has probability
-    `e^{−λ|z|} / (1 + e^{−λ})^G` with `λ = log (1−π)/π` nats for each entry. With a guide or a
-    sampler for `rate` that is fully Bayesian, and corrects for the number of entries; its mode
-    under a = b = 1 (Pyro's `AutoDelta`) is empirical Bayes, the λ of largest marginal likelihood in
-    place of one from a path. π is distinct from the network's level only where that is known: a
-    fixed network, or one whose weights have a prior (:func:`lexppl.models.with_prior`).
+    Spike and slab with λ learned: where f is 0 a mask has probability `e^{−λ|z|} / (1 + e^{−λ})^G`
+    with `λ = log (1−π)/π` nats for each entry. A guide or a sampler for `rate` is fully Bayesian,
+    and corrects for the number of entries; its mode under a = b = 1 (`AutoDelta`) is empirical
+    Bayes. π is distinct from the network's level only where that is fixed, or its weights have a
+    prior (:func:`lexppl.models.with_prior`).
 
-    Site: `rate`, under the selector's name in its program, in no plate. Under a network that says 0
-    the sizes are :func:`lexppl.distributions.beta_binomial_sizes`.
+    Site: `rate`, in no plate. Under a network that says 0 the sizes are
+    :func:`lexppl.distributions.beta_binomial_sizes`.
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
@@ -42,8 +41,7 @@ class BetaBernoulliSelector(Configured, PyroModule):
     References:
         George & McCulloch (1993), "Variable selection via Gibbs sampling", JASA 88. Scott & Berger
         (2010), "Bayes and empirical-Bayes multiplicity adjustment in the variable-selection
-        problem", Annals of Statistics 38, § 2 (the Beta prior) and § 3 (empirical Bayes, and where
-        the two differ).
+        problem", Annals of Statistics 38, § 2 and § 3.
 
     Example:
         >>> selector = BetaBernoulliSelector(nn.Identity(), 1.0, 3.0)
@@ -71,8 +69,7 @@ class RandomSizeSelector(Configured, nn.Module):
 
     .. math:: k \sim P, \qquad z \mid x, k \sim \mathrm{KSubset}(f(x), k),
 
-    with k summed out (:class:`lexppl.distributions.RandomSizeSubset`). The size is that of a row;
-    one k for all rows is a `pyro.sample` of a categorical distribution outside the plates.
+    with k, of each row, summed out (:class:`lexppl.distributions.RandomSizeSubset`).
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
@@ -84,9 +81,7 @@ class RandomSizeSelector(Configured, nn.Module):
             more than G + 1.
 
     Example:
-        >>> from lexppl.distributions import geometric_sizes
-        >>> selector = RandomSizeSelector(nn.Identity(), geometric_sizes(0.5, 3, smallest=1))
-        >>> selector(torch.zeros(1, 3)).mean
+        >>> RandomSizeSelector(nn.Identity(), [0.0, 4.0, 2.0, 1.0])(torch.zeros(1, 3)).mean
         tensor([[0.5238, 0.5238, 0.5238]])
     """
 
@@ -108,8 +103,7 @@ class PriorLogits(Configured, nn.Module):
     r"""A selector's network beside what is known of the features: `f(x)_g + o_g`.
 
     In an independent mask :math:`o_g = \log\frac{\rho_g}{1-\rho_g}` are the prior log-odds that
-    entry g is kept where the network says 0; in a k-subset they are weights, of which only
-    differences count.
+    entry g is kept where the network says 0; in a k-subset only their differences count.
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
@@ -145,7 +139,6 @@ class HorseshoeLinear(Configured, PyroModule):
     .. math:: \tau \sim \mathrm{C}^+(0, \tau_0), \quad \lambda_{gd} \sim \mathrm{C}^+(0, 1), \quad
         \epsilon_{gd} \sim \mathcal N(0, 1), \quad W_{gd} = \tau \lambda_{gd} \epsilon_{gd} .
 
-    A network for any selector: which features say which to keep, with most of them saying nothing.
     With `D₀` of D features expected to say something in N rows, τ₀ about `D₀ / ((D − D₀) √N)` times
     the scale of the logits' noise (about 2) is a fair choice.
 
@@ -167,11 +160,9 @@ class HorseshoeLinear(Configured, PyroModule):
         horseshoe and other shrinkage priors", EJS 11, § 3.3, for τ₀.
 
     Example:
-        >>> from lexppl.models import BernoulliSelector
-        >>> selector = BernoulliSelector(HorseshoeLinear(3, 2, scale=0.1))
         >>> with torch.random.fork_rng():
-        ...     selector(torch.zeros(4, 3)).event_shape
-        torch.Size([2])
+        ...     HorseshoeLinear(3, 2, scale=0.1)(torch.zeros(4, 3)).shape
+        torch.Size([4, 2])
     """
 
     def __init__(
@@ -199,9 +190,8 @@ class SiteOffsets(Configured, PyroModule):
     .. math:: \tau \sim \mathrm{HalfNormal}(s), \quad \epsilon_{jg} \sim \mathcal N(0, 1), \qquad
         f_{\text{all}}(x_n)_g + \tau \, \epsilon_{j(n), g} .
 
-    The offsets, in log-odds, say how the sites differ in what matters there; τ near 0 says that
-    they do not. Non-centred, so that few rows a site do no harm to a sampler. The site's number is
-    a column of x, which the network is not given; where the predictor is not to see it either, a
+    The offsets, in log-odds, say how the sites differ in what matters there. The site's number is a
+    column of x, which the network is not given; where the predictor is not to see it either, a
     :class:`lexppl.models.Grouping` leaves it to an entry of its own.
 
     Sites: `spread` () and `effect` `(J, G)`, in no plate: one value for all rows.
@@ -220,11 +210,10 @@ class SiteOffsets(Configured, PyroModule):
     References:
         Gelman & Hill (2007), "Data analysis using regression and multilevel/hierarchical models",
         ch. 13. Papaspiliopoulos, Roberts & Sköld (2007), "A general framework for the
-        parametrization of hierarchical models", Statistical Science 22, for the non-centred form.
+        parametrization of hierarchical models", Statistical Science 22.
 
     Example:
-        >>> from lexppl.models import MLP
-        >>> network = SiteOffsets(MLP(2, 3, (4,), seed=0), sites=5, outputs=3, column=0)
+        >>> network = SiteOffsets(nn.Linear(2, 3), sites=5, outputs=3, column=0)
         >>> with torch.random.fork_rng():
         ...     network(torch.tensor([[0.0, 1.0, 2.0], [4.0, 1.0, 2.0]])).shape
         torch.Size([2, 3])

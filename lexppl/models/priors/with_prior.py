@@ -3,18 +3,114 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+import pyro.distributions as dist
 import torch
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Independent
 
-from lexppl.models.priors.families import WeightPrior, made
+NAMES = "Normal Laplace Cauchy Logistic LogNormal StudentT HalfNormal HalfCauchy Gamma InverseGamma"
+NAMES += " Exponential Uniform Beta Dirichlet MultivariateNormal"
+FAMILIES: Mapping[str, Any] = MappingProxyType({one: getattr(dist, one) for one in NAMES.split()})
+"""Pyro's classes by name."""
+
+
+def arguments_of(family: str) -> tuple[str, ...]:
+    """The names of the arguments that describe a distribution of a family."""
+    others = {"MultivariateNormal": ("loc", "scale_tril"), "Uniform": ("low", "high")}
+    return others.get(family) or tuple(FAMILIES[family].arg_constraints)
+
+
+OTHERWISE = (
+    "; for another, make the weight a pyro.nn.PyroSample by hand (such a program is saved by its "
+    "weights alone)"
+)
+
+
+@dataclass(frozen=True)
+class WeightPrior:
+    """The prior of one tensor of weights: its family and arguments, of one number or of the
+    tensor."""
+
+    family: str
+    arguments: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, name: str, distribution: Any, shape: torch.Size) -> WeightPrior:
+        """The prior that a distribution gives a weight; refusals name the weight."""
+        if not isinstance(distribution, Distribution):
+            what = "the class " if isinstance(distribution, type) else ""
+            called = (distribution if what else type(distribution)).__name__
+            raise TypeError(
+                f"the prior of {name!r} must be a distribution, such as dist.Normal(0.0, 1.0); it "
+                f"is {what}{called}"
+            )
+        base: Any = distribution
+        while isinstance(base, Independent):
+            base = base.base_dist
+        family = type(base).__name__
+        if family not in FAMILIES:
+            raise TypeError(
+                f"the prior of {name!r} is {family}; a prior of weights is one of "
+                f"{sorted(FAMILIES)}{OTHERWISE}"
+            )
+        arguments = {one: getattr(base, one) for one in arguments_of(family)}
+        _check_arguments(name, base, arguments)
+        own = torch.Size((*base.batch_shape, *base.event_shape))
+        if own not in (torch.Size(()), shape):
+            raise ValueError(
+                f"the prior of {name!r} is a {family} of shape {tuple(own)}, and the weight has "
+                f"shape {tuple(shape)}: give a distribution of one number, or of that shape"
+            )
+        return cls(family, {key: value.detach() for key, value in arguments.items()})
+
+    def json(self) -> dict[str, Any]:
+        """The family and its arguments as JSON has them."""
+        config = {name: value.tolist() for name, value in self.arguments.items()}
+        return {"distribution": self.family, "config": config}
+
+
+def prior_from(description: Any) -> Any:
+    """A distribution from what :meth:`WeightPrior.json` returned."""
+    family = description.get("distribution") if isinstance(description, Mapping) else None
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ValueError(
+            f"the file describes a prior {family!r}, which is none of {sorted(FAMILIES)}"
+        )
+    config = description.get("config", {})
+    if set(config) != set(arguments_of(family)):
+        raise ValueError(
+            f"the file describes a {family} with {sorted(config)}; it has "
+            f"{list(arguments_of(family))}"
+        )
+    values = {name: torch.as_tensor(value) for name, value in config.items()}
+    return FAMILIES[family](**values)
+
+
+def _check_arguments(name: str, base: Distribution, arguments: Mapping[str, Tensor]) -> None:
+    family = type(base).__name__
+    for key, value in arguments.items():
+        if value.requires_grad:
+            raise ValueError(
+                f"{key} of the prior of {name!r} requires a gradient, and a prior's numbers are "
+                f"given: detach it{OTHERWISE}"
+            )
+        constraint: Any = base.arg_constraints.get(key)
+        dependent = constraint is None or type(constraint).__name__.startswith("_Dependent")
+        allowed = True if dependent else bool(constraint.check(value).all())
+        if not (bool(value.isfinite().all()) and allowed):
+            # An infinite scale or bound is how an improper prior is written.
+            raise ValueError(
+                f"the prior of {name!r} is a {family} with {key} {value.tolist()}; it must be "
+                "finite and in the family's range"
+            )
+
 
 Chosen = Callable[[str, Tensor], Distribution | None]
 """The prior of a weight by its name and value, or None for one that is learned."""
@@ -27,8 +123,6 @@ Module = TypeVar("Module", bound=nn.Module)
 PARTS = ("selector", "predictor")
 """The parts of an explainer with networks."""
 
-Program = TypeVar("Program", bound=nn.Module)
-
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
 
@@ -40,52 +134,43 @@ def with_prior(module: Module, prior: Prior) -> Module:
               \text{ for all rows.}
 
     Each weight that has a prior is a Pyro sample site under its own name, as
-    `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape. It is no
-    longer a parameter: a guide or a sampler has its posterior, and :func:`lexppl.inference.fit`
-    draws it before the plates (in a program of your own call
-    :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole program rather than its
-    parts, so that names are those of their places in it.
+    `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape; a guide or a
+    sampler has its posterior, and :func:`lexppl.inference.fit` draws it before the plates (in a
+    program of your own call :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole
+    program, so that names are those of their places in it.
 
     What keeps its point estimate: what no part of `prior` names; parameters that are not learned
-    (of a :func:`lexppl.models.frozen` predictor); and, unless they are named in full or chosen by
-    a function, single numbers (a likelihood's log-scale) and the scales and shifts of layer and
-    group norms.
+    (of a :func:`lexppl.models.frozen` predictor); and, unless they are named in full or chosen by a
+    function, single numbers (a likelihood's log-scale) and the scales and shifts of layer and group
+    norms.
 
     Args:
         module: any torch module.
-        prior: a distribution of one number, which all weights have independently; a function
-            `(name, weight) -> distribution or None`; or either by part, as
-            `{"selector": dist.Normal(0.0, 1.0)}` for `module.selector` and all below it: of
-            several names the longest counts. A distribution may also have the weight's own shape.
+        prior: a distribution of one number, which all weights have independently, or of the
+            weight's shape; a function `(name, weight) -> distribution or None`; or either by part,
+            as `{"selector": dist.Normal(0.0, 1.0)}` for `module.selector` and all below it: of
+            several names the longest counts.
 
     Returns:
-        the copy, of the same class made a `PyroModule`. Its priors' numbers are buffers, which
-        move with the module to a device or type, are saved with it, and may differ between
-        replicates.
+        the copy, of the same class made a `PyroModule`. Its priors' numbers are buffers, saved with
+        it.
 
     Raises:
         TypeError: what is no distribution (a class, a number), or one of an unknown family.
-        ValueError: an improper distribution, one of another shape; a part that there is not or
-            that has no such weight; batch norm among the weights, under which a row's likelihood
-            depends on the other rows; a weight that stands in two places; a constrained parameter.
+        ValueError: an improper distribution, one of another shape; a part that there is not or that
+            has no such weight; batch norm among the weights, under which a row's likelihood depends
+            on the other rows; a weight that stands in two places; a constrained parameter.
 
     References:
         Neal (1996), "Bayesian learning for neural networks", § 1.2 and § 2.1, for priors that
-        shrink with a layer's width, as in the example. Blundell, Cornebise, Kavukcuoglu & Wierstra
-        (2015), "Weight uncertainty in neural networks", ICML, for their mean-field posteriors
-        (Pyro's `AutoNormal`).
+        shrink with a layer's width. Blundell et al. (2015), "Weight uncertainty in neural
+        networks", ICML, for their mean-field posteriors (Pyro's `AutoNormal`).
 
     Example:
         >>> import pyro.distributions as dist
-        >>> from lexppl.models import MLP
-        >>> network = with_prior(MLP(3, 1, (4,)), dist.Normal(0.0, 1.0))
-        >>> len(list(network.parameters()))
-        0
-        >>> weight_priors(network)["layers.0.bias"]
-        {'distribution': 'Normal', 'config': {'loc': 0.0, 'scale': 1.0}}
         >>> def by_width(name, weight):
         ...     return dist.Normal(0.0, weight.shape[-1] ** -0.5 if weight.dim() > 1 else 1.0)
-        >>> weight_priors(with_prior(MLP(3, 1, (4,)), by_width))["layers.1.weight"]["config"]
+        >>> weight_priors(with_prior(nn.Linear(4, 1), by_width))["weight"]["config"]
         {'loc': 0.0, 'scale': 0.5}
     """
     if not isinstance(module, nn.Module):
@@ -125,7 +210,9 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
         one: Any = parts[own]
         if _chooses(one):
             one = one(name, weight.detach())
-        elif name != own and _stays(holders[name.rpartition(".")[0]], weight):
+        elif name != own and (
+            weight.dim() == 0 or isinstance(holders[name.rpartition(".")[0]], _NORMS)
+        ):
             continue
         if one is not None:
             found[name] = WeightPrior.of(name, one, weight.shape)
@@ -141,12 +228,8 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
 
 
 def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
-    """Make parameters of a module latents, in place: it and what it holds must not be in use.
-
-    Args:
-        module: the whole.
-        chosen: of :func:`chosen_priors`.
-    """
+    """Make parameters of a module, which is not in use, latents in place, by
+    :func:`chosen_priors`."""
     owners = {name.rpartition(".")[0] for name in chosen}
     parts = dict(module.named_modules())
     for path, part in parts.items():
@@ -168,20 +251,16 @@ def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
 
 @dataclass(frozen=True)
 class DrawnWeight:
-    """The distribution of a weight, made of its owner's buffers: what a `PyroSample` calls.
-
-    Args:
-        attribute: the weight's name in its owner.
-        family: the prior's.
-        shape: the weight's.
-    """
+    """The distribution of a weight, made of its owner's buffers: what a `PyroSample` calls."""
 
     attribute: str
     family: str
     shape: torch.Size
 
     def __call__(self, owner: nn.Module) -> Any:
-        return made(self.family, self.arguments(owner), self.shape)
+        one = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
+        batch = self.shape[: len(self.shape) - len(one.event_shape)]
+        return one.expand(batch).to_event(len(batch))
 
     def arguments(self, owner: nn.Module) -> dict[str, Tensor]:
         """The prior's arguments as the owner holds them."""
@@ -194,17 +273,8 @@ class DrawnWeight:
 
 
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
-    """The priors of a module's weights as JSON, by the weight's name; none where there are none.
-
-    Latents that a part's own class makes are the part's, and none of these.
-
-    Raises:
-        TypeError: a weight whose prior was given by hand, which has no description.
-
-    Example:
-        >>> weight_priors(nn.Linear(1, 1))
-        {}
-    """
+    """The priors of a module's weights as JSON, by the weight's name; latents that a part's own
+    class makes are none of these. A prior given by hand has no description: TypeError."""
     found = {}
     for path, part in module.named_modules():
         for attribute, drawn in getattr(part, "_pyro_samples", {}).items():
@@ -220,13 +290,7 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
 
 
 def written_class(part: nn.Module) -> type:
-    """The class that a module was written as, before it was made a `PyroModule`.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> written_class(with_prior(nn.Linear(1, 1), dist.Normal(0.0, 1.0))).__name__
-        'Linear'
-    """
+    """The class that a module was written as, before it was made a `PyroModule`."""
     kind = type(part)
     first = kind.__bases__[0]
     made_of = issubclass(first, nn.Module) and not issubclass(first, PyroModule)
@@ -245,11 +309,6 @@ def _chooses(given: Any) -> bool:
 
 def _is_below(name: str, part: str) -> bool:
     return not part or name == part or name.startswith(f"{part}.")
-
-
-def _stays(owner: nn.Module, weight: Tensor) -> bool:
-    """Whether only its full name, or a function, gives a parameter a prior."""
-    return weight.dim() == 0 or isinstance(owner, _NORMS)
 
 
 def _refuse_unfit(module: nn.Module, chosen: Mapping[str, Any], parts: list[str]) -> None:
@@ -289,14 +348,9 @@ def _become_pyro(part: nn.Module) -> None:
     """Pyro's `to_pyro_module_` for one module alone, also of an abstract class's subclass."""
     kind: Any = type(part)
     part.__class__ = _pyro_class(kind)
-    blank = PyroModule()
-    for name, value in (
-        ("_pyro_name", ""),
-        ("_pyro_context", blank._pyro_context),
-        ("_pyro_params", OrderedDict()),
-        ("_pyro_samples", OrderedDict()),
-    ):
-        vars(part)[name] = value
+    blank = vars(PyroModule())
+    for name in ("_pyro_name", "_pyro_context", "_pyro_params", "_pyro_samples"):
+        vars(part)[name] = blank[name]
 
 
 @cache
@@ -309,22 +363,9 @@ def _pyro_class(kind: Any) -> Any:
 
 
 def explainer_with_prior(
-    program: Program, prior: Prior | None, parts: tuple[str, ...] = PARTS
-) -> Program:
-    """An explainer whose networks have priors, as :func:`with_prior`, but not a copy of it.
-
-    Args:
-        program: just built, and in no use yet.
-        prior: of all weights of the parts that learn, or by part; None for none.
-        parts: those that may have one.
-
-    Raises:
-        TypeError, ValueError: as :func:`with_prior`; a part that may have none.
-
-    Example:
-        >>> explainer_with_prior(nn.Linear(1, 1), None)
-        Linear(in_features=1, out_features=1, bias=True)
-    """
+    program: Module, prior: Prior | None, parts: tuple[str, ...] = PARTS
+) -> Module:
+    """An explainer, just built, whose `parts` have priors as :func:`with_prior`, in place."""
     if prior is None:
         return program
     if isinstance(prior, Mapping):
@@ -335,41 +376,15 @@ def explainer_with_prior(
                 f"{list(parts)}"
             )
     else:
-        learn = [
-            name
-            for name in parts
-            if any(p.requires_grad for p in getattr(program, name).parameters())
-        ]
-        prior = dict.fromkeys(learn, prior)
+        own = {name: getattr(program, name).parameters() for name in parts}
+        prior = {n: prior for n, weights in own.items() if any(w.requires_grad for w in weights)}
     put_priors(program, chosen_priors(program, prior))
     return program
 
 
 def name_by_place(program: PyroModule) -> None:
-    """Let each Pyro part name its latents by where it stands, and draw them once a call.
-
-    Pyro does so along an unbroken line of Pyro modules. Below a plain torch module a part would
-    name its latents by itself alone, `weight` for `selector.network.weight`, so that two of them
-    could not be distinguished.
-
-    Args:
-        program: the whole, which is not being called.
-
-    Example:
-        >>> import pyro, torch
-        >>> from lexppl.models import HorseshoeLinear
-        >>> class Program(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.selector = torch.nn.Sequential(HorseshoeLinear(2, 1))
-        ...         name_by_place(self)
-        ...     def forward(self, x):
-        ...         return self.selector(x)
-        >>> with torch.random.fork_rng():
-        ...     trace = pyro.poutine.trace(Program()).get_trace(torch.zeros(1, 2))
-        >>> trace.stochastic_nodes[0]
-        'selector.0.global_scale'
-    """
+    """Let each Pyro part name its latents by its place in the program, also below plain torch
+    modules, where Pyro would name `selector.network.weight` `weight`, and draw them once a call."""
     for path, part in program.named_modules():
         if path and isinstance(part, PyroModule):
             part._pyro_name = path

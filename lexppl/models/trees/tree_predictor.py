@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,10 +17,91 @@ from lexppl.argument_checks import int_at_least
 from lexppl.models.grouping import Grouping
 from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLikelihood
 from lexppl.models.predictor import Predictor, check_classes
-from lexppl.models.trees.boosted_trees import BoostedTrees
-from lexppl.models.trees.columns import Columns, column_values
-from lexppl.models.trees.columns import table_columns as columns_of
-from lexppl.models.trees.masked_fit import COPIES, MaskedRows, masked_copies, squared_residuals
+from lexppl.models.trees.boosted_trees import BoostedTrees, Columns, column_values
+from lexppl.models.trees.boosted_trees import table_columns as columns_of
+
+Array = NDArray[np.float64]
+
+COPIES = 16
+"""Of each row, each with its own rate of keeping."""
+
+
+def masked_copies(values: Array, entries: Sequence[int], copies: int, seed: int) -> Array:
+    """M copies of rows `(N, P)`, `(M·N, P)`, in which entries are hidden at random, as NaN: each
+    copy of a row keeps each entry with probability `ρ ~ Uniform(0, 1)`, so that every number is as
+    likely."""
+    draw = np.random.default_rng(seed)
+    place = np.asarray(entries)
+    count = int(place.max()) + 1
+    rows = len(values) * copies
+    kept = draw.random((rows, count)) < draw.random((rows, 1))
+    return np.where(kept[:, place], np.tile(values, (copies, 1)), np.nan)
+
+
+LEAST_VARIANCE = 1e-6
+"""Of a residual, as a share of the response's own variance."""
+
+
+@dataclass(frozen=True)
+class MaskedRows:
+    """Copies of rows with random masks, `(N, P)`, NaN where hidden, their targets and weights,
+    `(N,)`."""
+
+    values: Array
+    targets: NDArray[Any]
+    weights: Array
+
+    @classmethod
+    def of(
+        cls, values: Array, y: Array, counts: Array, entries: Sequence[int], copies: int, seed: int
+    ) -> Self:
+        """Of labels or responses `(N,)`, or labels by their probabilities `(N, C)`, and of how
+        often each row counts, `(N,)`."""
+        masked = masked_copies(values, entries, copies, seed)
+        if y.ndim == 1:
+            return cls(masked, np.tile(y, copies), np.tile(counts, copies))
+        share = np.tile(y * counts[:, None], (copies, 1))
+        place, targets = np.nonzero(share > 0.0)
+        return cls(masked[place], targets, share[place, targets])
+
+    def with_hidden(self, classes: int, copies: int) -> Self:
+        """With a row of each label in which all is hidden, of half a row's weight, so that none is
+        without a probability."""
+        none = np.full((classes, self.values.shape[1]), np.nan)
+        return type(self)(
+            np.concatenate([self.values, none]),
+            np.concatenate([self.targets, np.arange(classes)]),
+            np.concatenate([self.weights, np.full(classes, 0.5 * copies)]),
+        )
+
+    def fitted(self, estimator: Any) -> Any:
+        """A copy of an estimator, fitted on these rows; a column that is hidden in all of them is
+        put to 0."""
+        seen = ~np.isnan(self.values) & (self.weights > 0.0)[:, None]
+        values = np.where(seen.any(0), self.values, 0.0)
+        from sklearn.base import clone  # noqa: PLC0415 - slow to import
+
+        one = clone(estimator)
+        one.fit(values, self.targets, sample_weight=self.weights)
+        return one
+
+
+def squared_residuals(
+    estimator: Any, values: Array, y: Array, counts: Array, rows: Callable[..., MaskedRows]
+) -> MaskedRows:
+    """Copies whose targets are the squared residuals of a fit to the other half of the rows; `rows`
+    makes :class:`MaskedRows` of values, responses and counts."""
+    order = np.random.default_rng(len(y)).permutation(len(y))
+    halves = order[::2], order[1::2]
+    least = LEAST_VARIANCE * max(float(y.var()), 1e-30)
+    found = []
+    for learned, judged in (halves, halves[::-1]):
+        one = rows(values[learned], y[learned], counts[learned]).fitted(estimator)
+        copies = rows(values[judged], y[judged], counts[judged])
+        square = (copies.targets - one.predict(copies.values)) ** 2
+        found.append((copies.values, np.maximum(square, least), copies.weights))
+    return MaskedRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
 
 LEAF_ROWS, RIDGE_ROWS = 5, 2
 """Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
@@ -34,15 +116,14 @@ CHECKED = 1000
 class TreePredictor(Predictor):
     """`p(y | x_S)` for every subset S of the entries, by gradient boosting; a gap is missing.
 
-    Trees need no gradient: they are fitted in one go, by :meth:`fit_rows`, on copies of the rows in
-    which entries are hidden at random, each copy with its own rate of keeping. In a fit,
-    :func:`lexppl.inference.fit` calls it before the first step, once for each fold with the rows
-    that the fold's predictor learns from; the selector then learns by a score-function estimator,
-    such as leave-one-out, and from :class:`lexppl.models.GapImputer`.
+    Trees need no gradient: :meth:`fit_rows` fits them in one go to copies of the rows in which
+    entries are hidden at random. :func:`lexppl.inference.fit` calls it before the first step, once
+    for each fold; the selector then learns by a score-function estimator, such as leave-one-out,
+    and from :class:`lexppl.models.GapImputer`.
 
     Labels are categorical by the trees' log-odds. A response is normal; its mean is that of trees,
-    and its variance that of trees fitted, by the normal likelihood (`log v + r²/v`), to the squared
-    residuals r² of rows that the mean was not fitted on: what is hidden widens it.
+    and its variance that of trees fitted, by `log v + r²/v`, to the squared residuals r² of rows
+    that the mean was not fitted on.
 
     Args:
         columns: of :func:`table_columns`.
@@ -105,8 +186,7 @@ class TreePredictor(Predictor):
         if self.classes == 2:
             # One log-odds of two labels.
             outputs = torch.cat([torch.zeros_like(outputs), outputs], -1)
-        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
-        return distribution
+        return self.likelihood(outputs.reshape(*x.shape[:split], -1))
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the trees to rows, in place of those that there are.
@@ -122,38 +202,31 @@ class TreePredictor(Predictor):
         """
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        check_rows(x, y, self.columns, self.classes)
-        values = column_values(x.detach().cpu().double(), self.columns).numpy()
-        counts = row_counts(weights, len(x))
+        values, counts = self._rows(x, y, weights, 2)
+        rows = partial(MaskedRows.of, entries=self.entries, copies=self.copies, seed=seed)
         settings = self._settings(self.copies, seed)
         if self.classes is None:
-            rows = partial(
-                MaskedRows.of_responses, entries=self.entries, copies=self.copies, seed=seed
-            )
             response = y.detach().cpu().double().numpy()
             mean = ensemble.HistGradientBoostingRegressor(**settings)
             spread = ensemble.HistGradientBoostingRegressor(**settings, loss="gamma")
             masked = squared_residuals(mean, values, response, counts, rows)
             estimators = [rows(values, response, counts).fitted(mean), masked.fitted(spread)]
         else:
-            masked = MaskedRows.of_labels(
-                values, y, counts, self.classes, self.entries, self.copies, seed
-            )
+            labels = y.detach().cpu().to(torch.long if y.dim() == 1 else torch.double).numpy()
+            masked = rows(values, labels, counts).with_hidden(self.classes, self.copies)
             estimators = [masked.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
         self._take(estimators, masked, seed)
 
     def fit_copies(
         self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None
     ) -> None:
-        """Fit the trees to copies of rows that have their gaps, in place of those that there are:
-        of the masks that an explainer draws, where :meth:`fit_rows` is of any. As many copies with
-        random masks are added, by which what is never hidden can be.
+        """Fit the trees to copies of rows that have their gaps, those of an explainer's masks; as
+        many copies with random masks are added.
 
         Args:
             x: `(M, N, D)`, encoded, NaN where hidden.
             y: labels `(N,)`.
-            seed: of the random masks.
-            weights: how often each row counts, `(N,)`; None for once.
+            seed, weights: as :meth:`fit_rows`.
 
         Raises:
             ValueError: responses, whose spread needs rows that the mean was not fitted on; as
@@ -163,21 +236,31 @@ class TreePredictor(Predictor):
             raise ValueError("copies with gaps teach labels (N,); fit_rows takes others")
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        copies, rows, _ = x.shape
-        check_rows(x[0], y, self.columns, self.classes)
-        values = column_values(x.detach().cpu().double().flatten(0, 1), self.columns).numpy()
-        counts = row_counts(weights, rows)
-        whole = np.concatenate
+        values, counts = self._rows(x, y, weights, 3)
         hidden = masked_copies(values, self.entries, 1, seed)
-        values = whole([values, hidden, np.full((self.classes, values.shape[1]), np.nan)])
+        copies = 2 * len(x)
         masked = MaskedRows(
-            values,
-            whole([np.tile(y.cpu().numpy(), 2 * copies), np.arange(self.classes)]),
-            whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
-        )
-        settings = self._settings(2 * copies, seed)
+            np.concatenate([values, hidden]),
+            np.tile(y.cpu().numpy(), copies),
+            np.tile(counts, copies),
+        ).with_hidden(self.classes, copies)
+        settings = self._settings(copies, seed)
         estimator = ensemble.HistGradientBoostingClassifier(**settings)
         self._take([masked.fitted(estimator)], masked, seed)
+
+    def _rows(self, x: Tensor, y: Tensor, weights: Tensor | None, dims: int) -> tuple[Array, Array]:
+        """The columns of rows `(…, N, D)`, one copy after the other, and how often each counts."""
+        features = sum(map(len, self.columns))
+        if x.dim() != dims or x.shape[-1] != features:
+            raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
+        of_labels = y.dim() == 2 or not y.is_floating_point()
+        classes = self.classes
+        if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):
+            kind = "responses (N,)" if classes is None else f"labels (N,), or (N, {classes})"
+            raise ValueError(f"y must hold {kind}; it is {y.dtype} of shape {tuple(y.shape)}")
+        flat = x.detach().cpu().double().reshape(-1, features)
+        counts = torch.ones(len(y)) if weights is None else weights.detach().cpu()
+        return column_values(flat, self.columns).numpy(), counts.double().numpy()
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
@@ -199,29 +282,6 @@ class TreePredictor(Predictor):
         self.network.take(estimators, masked.values[some])
 
 
-def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
-    """How often each row counts, `(N,)`."""
-    if weights is None:
-        return np.ones(rows)
-    counts: NDArray[np.float64] = weights.detach().cpu().double().numpy()
-    return counts
-
-
-def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:
-    """Refuse rows and targets that a predictor of these columns cannot be fitted to.
-
-    Raises:
-        ValueError: as it says.
-    """
-    features = sum(map(len, columns))
-    if x.dim() != 2 or x.shape[1] != features:
-        raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
-    of_labels = y.dim() == 2 or not y.is_floating_point()
-    if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):
-        kind = "responses (N,)" if classes is None else f"labels (N,), or (N, {classes})"
-        raise ValueError(f"y must hold {kind}; it is {y.dtype} of shape {tuple(y.shape)}")
-
-
 def tree_predictor(
     x: Tensor, classes: int | None, grouping: Grouping | None = None, **settings: Any
 ) -> TreePredictor:
@@ -232,10 +292,6 @@ def tree_predictor(
         classes: C, or None for a response.
         grouping: which features an entry keeps; one entry a feature if None.
         settings: of :class:`TreePredictor`.
-
-    Example:
-        >>> tree_predictor(torch.zeros(5, 3), classes=2, trees=10).entries
-        [0, 1, 2]
     """
     columns, entries = columns_of(x, grouping)
     return TreePredictor(columns, entries, classes, **settings)

@@ -19,14 +19,14 @@ from lexppl.models import (
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import (
+from lexppl.models.architectures.image_networks import (
     ConvolutionalNetwork,
     ConvolutionBlock,
     EntryMeans,
+    TorchvisionNetwork,
     UNet,
     halved,
 )
-from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.networks import initial_weights
 from lexppl.systems import fastshap, real_x
 
@@ -37,34 +37,32 @@ def drawn(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def sound(network, shape, outputs):
+    """Rows do not mix, and every weight and pixel has a finite gradient."""
+    x = drawn(4, *shape).requires_grad_()
+    found = network(x)
+    assert found.shape == (4, outputs)
+    assert torch.allclose(network(x[1:2]), found[1:2], atol=1e-5)
+    found.square().sum().backward()
+    assert bool(x.grad.isfinite().all())
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
+
+
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("levels", [0, 1, 2, 4])
 @pytest.mark.parametrize("patch", [1, 2, 3])
 def test_a_unet_has_a_number_for_each_patch_whatever_the_size(sides, levels, patch):
     shape = (2, *sides)
     grouping = Grouping.patches(shape, min(patch, max(sides)))
-    network = UNet(shape, 3 * grouping.entries, grouping, levels, width=2)
-    x = drawn(4, *shape).requires_grad_()
-    outputs = network(x)
-    assert outputs.shape == (4, 3 * grouping.entries)
-    # Rows do not mix, and every weight and pixel has a way to the outputs.
-    assert torch.allclose(network(x[1:2]), outputs[1:2], atol=1e-5)
-    outputs.square().sum().backward()
-    assert bool(x.grad.isfinite().all())
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
+    outputs = 3 * grouping.entries
+    sound(UNet(shape, outputs, grouping, levels, width=2), shape, outputs)
 
 
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("blocks", [(), (3,), (2, 3, 4, 5)])
 def test_a_convolutional_network_takes_any_size(sides, blocks):
     shape = (3, *sides)
-    network = ConvolutionalNetwork(shape, 5, blocks)
-    x = drawn(4, *shape).requires_grad_()
-    outputs = network(x)
-    assert outputs.shape == (4, 5)
-    assert torch.allclose(network(x[1:2]), outputs[1:2], atol=1e-5)
-    outputs.square().sum().backward()
-    assert all(bool(p.grad.isfinite().all()) for p in network.parameters())
+    sound(ConvolutionalNetwork(shape, 5, blocks), shape, 5)
 
 
 def test_every_pixel_counts_and_every_weight_learns():
@@ -184,8 +182,7 @@ def modules(seed, **options):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}],
+    "options", [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}]
 )
 def test_replicates_at_once_are_separate_fits(options):
     # Each of the two alone, from the weights that the replicate began with, in the same batches.

@@ -1,6 +1,10 @@
 """Every imputer of tables of D = 4 features, for what all of them keep to."""
 
+from collections.abc import Iterable
+
+import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from lexppl.models import (
@@ -59,3 +63,25 @@ WITH_DENSITY = [*NAMES[:4], "Gaussian mixture"]
 def same_bits(left: Tensor, right: Tensor) -> bool:
     integer = {torch.float32: torch.int32, torch.float64: torch.int64}[left.dtype]
     return torch.equal(left.contiguous().view(integer), right.contiguous().view(integer))
+
+
+def largest_z(
+    judged: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> tuple[float, float]:
+    """The largest z-score of the means and covariances of draws `(draws, D)` against exact ones.
+
+    Also the threshold that it passes with probability 1e-6 when the distribution is right
+    (Bonferroni over all coordinates).
+    """
+    scores = [np.zeros(0)]
+    for sample, mean, covariance in judged:
+        deviation = sample - mean
+        a, b = np.triu_indices(len(mean))
+        statistics = np.concatenate([deviation, deviation[:, a] * deviation[:, b]], 1)
+        error = statistics.mean(0) - np.concatenate([np.zeros(len(mean)), covariance[a, b]])
+        spread = statistics.std(0)
+        varies = spread > 1e-12
+        assert np.abs(error[~varies]).max(initial=0) < 1e-9
+        scores.append(error[varies] / (spread[varies] / np.sqrt(len(sample))))
+    flat = np.abs(np.concatenate(scores))
+    return float(flat.max()), float(stats.norm.isf(1e-6 / (2 * len(flat))))

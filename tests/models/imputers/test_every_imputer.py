@@ -1,5 +1,6 @@
 """What every imputer keeps to: kept bits, draws, gradients, plates, vmap, files, refusals."""
 
+import itertools
 import json
 
 import numpy as np
@@ -13,8 +14,14 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from lexppl.models import ConstantImputer, GaussianImputer, Imputer, MarginalImputer
-from lexppl.models.imputers.imputed import Imputed
+from lexppl.models import (
+    ConditionalGaussianImputer,
+    ConstantImputer,
+    GaussianImputer,
+    Imputer,
+    MarginalImputer,
+)
+from lexppl.models.imputers.imputer import Imputed
 from tests.models.imputers.builders import (
     NAMES,
     RANDOM,
@@ -338,6 +345,35 @@ def test_bad_training_rows(kind):
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
             kind.fit(*arguments)
+
+
+@both_types
+@pytest.mark.parametrize(
+    "kind", [type(one) for name, one in imputers().items() if name in RANDOM and name != "marginal"]
+)
+def test_one_hot_and_constant_columns(kind, dtype):
+    category = torch.randint(3, (400,))
+    one_hot = torch.nn.functional.one_hot(category, 4).to(dtype)  # the last never occurs
+    number = torch.randn(400, 1, dtype=dtype)
+    x = torch.cat([one_hot, number, 1e4 * number, torch.full((400, 1), 0.1, dtype=dtype)], 1)
+    imputer = kind.fit(x)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=7)), dtype=dtype).unsqueeze(1)
+    distribution = imputer(x[:8], masks)
+    sample = distribution.expand((3, *distribution.batch_shape)).rsample()
+    assert sample.isfinite().all() and sample.dtype == dtype
+    assert distribution.mean.isfinite().all() and (distribution.variance >= 0).all()
+    if kind in [type(one) for name, one in imputers().items() if name in WITH_DENSITY]:
+        assert distribution.log_prob(sample).isfinite().all()
+        assert distribution.log_prob(x[:8]).isfinite().all()
+    # What never varied is imputed as it was, near enough not to matter.
+    jitter = 70 if kind is ConditionalGaussianImputer else 1
+    noise = 8 * (jitter * torch.finfo(dtype).eps) ** 0.5 * one_hot[:, :3].std(0).min()
+    assert (sample[..., 3].abs() < noise).all()
+    assert ((sample[..., 6] - 0.1).abs() < noise).all()
+    # A row that differs where none did is imputed all the same.
+    odd = x[:8].clone()
+    odd[:, 3] = 5.0
+    assert imputer(odd, masks).rsample().isfinite().all()
 
 
 def test_bad_parts_of_the_imputed_law():

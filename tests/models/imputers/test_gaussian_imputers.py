@@ -16,7 +16,7 @@ from torch import Tensor
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
-from tests.models.imputers.builders import D, covariance_of, imputers, mean_of
+from tests.models.imputers.builders import D, covariance_of, imputers, largest_z, mean_of
 
 
 def _conditional(
@@ -91,32 +91,15 @@ def test_mean_and_covariance_are_the_closed_form(masks: np.ndarray) -> None:
 
 
 def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tuple[float, float]:
-    """The largest z-score of the draws' means and covariances against the closed form.
-
-    Also the threshold that it passes with probability 1e-6 when the distribution is right
-    (Bonferroni over all coordinates).
-    """
+    """Of the draws' means and covariances against the closed form, as :func:`largest_z`."""
     x = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    keep = torch.from_numpy(masks).unsqueeze(1)
-    distribution = imputer(x, keep)
+    distribution = imputer(x, torch.from_numpy(masks).unsqueeze(1))
     sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
-    scores = []
-    for i, j in itertools.product(range(len(masks)), range(2)):
-        mean, covariance = _reference_moments(
-            x[j].numpy(), masks[i], mean_of().numpy(), covariance_of().numpy()
-        )
-        variance = np.diag(covariance)
-        free = variance > 1e-12
-        deviation = sample[:, i, j] - mean
-        assert np.abs(deviation[:, ~free]).max(initial=0) < 1e-9
-        scores.append(deviation[:, free].mean(0) / np.sqrt(variance[free] / draws))
-        # Var of the mean product of two centred Gaussians: (c_ij^2 + c_ii c_jj) / draws.
-        spread = np.sqrt((covariance**2 + np.outer(variance, variance)) / draws)
-        z = deviation.T @ deviation / draws - covariance
-        rows, columns = np.nonzero(np.triu(np.outer(free, free)))
-        scores.append(z[rows, columns] / spread[rows, columns])
-    flat = np.abs(np.concatenate(scores))
-    return float(flat.max()), float(stats.norm.isf(1e-6 / (2 * len(flat))))
+    law = mean_of().numpy(), covariance_of().numpy()
+    return largest_z(
+        (sample[:, i, j], *_reference_moments(x[j].numpy(), masks[i], *law))
+        for i, j in itertools.product(range(len(masks)), range(2))
+    )
 
 
 @pytest.mark.smoke
@@ -275,28 +258,6 @@ def test_conditional_fit_shrinks_correlations_only() -> None:
     torch.testing.assert_close(imputer(x * units, keep).mean / units, without_units)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
-    category = torch.randint(3, (400,))
-    one_hot = torch.nn.functional.one_hot(category, 4).to(dtype)  # the last never occurs
-    number = torch.randn(400, 1, dtype=dtype)
-    x = torch.cat([one_hot, number, 1e4 * number, torch.full((400, 1), 0.1, dtype=dtype)], 1)
-    size = x.shape[1]
-    imputer = ConditionalGaussianImputer.fit(x)
-    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=size)), dtype=dtype)
-    distribution = imputer(x[:8], masks.unsqueeze(1))
-    sample = distribution.expand((3, *distribution.batch_shape)).rsample()
-    assert sample.isfinite().all()
-    assert distribution.mean.isfinite().all()
-    assert distribution.log_prob(sample).isfinite().all()
-    assert (distribution.variance >= 0).all()
-    spread = x.std(0, correction=0)
-    # What never varied is imputed as it was, near enough not to matter.
-    noise = 8 * (10 * size * torch.finfo(dtype).eps) ** 0.5 * spread[spread > 1e-3].min()
-    assert (sample[..., 3].abs() < noise).all()
-    assert ((sample[..., 6] - 0.1).abs() < noise).all()
-
-
 @pytest.mark.parametrize("size", [2, 50, 300])
 def test_rank_one_covariances_are_factorised_in_float32(size: int) -> None:
     scale = torch.logspace(-3, 3, size)
@@ -309,7 +270,7 @@ def test_rank_one_covariances_are_factorised_in_float32(size: int) -> None:
     assert ((sample - x).abs() / scale < 8 * jitter * 2**0.5).all()
 
 
-NAN = float("nan")
+NAN, ZERO, CONDITIONAL = float("nan"), torch.zeros(2), ConditionalGaussianImputer
 
 
 @pytest.mark.parametrize(
@@ -326,50 +287,18 @@ NAN = float("nan")
         (lambda: MarginalImputer(torch.ones(3)), ValueError, r"shape \(N, \*event\)"),
         (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), ValueError, "1 of its 2 values"),
         (
-            lambda: ConditionalGaussianImputer(torch.zeros(2, 2), torch.eye(2)),
+            lambda: CONDITIONAL(torch.eye(2), torch.eye(2)),
             ValueError,
             r"mean must have shape \(D,\)",
         ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), torch.eye(3)),
-            ValueError,
-            r"covariance must have shape \(2, 2\)",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), torch.eye(2).double()),
-            TypeError,
-            "of one type",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.5], [0.4, 1.0]]),
-            ValueError,
-            "must be symmetric; entries that should be equal differ by 0.1",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 2.0], [2.0, 1.0]]),
-            ValueError,
-            "has the eigenvalue -1",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.0], [0.0, -1.0]]),
-            ValueError,
-            "positive semi-definite",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, 0.1], [0.1, 0.0]]),
-            ValueError,
-            "positive semi-definite",
-        ),
-        (
-            lambda: ConditionalGaussianImputer(torch.zeros(2), [[1.0, NAN], [NAN, 1.0]]),
-            ValueError,
-            "covariance must be finite; 2 of its 4",
-        ),
-        (
-            lambda: ConditionalGaussianImputer.fit(torch.randn(5, 2, 2)),
-            ValueError,
-            "must be a table",
-        ),
+        (lambda: CONDITIONAL(ZERO, torch.eye(3)), ValueError, r"must have shape \(2, 2\)"),
+        (lambda: CONDITIONAL(ZERO, torch.eye(2).double()), TypeError, "of one type"),
+        (lambda: CONDITIONAL(ZERO, [[1.0, 0.5], [0.4, 1.0]]), ValueError, "symmetric; .* by 0.1"),
+        (lambda: CONDITIONAL(ZERO, [[1.0, 2.0], [2.0, 1.0]]), ValueError, "has the eigenvalue -1"),
+        (lambda: CONDITIONAL(ZERO, [[1.0, 0.0], [0.0, -1.0]]), ValueError, "semi-definite"),
+        (lambda: CONDITIONAL(ZERO, [[1.0, 0.1], [0.1, 0.0]]), ValueError, "semi-definite"),
+        (lambda: CONDITIONAL(ZERO, [[1.0, NAN], [NAN, 1.0]]), ValueError, "finite; 2 of its 4"),
+        (lambda: CONDITIONAL.fit(torch.randn(5, 2, 2)), ValueError, "must be a table"),
     ],
 )
 def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:

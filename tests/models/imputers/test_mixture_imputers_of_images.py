@@ -16,7 +16,7 @@ from lexppl.models import (
     MixtureDataImputer,
     MixtureMeansImputer,
 )
-from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers import imputer_of
 from lexppl.models.imputers.mixture import fit_diagonal_mixture, start_by_clusters
 
 EVENT = (2, 1, 2)

@@ -9,14 +9,14 @@ from numpy.polynomial.hermite_e import hermegauss
 from pyro.infer import TraceMeanField_ELBO
 
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.models import (
-    MLP,
-    VAEAC,
-    VAEACImputer,
-    VAEACProposal,
+from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models.imputers.vaeac import (
+    ImageDecoder,
+    ImageEncoder,
+    TableDecoder,
+    latent_distribution,
+    seen_of,
 )
-from lexppl.models.imputers.vaeac import latent_distribution, seen_of
-from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
 from lexppl.models.networks import initial_weights
 
 D = 3

@@ -30,11 +30,7 @@ from lexppl.tabular.missing_values import completed_rows
 MARKERS = (-1, 2, 2, 4, 4)
 """Of three values: the first is always there, the others have markers."""
 X = torch.tensor(
-    [
-        [0.7, -1.2, 0.0, 0.4, 0.0],
-        [0.3, 9.0, 1.0, -0.6, 0.0],
-        [-1.1, 9.0, 1.0, 9.0, 1.0],
-    ],
+    [[0.7, -1.2, 0.0, 0.4, 0.0], [0.3, 9.0, 1.0, -0.6, 0.0], [-1.1, 9.0, 1.0, 9.0, 1.0]],
     dtype=torch.float64,
 )
 """All there, one missing, two missing; 9 stands in for what is missing."""

@@ -14,7 +14,7 @@ from lexppl.models import (
     MaxConcreteSelector,
     PaddingImputer,
 )
-from lexppl.models.architectures.text_networks import BagOfWords, TextCNN, TextSelector
+from lexppl.models.architectures.texts import BagOfWords, TextCNN, TextSelector
 from lexppl.models.imputers.simple import ComplementImputer
 
 V, T = 9, 6

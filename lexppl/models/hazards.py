@@ -14,6 +14,8 @@ from torch.distributions.constraints import Constraint
 
 from lexppl.configured import Configured
 
+Numbers = Tensor | Sequence[float] | Sequence[Sequence[float]]
+
 
 class _SurvivalTimes(Constraint):
     """Rows of a positive time, an event of 0 or 1, and perhaps a stratum: `(…, 2 or 3)`."""
@@ -25,23 +27,12 @@ class _SurvivalTimes(Constraint):
         return (time > 0) & time.isfinite() & ((event == 0) | (event == 1))
 
 
-survival_times = _SurvivalTimes()
-
-
 class MeanHazards(TorchDistribution):
-    """Times under the hazards `h₀(t) exp f_c` of C models, whose densities are averaged.
-
-    Args:
-        log_hazard: f, `(…, B)`, of one model.
-        stratified: whether a row has a stratum beside time and event.
-        components: f of several models, `(C, …, B)`, in place of `log_hazard`.
-
-    Raises:
-        ValueError: neither.
-    """
+    """Times under the hazards `h₀(t) exp f_c` of C models, `components` `(C, …, B)`, whose
+    densities are averaged."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
-    support = survival_times
+    support = _SurvivalTimes()
     has_rsample = False
 
     def __init__(
@@ -66,19 +57,17 @@ class MeanHazards(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """There is none.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """There is none: NotImplementedError."""
         raise NotImplementedError(
             "rows that are followed for a while have no mean survival time: see predict_survival "
             "and log_hazard_ratio of lexppl.evaluation"
         )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        shape = (len(self.components), *torch.Size(batch_shape))
-        return self._like(_aligned(self.components, len(shape)).expand(shape))
+        models, *own = self.components.shape
+        batch = torch.Size(batch_shape)
+        aligned = self.components.reshape(models, *(1,) * (len(batch) - len(own)), *own)
+        return self._like(aligned.expand(models, *batch))
 
     @classmethod
     def mean_of(cls, distributions: Sequence[Self]) -> Self:
@@ -99,42 +88,27 @@ class MeanHazards(TorchDistribution):
 
     def _waited(self, sample_shape: torch.Size) -> Tensor:
         """The cumulative baseline hazard at the event: `E/e^f` of a component at random."""
-        components = self.components
-        shape = (*sample_shape, *components.shape[1:])
-        which = torch.randint(len(components), shape, device=components.device)
-        full = components.reshape(len(components), *(1,) * len(sample_shape), *components.shape[1:])
-        log_hazard = full.expand(len(components), *shape).gather(0, which.unsqueeze(0)).squeeze(0)
+        each = self.expand(sample_shape + self.batch_shape).components
+        which = torch.randint(len(each), each.shape[1:], device=each.device)
+        log_hazard = each.gather(0, which.unsqueeze(0)).squeeze(0)
         return torch.empty_like(log_hazard).exponential_() / log_hazard.exp()
 
 
 def log_mean(value: Tensor) -> Tensor:
-    """`log 1/C Σ exp` over the first dimension.
-
-    Example:
-        >>> log_mean(torch.zeros(2, 3))
-        tensor([0., 0., 0.])
-    """
+    """`log 1/C Σ exp` over the first dimension."""
     if len(value) == 1:
         return value[0]
     return value.logsumexp(0) - math.log(len(value))
 
 
-def _aligned(components: Tensor, dims: int) -> Tensor:
-    """Components `(C, …)` with as many dimensions, new ones after the first."""
-    shape = (len(components), *(1,) * (dims - components.dim()), *components.shape[1:])
-    return components.reshape(shape)
-
-
 class ProportionalHazards(MeanHazards):
-    r"""Times t under the hazard `h₀(t) exp f`, seen (1) or censored (0):
+    """Times t under the hazard `h₀(t) exp f`, seen (1) or censored (0), of rows (t, δ) or (t, δ,
+    stratum):
 
         log p(t, δ | f) = δ (f + log h₀(t)) − e^f H₀(t),
 
-    the density of the time of an event, in the reciprocal of its unit, and the probability of
-    having none before a censoring that says nothing of it. The value of a row is (t, δ), or
-    (t, δ, stratum).
-
-    Draws are times of events, censored at the end of the rows that the baseline is of.
+    a density in the reciprocal of the time's unit, or the probability of no event before the
+    censoring. Draws are times of events, censored at the end of the rows that the baseline is of.
 
     Args:
         log_hazard: f, `(…, B)`.
@@ -145,8 +119,7 @@ class ProportionalHazards(MeanHazards):
 
     Example:
         >>> baseline = BaselineHazard([1.0, 2.0], [0.5, 1.0])
-        >>> survived = torch.tensor([[2.0, 0.0]])
-        >>> ProportionalHazards(torch.zeros(1), baseline).log_prob(survived)
+        >>> ProportionalHazards(torch.zeros(1), baseline).log_prob(torch.tensor([[2.0, 0.0]]))
         tensor([-1.])
     """
 
@@ -176,14 +149,11 @@ class ProportionalHazards(MeanHazards):
         return log_mean(died - self.components.exp() * cumulative)
 
     def survival(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
-        """`S(t | f) = exp(−e^f H₀(t))`, of several models their mean.
+        """`S(t | f) = exp(−e^f H₀(t))`, `(T, …, B)`, of several models their mean.
 
         Args:
             time: `(T,)`.
             stratum: of each row, `(B,)`, or None.
-
-        Returns:
-            `(T, …, B)`.
         """
         each = time.unsqueeze(-1).expand(len(time), self.batch_shape[-1])
         reached = self.baseline.cumulative_at(each, stratum)
@@ -203,15 +173,15 @@ class ProportionalHazards(MeanHazards):
 
 
 class BaselineHazard(Configured, nn.Module):
-    r"""The hazard `h₀(t)` of a row whose log hazard ratio is 0, by stratum.
+    """The hazard `h₀(t)` of a row whose log hazard ratio is 0, by stratum.
 
     It is constant between the times of events, so that `H₀(t) = ∫₀ᵗ h₀` goes in straight lines
     through Breslow's estimate at each of them (Breslow 1972); after the last the last one's rate
     goes on.
 
     Args:
-        times: the J different times of events of each stratum, rising, `(S, J)`; a stratum of
-            fewer has its last one again. One stratum may be `(J,)`.
+        times: the J different times of events of each stratum, rising, `(S, J)`; a stratum of fewer
+            has its last one again. One stratum may be `(J,)`.
         cumulative: `H₀` at these times, the same shape, rising.
         strata: the numbers of the S strata.
         last: the last time at which a row was followed, of each stratum, `(S,)`; that of the last
@@ -233,10 +203,10 @@ class BaselineHazard(Configured, nn.Module):
 
     def __init__(
         self,
-        times: Tensor | Sequence[float] | Sequence[Sequence[float]],
-        cumulative: Tensor | Sequence[float] | Sequence[Sequence[float]],
-        strata: Tensor | Sequence[float] = (0.0,),
-        last: Tensor | Sequence[float] | None = None,
+        times: Numbers,
+        cumulative: Numbers,
+        strata: Numbers = (0.0,),
+        last: Numbers | None = None,
     ) -> None:
         super().__init__()
         dtype = times.dtype if isinstance(times, Tensor) else torch.get_default_dtype()

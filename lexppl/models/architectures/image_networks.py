@@ -1,11 +1,12 @@
-"""Convolutional networks of images: a predictor, and a U-Net for the entries of a mask."""
+"""Networks of images: a U-Net for the entries of a mask, and convolutional predictors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,30 +22,10 @@ MOST_LEVELS = 30
 
 
 class ConvolutionalNetwork(Configured, nn.Module):
-    """Blocks of convolutions and average pooling, and a linear layer: `(N, C, H, W)` to
-    `(N, outputs)`.
-
-    Each block has 3 × 3 convolutions with ReLU, and then halves height and width, upwards where
-    they are odd. The default is the predictor of the LEX paper's panels (Senetaire et al. 2023,
-    App. D): two blocks of two convolutions, of 32 and 64 filters.
-
-    Args:
-        shape: of an image, `(C, H, W)`.
-        outputs: size of the last layer.
-        blocks: the number of filters of each block.
-        convolutions: in each block.
-        batch_norm: normalise what each convolution gives over images and places, before the ReLU.
-            While training, its statistics are those of all N images that the network is given: the
-            L · K masked copies of each row of the batch. They are each replicate's own.
-
-    Raises:
-        ValueError: another shape, a number below 1; from a call, images of another shape.
-
-    Example:
-        >>> import torch
-        >>> ConvolutionalNetwork((1, 7, 5), 10, (4, 8))(torch.zeros(3, 1, 7, 5)).shape
-        torch.Size([3, 10])
-    """
+    """Blocks of 3 × 3 convolutions with ReLU, each halving height and width (rounded up), and a
+    linear layer: `(N, C, H, W)` to `(N, outputs)`; by default the predictor of Senetaire et al.
+    2023, App. D. Batch norm, where asked for, is over all N images: the L · K masked copies of the
+    batch's rows."""
 
     def __init__(
         self,
@@ -81,13 +62,11 @@ class ConvolutionalNetwork(Configured, nn.Module):
         check_images(x, self.shape)
         for block in self.layers:
             x = halved(block(x))
-        outputs: Tensor = self.last(x.flatten(1))
-        return outputs
+        return self.last(x.flatten(1))
 
 
 class ConvolutionBlock(nn.Module):
-    """3 × 3 convolutions, each with an activation, that keep height and width: `(N, C, H, W)` to
-    `(N, filters, H, W)`."""
+    """3 × 3 convolutions with activations: `(N, C, H, W)` to `(N, filters, H, W)`."""
 
     def __init__(
         self,
@@ -114,27 +93,9 @@ class ConvolutionBlock(nn.Module):
 
 
 class ActivatedConvolution(nn.Conv2d):
-    """A 3 × 3 convolution that keeps height and width, for an activation behind it.
-
-    Weights are first drawn as He et al. have it, `U[−b, b]` with `b = gain · √(3 / fan_in)` and
-    gain √2 before a ReLU, so that the activations' mean square stays what it is from layer to
-    layer. By torch's own draw it falls to a sixth in each, and an image of which a tenth is kept
-    then says next to nothing: of 1,200 digits with a tenth of the patches kept at random, a
-    predictor of two blocks knew 0.04 nats of 2.30 after 8 epochs, by this one 0.39, as much as a
-    perceptron.
-
-    Args:
-        channels: of what it takes.
-        filters: of what it gives.
-        activation: behind it.
-
-    Source: He, Zhang, Ren & Sun, "Delving deep into rectifiers", ICCV 2015, eq. 10.
-
-    Example:
-        >>> bound = ActivatedConvolution(8, 4, "relu").weight.abs().max()
-        >>> bool(0.2 < bound < (2 * 3 / 72) ** 0.5), (2 * 3 / 72) ** 0.5 < 0.3
-        (True, True)
-    """
+    """A 3 × 3 convolution that keeps height and width, with weights `U[−b, b]`, `b = gain · √(3 /
+    fan_in)` (He et al. 2015, eq. 10): the activations' mean square stays what it is from layer to
+    layer, where torch's own weights take it to a sixth."""
 
     def __init__(self, channels: int, filters: int, activation: str) -> None:
         # Read by reset_parameters, which the next line calls; the others are near enough to a ReLU.
@@ -149,21 +110,16 @@ class ActivatedConvolution(nn.Conv2d):
 
 
 def halved(x: Tensor) -> Tensor:
-    """Means of 2 × 2 pixels; a side that is odd, or 1, is rounded upwards: the last means are then
-    of the pixels that there are."""
+    """Means of 2 × 2 pixels, the last of those that there are where a side is odd."""
     return avg_pool2d(x, 2, ceil_mode=True)
 
 
 def check_images(x: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse rows that are no images of a shape.
 
-    Raises:
-        ValueError: another shape.
-
     Example:
         >>> check_images(torch.zeros(2, 1, 8, 8), (1, 28, 28))
         Traceback (most recent call last):
-        ...
         ValueError: the network takes images (N, 1, 28, 28); it is given (2, 1, 8, 8)
     """
     if x.dim() != 1 + len(shape) or x.shape[1:] != shape:
@@ -174,36 +130,10 @@ def check_images(x: Tensor, shape: tuple[int, ...]) -> None:
 
 
 class UNet(Configured, nn.Module):
-    """A U-Net and the mean of its output over each mask entry: `(N, C, H, W)` to `(N, outputs)`.
-
-    On the way down each level has two 3 × 3 convolutions and halves height and width,
-    upwards where they are odd, while the filters double; on the way up the image is enlarged to the
-    size that it had, put beside what the level below saw then, and convolved twice again. A 1 × 1
-    convolution gives m maps of the image's size, of which the means over the pixels of each entry
-    are the output. Sides may be of any size.
-
-    Args:
-        shape: of an image, `(C, H, W)`.
-        outputs: m · G, the G means of the first map, then of the second …
-        grouping: which pixels an entry stands for; one entry a pixel if None, G = H · W.
-        levels: how often the image is halved, up to 30 times; 0 for convolutions alone.
-        width: filters of the first level.
-        activation: after each 3 × 3 convolution, one of :data:`ACTIVATIONS`.
-        batch_norm: as `ConvolutionalNetwork` has it; the statistics are those of the rows
-            of the batch, which a selector sees once each.
-
-    Raises:
-        ValueError: another shape, a grouping of other images or one whose channels differ, outputs
-            that are no multiple of G; from a call, images of another shape.
-
-    Source: Ronneberger, Fischer & Brox, "U-Net: convolutional networks for biomedical image
-    segmentation", MICCAI 2015; the selector of Senetaire et al. 2023 and Jethani et al. 2021.
-
-    Example:
-        >>> grouping = Grouping.patches((1, 7, 5), 2)
-        >>> UNet((1, 7, 5), 12, grouping, levels=2, width=4)(torch.zeros(3, 1, 7, 5)).shape
-        torch.Size([3, 12])
-    """
+    """A U-Net (Ronneberger, Fischer & Brox 2015) and the means of its m maps over the pixels of
+    each mask entry: `(N, C, H, W)` to `(N, m · G)`, by map and then by entry. Each of `levels`
+    halvings, rounded up, doubles the filters, of which the first level has `width`; without a
+    grouping G is H · W."""
 
     def __init__(
         self,
@@ -261,25 +191,11 @@ class UNet(Configured, nn.Module):
         for block in self.up:
             beside = seen.pop()
             x = block(torch.cat([beside, interpolate(x, beside.shape[-2:])], 1))
-        means: Tensor = self.means(self.maps(x)).flatten(1)
-        return means
+        return self.means(self.maps(x)).flatten(1)
 
 
 class EntryMeans(nn.Module):
-    """Means of maps over the pixels of each entry: `(N, m, H, W)` to `(N, m, G)`.
-
-    Args:
-        shape: of an image, `(C, H, W)`.
-        grouping: which pixels an entry stands for; one entry a pixel if None.
-
-    Raises:
-        ValueError: a grouping of other images, or one whose channels differ.
-
-    Example:
-        >>> means = EntryMeans((1, 2, 3), Grouping.patches((1, 2, 3), 2))
-        >>> means(torch.tensor([[[[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]]]]))
-        tensor([[[2.5000, 7.0000]]])
-    """
+    """Means of maps over the pixels of each entry: `(N, m, H, W)` to `(N, m, G)`."""
 
     index: Tensor
     pixels: Tensor
@@ -317,3 +233,80 @@ def _patch(groups: Sequence[int], height: int, width: int) -> int | None:
     """The side of the patches, where the entries are patches, row by row."""
     side = next((place for place, g in enumerate(groups[:width]) if g), max(height, width))
     return side if Grouping.patches((1, height, width), side).groups == tuple(groups) else None
+
+
+NETWORKS = ("densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large")
+"""Torchvision's networks that are taken."""
+
+LEAST = 32
+"""Pixels of a side that they need: all of them halve an image five times."""
+
+IMAGENET_MEAN, IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's channels, as torchvision's weights expect them to be standardised by."""
+
+
+class TorchvisionNetwork(Configured, nn.Module):
+    """A network of torchvision, "densenet121" or a "mobilenet_…", with a last layer of its own:
+    `(N, C, H, W)`, C = 1 or 3, to `(N, outputs)`. Sides below 32 pixels are enlarged to that; named
+    `weights` have channels standardised as ImageNet's."""
+
+    not_described: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, name: str, shape: Sequence[int], outputs: int, *, weights: str | None = None
+    ) -> None:
+        super().__init__()
+        if name not in NETWORKS:
+            raise ValueError(f"name must be one of {list(NETWORKS)}; it is {name!r}")
+        self.name = name
+        self.shape = image_shape(shape)
+        self.outputs = int_at_least("outputs", outputs)
+        if self.shape[0] not in (1, 3):
+            raise ValueError(
+                f"{name} takes images of 3 channels, or of 1, which is repeated; they have "
+                f"{self.shape[0]}"
+            )
+        # Loaded where it is used: it takes seconds.
+        models = import_module("torchvision.models")
+        if weights is None:
+            self.network = models.get_model(name, weights=None, num_classes=self.outputs)
+        else:
+            _check_weights(models, name, weights)
+            self.network = models.get_model(name, weights=weights)
+            _replace_last(self.network, self.outputs)
+        mean, scale = (0.0, 1.0) if weights is None else (IMAGENET_MEAN, IMAGENET_SCALE)
+        self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1).expand(3, 1, 1).clone())
+        self.register_buffer("scale", torch.tensor(scale).reshape(-1, 1, 1).expand(3, 1, 1).clone())
+
+    @property
+    def numbers_a_row(self) -> int:
+        """Numbers that its largest layers make of an image, about: 64 channels of half the size."""
+        _, height, width = self.shape
+        return 16 * max(height, LEAST) * max(width, LEAST)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_images(x, self.shape)
+        x = x.expand(-1, 3, -1, -1)
+        x = (x - self.mean) / self.scale
+        if min(x.shape[-2:]) < LEAST:
+            size = [max(side, LEAST) for side in x.shape[-2:]]
+            x = interpolate(x, size, mode="bilinear", align_corners=False)
+        return self.network(x)
+
+
+def _check_weights(models: Any, name: str, weights: str) -> None:
+    known = [weight.name for weight in models.get_model_weights(name)]
+    if weights not in (*known, "DEFAULT"):
+        raise ValueError(f"weights of {name} must be one of {known}, or None; they are {weights!r}")
+
+
+def _replace_last(network: nn.Module, outputs: int) -> None:
+    """A new last layer in place of ImageNet's thousand classes."""
+    last = network.classifier
+    if isinstance(last, nn.Linear):
+        network.classifier = nn.Linear(last.in_features, outputs)
+    elif isinstance(last, nn.Sequential) and isinstance(last[-1], nn.Linear):
+        last[-1] = nn.Linear(last[-1].in_features, outputs)

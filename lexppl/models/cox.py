@@ -1,0 +1,331 @@
+"""Cox's partial likelihood by the risk sets of a batch, and the likelihood of survival times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+
+from lexppl.distributions.log_space import LOG_ZERO, log_add
+from lexppl.effects import row_weights
+from lexppl.models.hazards import BaselineHazard, MeanHazards, ProportionalHazards, log_mean
+from lexppl.models.likelihoods import Likelihood, refuse_values
+
+Ties = Literal["efron", "breslow"]
+"""How deaths at the same time share a risk set."""
+
+
+@dataclass(frozen=True)
+class RiskSets:
+    """Rows by stratum and, within each, by falling time: of each its place `order`, whether it ends
+    by a `death`, its `stratum`, and the `first` and `last` row that ties with it, each `(B,)`."""
+
+    order: Tensor
+    death: Tensor
+    stratum: Tensor
+    first: Tensor
+    last: Tensor
+
+    @classmethod
+    def of(cls, time: Tensor, event: Tensor, stratum: Tensor | None = None) -> RiskSets:
+        """Sort rows of a time, an event, 0 of a censored row, and a stratum, each `(B,)`."""
+        stratum = torch.zeros_like(time) if stratum is None else stratum
+        order = torch.argsort(time, descending=True, stable=True)
+        order = order.take_along_dim(
+            torch.argsort(stratum.take_along_dim(order, -1), stable=True), -1
+        )
+        time, stratum = (each.take_along_dim(order, -1) for each in (time, stratum))
+        new_stratum = _changes(stratum)
+        new_time = _changes(time) | new_stratum
+        places = torch.arange(time.shape[-1], device=time.device)
+        ends = torch.cat([new_time[1:], torch.ones_like(new_time[:1])])
+        first = torch.where(new_time, places, 0).cummax(-1).values
+        last = torch.where(ends, places, len(places)).flip(-1).cummin(-1).values.flip(-1)
+        death = event.take_along_dim(order, -1) > 0.5
+        return cls(order, death, new_stratum.long().cumsum(-1), first, last)
+
+    @property
+    def next(self) -> Tensor:
+        """The first row of the next earlier time, where there is one."""
+        return (self.last + 1).clamp(max=len(self.last) - 1)
+
+    @property
+    def has_next(self) -> Tensor:
+        """Whether the stratum of a row has an earlier time."""
+        there = self.last + 1 < len(self.last)
+        return there & (self.stratum.take_along_dim(self.next, -1) == self.stratum)
+
+    def sorted(self, value: Tensor) -> Tensor:
+        """Values of the rows `(…, B)` in this order."""
+        return value.take_along_dim(self.order.expand(value.shape), -1)
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """The baseline hazard of a batch, as each row sees it, in the order of the rows: of a death the
+    mean of `log Δ` over those that tie with it; the logs of the cumulative hazard that the row has
+    lived through, and of all jumps up to its time and at it. Each `(B,)`."""
+
+    log_increment: Tensor
+    log_exposure: Tensor
+    log_cumulative: Tensor
+
+
+def fitted_hazard(
+    log_risk: Tensor, sets: RiskSets, ties: Ties = "efron", weights: Tensor | None = None
+) -> Hazard:
+    """The baseline hazard that maximises the likelihood of rows with hazard ratios r. The d deaths
+    D(t) among the rows at risk R(t) make the jumps, `l = 0 … d − 1`, `c_l = l/d` (Efron) or 0
+    (Breslow),
+
+        Δ_{t,l} = 1 / (Σ_{j∈R(t)} r_j − c_l Σ_{j∈D(t)} r_j),
+
+    of which a death at t is exposed to `Σ_l (1 − c_l) Δ_{t,l}` and all others at risk to the sum.
+    With weights each r_j is `w_j r_j`, and each jump has the mean weight of its deaths before it,
+    which `log_increment` leaves out.
+    """
+    risk, death, weight = _weighted(log_risk, sets, weights)
+    counted = death.to(risk.dtype)
+    at_risk = _running_logsumexp(risk, sets.stratum).take_along_dim(sets.last, -1)
+    dead = _over_ties(counted * (risk - at_risk).exp(), sets)
+    deaths = _over_ties(counted, sets).clamp(min=1.0)
+    share = torch.zeros_like(risk)
+    if ties == "efron":
+        share = counted * (_rank(counted, sets) - 1.0) / deaths
+    left = torch.log1p(-share * dead.clamp(max=1.0))
+    mean_jump = -at_risk - _over_ties(counted * left, sets) / deaths
+    times = counted if weight is None else counted * _over_ties(counted * weight, sets) / deaths
+    whole, own = (_over_ties(times * (part - left).exp(), sets) for part in (0.0, (-share).log1p()))
+    jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
+    places = torch.arange(len(jump), device=jump.device)
+    one_each = torch.where(sets.first == places, jump, LOG_ZERO)
+    until = _running_logsumexp(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
+    before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
+    seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
+    increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
+    exposure = log_add(before, seen)
+    reached = until.take_along_dim(sets.first, -1)
+    back = torch.argsort(sets.order)
+    return Hazard(*(each.take_along_dim(back, -1) for each in (increment, exposure, reached)))
+
+
+def _weighted(
+    log_risk: Tensor, sets: RiskSets, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sorted hazard ratios times weights, in logs, the deaths that count, and the weights."""
+    risk = sets.sorted(log_risk)
+    if weights is None:
+        return risk, sets.death, None
+    weight = sets.sorted(weights).to(risk.dtype)
+    counts = weight > 0
+    risk = torch.where(counts, risk + torch.where(counts, weight, 1.0).log(), LOG_ZERO)
+    return risk, sets.death & counts, weight
+
+
+def _over_ties(value: Tensor, sets: RiskSets) -> Tensor:
+    """The sum over all rows that tie, for each of them."""
+    summed = torch.zeros_like(value).scatter_add(-1, sets.first, value)
+    return summed.take_along_dim(sets.first, -1)
+
+
+def _rank(counted: Tensor, sets: RiskSets) -> Tensor:
+    """Of each death its number among those that tie with it, from 1."""
+    running = counted.cumsum(-1)
+    return running - (running - counted).take_along_dim(sets.first, -1)
+
+
+def _log(value: Tensor) -> Tensor:
+    """The log where it is finite, else any number, without a NaN among the gradients."""
+    return torch.where(value > 0, value, 1.0).log()
+
+
+def _changes(value: Tensor) -> Tensor:
+    """Whether each entry differs from the one before it; the first does."""
+    return torch.cat([torch.ones_like(value[:1], dtype=torch.bool), value[1:] != value[:-1]])
+
+
+def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
+    """`logcumsumexp` within each segment of equal numbers, in log₂ B steps; torch's knows no
+    segments."""
+    step = 1
+    while step < value.shape[-1]:
+        same = segment[step:] == segment[:-step]
+        joined = log_add(value[step:], value[:-step])
+        value = torch.cat([value[:step], torch.where(same, joined, value[step:])])
+        step *= 2
+    return value
+
+
+class PartialLikelihood(MeanHazards):
+    """Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
+
+    A row's value is its time t, whether its event happened then (1) or it was censored (0), and,
+    where `stratified`, its stratum's number. With `f` the log hazard ratios, row n has the
+    log-density
+
+        ℓ_n(f) = δ_n (f_n + log ĥ(t_n)) − exp(f_n) Ĥ(t_n) + δ_n,
+
+    with ĥ the jumps of the baseline hazard that the B rows of the batch are likeliest under
+    (:func:`lexppl.models.cox.fitted_hazard`). Summed over the rows it is the log
+    partial likelihood (Cox 1972, 1975), of ties by Efron's or Breslow's formula, with gradient and
+    all derivatives (Johansen 1983):
+
+        Σ_n ℓ_n = Σ_t [ Σ_{i∈D(t)} f_i − Σ_l log( Σ_{j∈R(t)} e^{f_j} − c_l Σ_{j∈D(t)} e^{f_j} ) ].
+
+    **Particles**, dimensions left of the rows, share ĥ: that of the mean hazard ratio of each row
+    over its M particles. The nested bound of L masks and K imputations is then a bound on the
+    partial likelihood of all rows' masks together,
+
+        E[ Σ_n log 1/(LK) Σ_{l,k} exp ℓ_n(f_{lk}) ]  ≤  log E_{z_1 … z_B, x̃_1 … x̃_B}[ PL(f) ].
+
+    A score-function gradient that judges a mask by its row's term, as
+    :class:`lexppl.inference.LeaveOneOut`'s does, has a bias of order 1/B for it: a mask moves other
+    rows' terms through ĥ.
+
+    **Mini-batches.** Risk sets are those of the batch: the maximum is at the same f if the hazards
+    are proportional, and of another function where they are not (Kvamme, Borgan & Scheel 2019).
+    Take batches as large as can be. Held-out rows are compared with each other.
+
+    A draw is the time at which the cumulative baseline hazard reaches `E/e^f`, E exponential: in
+    the order that the model gives, without a unit, and never censored. After
+    :func:`lexppl.evaluation.with_baseline` times have the unit of the data.
+
+    Args:
+        log_hazard: f, `(…, B)`.
+        ties: "efron" or "breslow".
+        stratified: whether rows have strata, each with a baseline of its own.
+        weights: how often each row counts in the risk sets, `(B,)`; None for once. How often its
+            own ℓ counts is for the program to say.
+        components: f of several models, `(C, …, B)`, in place of `log_hazard`: the density is their
+            mean.
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
+        >>> round(float(PartialLikelihood(torch.zeros(3)).log_prob(rows).sum()), 4)
+        -1.0986
+    """
+
+    couples_rows = True
+    """Whether what a row's density is depends on the other rows of its batch."""
+
+    def __init__(
+        self,
+        log_hazard: Tensor | None = None,
+        ties: Ties = "efron",
+        stratified: bool = False,
+        weights: Tensor | None = None,
+        *,
+        components: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.ties, self.weights = ties, weights
+        super().__init__(log_hazard, stratified, components, validate_args)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        time, event = value[..., 0], value[..., 1].to(self.components.dtype)
+        if time.dim() > 1:
+            raise ValueError(
+                "the rows of a partial likelihood are observed alike in all particles, shape "
+                f"(B, {self.event_shape[0]}); the value has shape {tuple(value.shape)}"
+            )
+        stratum = value[..., 2] if self.stratified else None
+        every = self.components.reshape(-1, self.components.shape[-1])
+        hazard = fitted_hazard(
+            log_mean(every), RiskSets.of(time, event, stratum), self.ties, self.weights
+        )
+        died = event * (self.components + hazard.log_increment + 1.0)
+        return log_mean(died - (self.components + hazard.log_exposure).exp())
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            time = self._waited(torch.Size(sample_shape))
+            columns = [time, torch.ones_like(time)]
+            if self.stratified:
+                columns.append(torch.zeros_like(time))
+            return torch.stack(columns, -1)
+
+
+class CoxLikelihood(Likelihood):
+    """The hazard of an event at time t is `h₀(t) exp f`, from one output f, the log hazard ratio.
+
+    y is `(N, 2)`, the time and whether the event happened then (1) or the row was censored (0), or
+    `(N, 3)` with the number of the row's stratum besides. Without a baseline, as in a fit, rows are
+    judged by the partial likelihood of their batch
+    (:class:`~lexppl.models.PartialLikelihood`); with that of
+    :func:`lexppl.evaluation.with_baseline` each has a density and survival curves of its own
+    (:class:`~lexppl.models.ProportionalHazards`).
+
+    Args:
+        ties: how events at the same time share a risk set: "efron" or "breslow".
+        stratified: whether each stratum has a baseline of its own, f being common to them.
+        baseline: the hazard of `f = 0`, or None.
+
+    Raises:
+        ValueError: ties of another name.
+
+    Source:
+        Cox, D. R. Regression models and life-tables. JRSS B 34, 1972. Efron, B. The efficiency of
+        Cox's likelihood function for censored data. JASA 72, 1977. Kvamme, Borgan, Scheel.
+        Time-to-event prediction with neural networks and Cox regression. JMLR 20, 2019.
+
+    Example:
+        >>> CoxLikelihood().check_responses(torch.tensor([[5.0, 1.0], [-8.0, 0.0]]))
+        Traceback (most recent call last):
+        ValueError: times of y must be positive and finite; 1 of 2 are not, the first in row 1: -8
+    """
+
+    discrete = False
+    responses = "survival times, and whether the event happened then"
+
+    def __init__(
+        self, ties: Ties = "efron", stratified: bool = False, baseline: BaselineHazard | None = None
+    ) -> None:
+        super().__init__()
+        if ties not in get_args(Ties):
+            raise ValueError(f"ties must be one of {get_args(Ties)}; it is {ties!r}")
+        self.ties: Ties = ties
+        self.stratified = bool(stratified)
+        self.baseline = baseline
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        log_hazard = outputs.squeeze(-1)
+        if self.baseline is not None:
+            return ProportionalHazards(log_hazard, self.baseline, self.stratified)
+        return PartialLikelihood(log_hazard, self.ties, self.stratified, row_weights())
+
+    def check_responses(self, y: Tensor) -> None:
+        """Refuse what is no survival time.
+
+        Raises:
+            ValueError: another shape, times that are not positive and finite, events other than 0
+                and 1, no event at all, a stratum that the baseline does not know.
+        """
+        columns = 3 if self.stratified else 2
+        if y.dim() != 2 or y.shape[1] != columns:
+            named = "time, event, stratum" if self.stratified else "time, event"
+            raise ValueError(
+                f"y must have shape (N, {columns}), columns {named}, as stratified is "
+                f"{self.stratified}; it has shape {tuple(y.shape)}"
+            )
+        time, event = y[:, 0], y[:, 1]
+        refuse_values(
+            "times of y must be positive and finite", time, ~((time > 0) & time.isfinite())
+        )
+        refuse_values(
+            "events of y must be 1, or 0 of a censored row", event, event * (event - 1) != 0
+        )
+        if self.stratified:
+            stratum = y[:, 2]
+            refuse_values("strata of y must be finite numbers", stratum, ~stratum.isfinite())
+            if self.baseline is not None:
+                unknown = ~self.baseline.knows(stratum)
+                refuse_values("strata of y must be those of the baseline", stratum, unknown)
+        if self.baseline is None and not bool((event == 1).any()):
+            raise ValueError(
+                f"y has no event: all {len(y)} rows are censored, and no hazard can be compared"
+            )

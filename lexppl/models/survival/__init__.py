@@ -1,1 +1,0 @@
-"""Survival times: Cox's partial likelihood, and proportional hazards with a known baseline."""
