@@ -16,29 +16,11 @@ FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") 
 def output_folder(
     target: str | Path, overwrite: bool = False, own: Collection[str] = ()
 ) -> Iterator[Path]:
-    """A new folder beside the target, which takes the target's place at the end.
+    """A new folder beside the target, which takes the target's place at the end; removed on an
+    error.
 
-    It is made at once, so that a place that cannot be written is refused before any work. On an
-    error it is removed and the target is as it was.
-
-    Args:
-        target: where the folder shall be; parents that are missing are made.
-        overwrite: whether a folder with files may be replaced.
-        own: names that an earlier run may have left there; a folder with other files is never
-            replaced.
-
-    Raises:
-        FileExistsError: a file of that name, or a folder with files and no `overwrite`, or with
-            files of other names.
-        OSError: a place that cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     with output_folder(Path(place) / "results") as aside:
-        ...         _ = (aside / "a.txt").write_text("done")
-        ...     print((Path(place) / "results" / "a.txt").read_text())
-        done
+    Parents are made. A folder with files is replaced only with `overwrite` and where all its names
+    are in `own`.
     """
     target = Path(target).expanduser().resolve()
     check_output_folder(target, overwrite, own)
@@ -59,16 +41,7 @@ def output_folder(
 
 @contextmanager
 def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """A new file beside the target, which takes the target's place at the end.
-
-    Args:
-        target: where the file shall be.
-        overwrite: whether a file that is there may be replaced.
-
-    Raises:
-        FileExistsError: a folder of that name, or a file and no `overwrite`.
-        OSError: a place that cannot be written.
-    """
+    """A new file beside the target, which takes the target's place at the end."""
     check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
     aside = _aside(target)
@@ -86,15 +59,7 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def write_through(path: Path, content: bytes | memoryview) -> None:
-    """Write a file and wait until the disk has it: some say only then that they are full.
-
-    Args:
-        path: the file.
-        content: all of it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file and wait until the disk has it; full disks report only then."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -102,12 +67,7 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's names, where the system can: a name that a file has just
-    taken is else lost with the power.
-
-    Args:
-        folder: that has been written in.
-    """
+    """Wait until the disk has a folder's names, where the system can."""
     if os.name != "posix":
         return
     opened = os.open(folder, os.O_RDONLY)
@@ -118,22 +78,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def refuse_without_space(target: str | Path, needed: int) -> None:
-    """Refuse a place that has too little room, before any work.
-
-    Args:
-        target: what is to be written, or the nearest folder above it that is there.
-        needed: bytes, at least.
-
-    Raises:
-        OSError: fewer bytes are free.
-
-    Example:
-        >>> refuse_without_space("results", 1)
-        >>> refuse_without_space("results", 10**18)
-        Traceback (most recent call last):
-        ...
-        OSError: [Errno 28] at least 1000000000000.0 MB are needed, and there are ... MB: ...
-    """
+    """Refuse a place with fewer free bytes than needed, before any work."""
     target = Path(target).expanduser().resolve()
     place = next(folder for folder in (target, *target.parents) if folder.exists())
     free = shutil.disk_usage(place).free
@@ -146,24 +91,12 @@ def refuse_without_space(target: str | Path, needed: int) -> None:
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether an error says that there is no more room, on the disk or in what one may write.
-
-    Example:
-        >>> is_full_disk(OSError(errno.ENOSPC, "No space left on device"))
-        True
-    """
+    """Whether an error reports that there is no more room."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
 def check_output_file(target: str | Path, overwrite: bool = False) -> None:
-    """Refuse to replace a folder, or a file without `overwrite`.
-
-    Args:
-        target, overwrite: of :func:`output_file`.
-
-    Raises:
-        FileExistsError: such a target.
-    """
+    """Refuse to replace a folder, or a file without `overwrite`."""
     target = Path(target).expanduser().resolve()
     if target.is_dir():
         raise FileExistsError(f"{str(target)!r} is a folder; give the name of a file")
@@ -174,14 +107,7 @@ def check_output_file(target: str | Path, overwrite: bool = False) -> None:
 def check_output_folder(
     target: str | Path, overwrite: bool = False, own: Collection[str] = ()
 ) -> None:
-    """Refuse to replace a file, or a folder with files without `overwrite`, and foreign ones never.
-
-    Args:
-        target, overwrite, own: of :func:`output_folder`.
-
-    Raises:
-        FileExistsError: such a target.
-    """
+    """Refuse to replace a file, files without `overwrite`, or foreign files."""
     target = Path(target).expanduser().resolve()
     if not target.exists():
         return
@@ -218,7 +144,7 @@ def _make_parents(target: Path) -> list[Path]:
 
 @contextmanager
 def _naming(target: Path) -> Iterator[None]:
-    """Say of an error which output could not be made, not which folder aside."""
+    """Name the output, not the folder aside, in an error."""
     try:
         yield
     except OSError as error:
@@ -231,16 +157,7 @@ def _aside(target: Path) -> Path:
 
 
 def replace_folder(aside: Path, target: Path) -> None:
-    """Let a folder that is complete take a target's place; what was there goes, and is put back if
-    that fails.
-
-    Args:
-        aside: on the same disk.
-        target: there or not.
-
-    Raises:
-        OSError: it cannot be moved.
-    """
+    """Let a complete folder take a target's place; what was there is put back if that fails."""
     if not target.exists():
         aside.rename(target)
         return

@@ -9,47 +9,22 @@ from torch import Tensor, nn
 class Configured:
     """A part that keeps its constructor's arguments under their own names, and can so be saved.
 
-    It stands before the torch class: `class Mine(Configured, nn.Module)`. A subclass whose
-    constructor takes `**kwargs` has the arguments of the next constructor too. Weights are no
-    arguments: :func:`lexppl.save` writes them from the module's `state_dict()`.
-
-    A part that cannot keep an argument may define `config()` itself.
-
-    Example:
-        >>> class Shift(Configured, nn.Module):
-        ...     def __init__(self, amount: float, times: int = 1) -> None:
-        ...         super().__init__()
-        ...         self.amount, self.times = amount, times
-        >>> Shift(0.5).config()
-        {'amount': 0.5, 'times': 1}
+    It stands before the torch class: `class Mine(Configured, nn.Module)`. A constructor with
+    `**kwargs` has the arguments of the next one too. Weights are no arguments. A part that cannot
+    keep an argument may define `config()` itself.
     """
 
     not_described: ClassVar[frozenset[str]] = frozenset()
     """Arguments of the class's own constructor that only say how its first weights are made."""
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments, but for what the weights hold.
-
-        Returns:
-            parts as they are; tensors, tuples and module lists as lists.
-
-        Raises:
-            TypeError: an argument that is not kept under its own name, or that has none (`*args`).
-        """
+        """The constructor's arguments, but for what the weights hold; tensors, tuples and module
+        lists as lists."""
         return {name: _listed(value) for name, value in constructor_arguments(self).items()}
 
 
 def constructor_arguments(part: Configured) -> dict[str, Any]:
-    """What a part keeps under the names of its constructor's arguments, in their order.
-
-    Raises:
-        TypeError: as :meth:`Configured.config`.
-
-    Example:
-        >>> from lexppl.models import SizePenalty
-        >>> constructor_arguments(SizePenalty(0.1))
-        {'weight': 0.1}
-    """
+    """What a part keeps under the names of its constructor's arguments, in their order."""
     kind = type(part)
     kept = {}
     for name in _argument_names(kind):

@@ -1,9 +1,6 @@
-"""What an explainer's program tells the objective: particles, penalties, expectations over labels.
+"""What a program declares to the objective: particles, penalties, expectations over labels.
 
-Each is an ordinary Pyro statement. An objective that knows them (`lexppl.inference.NestedIWAE`)
-gives them their full meaning; any other Pyro inference reads them as a plate of size one, a log
-factor and a weighted plate. `draw_weights` is here too, where programs import it from.
-"""
+Other Pyro inference reads them as a plate of size one, a log factor and a weighted plate."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,23 +40,7 @@ def _particle_count(default: int) -> int:
 
 
 class ParticleCounts(Messenger):
-    """Size the particle plates of the program that runs inside this context.
-
-    Args:
-        masks: number of masks `L` that :func:`mask_particles` stands for.
-        imputations: number of imputations a mask, `K`, that :func:`imputation_particles`
-            stands for.
-
-    Example:
-        >>> def model():
-        ...     with mask_particles() as index:
-        ...         return len(index)
-        >>> with ParticleCounts(masks=10, imputations=1):
-        ...     model()
-        10
-        >>> model()
-        1
-    """
+    """Size the particle plates of the program inside: L masks, K imputations a mask."""
 
     def __init__(self, masks: int, imputations: int = 1) -> None:
         super().__init__()
@@ -76,29 +57,14 @@ class ParticleCounts(Messenger):
 
 @effectful(type="fit_progress")
 def fit_progress() -> float:
-    """How far the fit has come, from 0 to 1; 1 where no objective says.
-
-    A program's own schedules (a fading prior, a falling temperature) are functions of it.
-
-    Example:
-        >>> with Progress(0.25):
-        ...     fit_progress()
-        0.25
-        >>> fit_progress()
-        1.0
-    """
+    """How far the fit has come, from 0 to 1; 1 without an objective."""
     return 1.0
 
 
 @effectful(type="fit_reaches")
 def fit_reaches(share: float) -> bool:
-    """Whether the fit has come so far; yes where no objective says.
-
-    What only decides by the progress asks this: a compiled step then knows that nothing else of the
-    program changes.
-
-    Args:
-        share: of the fit, from 0 to 1.
+    """Whether the fit has come so far; yes without an objective. Compiled steps depend on its
+    answer alone.
 
     Example:
         >>> with Progress(0.25):
@@ -111,11 +77,7 @@ def fit_reaches(share: float) -> bool:
 
 
 class Progress(Messenger):
-    """Tell :func:`fit_progress` and :func:`fit_reaches` to the program that runs inside.
-
-    Args:
-        value: from 0 to 1.
-    """
+    """The value of :func:`fit_progress` and :func:`fit_reaches` for the program inside."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -132,24 +94,12 @@ class Progress(Messenger):
 
 @effectful(type="row_penalties")
 def row_penalties() -> Tensor | None:
-    """λ of each row `(B,)`, as the program charges it; None where no program names it.
-
-    Example:
-        >>> with RowPenalties(torch.tensor([0.1])):
-        ...     row_penalties()
-        tensor([0.1000])
-        >>> row_penalties() is None
-        True
-    """
+    """λ of each row `(B,)`, as the program charges it; None where no program names it."""
     return None
 
 
 class RowPenalties(Messenger):
-    """Give λ of each row to the selector for a range of λ that runs inside this context.
-
-    Args:
-        penalties: `(B,)`, by which the program multiplies its rows' penalties.
-    """
+    """The value of :func:`row_penalties` for the selector inside."""
 
     def __init__(self, penalties: Tensor) -> None:
         super().__init__()
@@ -167,27 +117,16 @@ and those of the other shifts learn from the same draws."""
 
 @effectful(type="fold_shift")
 def fold_shift() -> int | None:
-    """Which of its predictors a cross-fitted module gives the rows of a batch, which stand in the
-    order of their folds: 0 for the one that has not learned from a row's fold, s = 1 … F − 1 for
-    those that learn from it, :data:`EVERY_SHIFT` for both; None outside a cross-fitted fit, where
-    all are averaged.
+    """Which of its predictors a cross-fitted module gives the rows of a batch, ordered by fold.
 
-    Example:
-        >>> with FoldShift(1):
-        ...     fold_shift()
-        1
-        >>> fold_shift() is None
-        True
+    0: the one that has not learned from a row's fold; s = 1 … F − 1: those that have;
+    :data:`EVERY_SHIFT`: both; None outside a cross-fitted fit, where all are averaged.
     """
     return None
 
 
 class FoldShift(Messenger):
-    """Tell :func:`fold_shift` to the program that runs inside this context.
-
-    Args:
-        value: from 0 to F − 1, or :data:`EVERY_SHIFT`.
-    """
+    """The value of :func:`fold_shift` for the program inside."""
 
     def __init__(self, value: int) -> None:
         super().__init__()
@@ -202,16 +141,8 @@ class FoldShift(Messenger):
 def row_weights() -> Tensor | None:
     """How often each row of the batch counts, `(B,)`; None where all count once.
 
-    A fit multiplies what a row observes by its weight. Only what else looks at several rows, such
-    as the risk sets of a partial likelihood, asks for them.
-
-    Example:
-        >>> from lexppl.inference.contexts import RowWeights
-        >>> with RowWeights(torch.tensor([3.0, 0.0]), "data"):
-        ...     row_weights()
-        tensor([3., 0.])
-        >>> row_weights() is None
-        True
+    A fit multiplies what a row observes by its weight; only what looks at several rows, such as
+    risk sets, needs them.
     """
     return None
 
@@ -253,8 +184,8 @@ class _ParticlePlate(pyro.plate):
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 
-    Sites inside have batch shape `(L, B)`; a program may enter it several times. The objective
-    averages over this plate inside its log: `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
+    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
+    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
 
     Example:
         >>> with pyro.plate("data", 3, dim=-1), mask_particles():
@@ -266,9 +197,8 @@ def mask_particles() -> pyro.plate:
 
 def imputation_particles() -> pyro.plate:
     """Plate over the `K` imputations of a mask, at dimension −3, entered inside
-    :func:`mask_particles`; one imputation where no objective sizes it.
-
-    Sites inside have batch shape `(K, L, B)`.
+    :func:`mask_particles`; one imputation where no objective sizes it. Sites inside have batch
+    shape `(K, L, B)`.
 
     Example:
         >>> with ParticleCounts(masks=4, imputations=2):
@@ -283,14 +213,13 @@ def imputation_particles() -> pyro.plate:
 def penalty(name: str, value: Tensor) -> None:
     """Subtract `value` from the objective, outside its log: `− E_p[R(z)]` (LEX, eq. 6).
 
-    Inside :func:`mask_particles` the value is averaged over the masks. In a plain Pyro ELBO it is
-    the log factor `−value`.
+    Inside :func:`mask_particles` the value is averaged over the masks. A plain Pyro ELBO reads the
+    log factor `−value`.
 
     Args:
         name: the site's name, unique in the program.
-        value: the penalty in nats, with the batch shape of the enclosing plates, `(L, B)` or
-            broadcastable to it; `(B,)` for one that is a function of the masks' distribution alone,
-            which no draw is then judged by.
+        value: nats, `(L, B)` or broadcastable to it; `(B,)` for a function of the masks'
+            distribution alone, which no draw is then judged by.
 
     Raises:
         TypeError: the value is not a tensor.
@@ -309,10 +238,8 @@ def penalty(name: str, value: Tensor) -> None:
 
 
 class _Weighted(Messenger):
-    """Multiply the scale of the sites inside by weights that may be zero.
-
-    `poutine.scale` refuses zeros, and a black box may be certain.
-    """
+    """Multiply the scale of the sites inside by weights that may be zero, which `poutine.scale`
+    refuses."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -327,9 +254,8 @@ class _Weighted(Messenger):
 def label_expectation(probabilities: Tensor) -> Iterator[Tensor]:
     """Observe every label with its probability: the exact expectation `Σ_c p(c|x) log(…)_c`.
 
-    In the post-hoc regimes `y` is what a black box `p_m(y|x)` would say (LEX, § 2.5). Instead of
-    one draw of it, each label is observed once, weighted outside the objective's log; the masks
-    and imputations are shared by the labels.
+    For the post-hoc regimes, where y is a black box's (LEX, § 2.5). The masks and imputations are
+    shared by the labels, which are weighted outside the objective's log.
 
     Args:
         probabilities: `(B, C)`, rows summing to one.

@@ -10,16 +10,7 @@ from lexppl.threads import ONE_THREAD
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; each part's own mode is put back.
-
-    Example:
-        >>> network = nn.Dropout()
-        >>> with evaluating(network):
-        ...     network.training
-        False
-        >>> network.training
-        True
-    """
+    """Evaluation mode inside; each part's own mode is put back."""
     with ONE_THREAD:
         modes = [(part, part.training) for part in model.modules()]
         model.eval()

@@ -1,8 +1,4 @@
-"""Files that are read as they were written, or refused by name: checksums, and JSON that has one.
-
-A checksum shows what was damaged on the way. It is no signature: who writes a file on purpose can
-write its checksum too.
-"""
+"""Files that are read as they were written, or refused: checksums, which are no signatures."""
 
 import hashlib
 import json
@@ -23,12 +19,8 @@ _LONGEST = 300
 
 
 class UnreadableFileError(ValueError):
-    """A file that is not what this library wrote: damaged, cut short, changed, of a newer version,
-    or never its own. The message is one line, and names the file.
-
-    Args:
-        path: the file.
-        reason: what is wrong with it, and what to do.
+    """A file that is not what this library wrote: damaged, changed, of a newer version, or never
+    its own. The message is one line, and names the file.
 
     Example:
         >>> print(UnreadableFileError("explainer.json", "it is empty"))
@@ -45,23 +37,8 @@ class UnreadableFileError(ValueError):
 
 @contextmanager
 def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever goes wrong with what stands in a file is an :class:`UnreadableFileError`.
-
-    Errors of the system, such as a file without permission, name it already and are passed on.
-
-    Args:
-        path: the file.
-
-    Raises:
-        UnreadableFileError: with the error as its cause.
-
-    Example:
-        >>> with refused_by_name("sizes.json"):
-        ...     {}["width"]
-        Traceback (most recent call last):
-        ...
-        lexppl.sealed_files.UnreadableFileError: sizes.json cannot be read: KeyError: 'width'
-    """
+    """Any error inside is an :class:`UnreadableFileError` of the file, but for the system's own
+    that name it."""
     try:
         yield
     except UnreadableFileError:
@@ -76,35 +53,18 @@ def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def checksum(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file, as hexadecimal digits.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The SHA-256 of a file, as hexadecimal digits."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum_of(content: bytes | memoryview) -> str:
-    """The SHA-256 of what a file holds, as :func:`checksum` has it of the file.
-
-    Example:
-        >>> checksum_of(b"")[:8]
-        'e3b0c442'
-    """
+    """The SHA-256 of bytes, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> None:
-    """Refuse a file whose checksum is another than when it was written.
-
-    Args:
-        path: the file.
-        found, written: its checksum now and then.
-
-    Raises:
-        UnreadableFileError: they differ.
-    """
+    """Refuse a file whose checksum is another than when it was written."""
     if found != written:
         raise UnreadableFileError(
             path,
@@ -116,17 +76,7 @@ def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> No
 def refuse_formats(
     path: str | os.PathLike[str], form: Any, newest: int, is_whole: bool, by: Any = None
 ) -> None:
-    """Refuse a file of a format that this version does not read.
-
-    Args:
-        path: the file.
-        form: its format, of which those before the newest have no checksum.
-        newest: the one that is written now.
-        is_whole: whether the file has a checksum, and it fits.
-        by: the version of the library that wrote it, where that is known.
-
-    Raises:
-        UnreadableFileError: a newer format, or none; the newest without a checksum.
+    """Refuse a file of a format newer than `newest`, of none, or of the newest without a checksum.
 
     Example:
         >>> refuse_formats("words.json", 3, 2, True)
@@ -156,23 +106,7 @@ def refuse_formats(
 
 
 def sealed(description: Mapping[str, Any], indent: int | None = 1) -> str:
-    """JSON with the SHA-256 of its own text, which stands as 64 zeros while it is taken.
-
-    Args:
-        description: what `json.dumps` accepts, without NaN.
-        indent: spaces a level, for people; None for one line, which is made faster.
-
-    Raises:
-        ValueError: NaN or an infinite number, or a description that is sealed already.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "sizes.json"
-        ...     _ = path.write_text(sealed({"width": 3}), encoding="utf-8")
-        ...     read_sealed(path)
-        ({'width': 3}, True)
-    """
+    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
     if SEAL in description:
         raise ValueError(f"the description has an entry {SEAL!r} already, which is its checksum's")
     blank = {**description, SEAL: _BLANK}
@@ -184,34 +118,14 @@ def sealed(description: Mapping[str, Any], indent: int | None = 1) -> str:
 
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
-    """Write :func:`sealed` JSON to a file, aside and then renamed.
-
-    Args:
-        path: the file; one that is there is replaced.
-        description: of :func:`sealed`.
-
-    Raises:
-        ValueError: of :func:`sealed`.
-        OSError: the file cannot be written.
-    """
+    """Write :func:`sealed` JSON to a file, aside and then renamed."""
     text = sealed(description)
     with output_file(Path(path), overwrite=True) as written:
         write_through(written, text.encode())
 
 
 def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
-    """What :func:`sealed` made, without its seal; JSON of before, which has none, as it is.
-
-    Args:
-        path: the file.
-
-    Returns:
-        the description, and whether it was sealed.
-
-    Raises:
-        FileNotFoundError: no such file.
-        UnreadableFileError: no JSON, no mapping, nested too deep, NaN in it, another checksum.
-    """
+    """A description of :func:`sealed`, and whether it was sealed; older files have no seal."""
     path = Path(path)
     if path.stat().st_size > MOST_BYTES:
         raise UnreadableFileError(path, f"it has more than {MOST_BYTES:,} bytes")
@@ -244,13 +158,13 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _with_seal(text: str, old: str, new: str) -> str:
-    """With another seal in the place of the last one, the text's."""
+    """The text with another seal in place of the last one."""
     start, _, end = text.rpartition(f'"{old}"')
     return f'{start}"{new}"{end}'
 
 
 def _reason_of(error: Exception) -> str:
-    """What another library's error says, and its kind where that is all it says."""
+    """Another library's error message, or its kind."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, MemoryError):

@@ -1,5 +1,4 @@
-"""One thread at a time where programs run, as threads share Pyro's handlers, torch's generators and
-the modes of modules."""
+"""One thread at a time where programs run: threads share Pyro's handlers and torch's generators."""
 
 import threading
 from collections.abc import Iterator
@@ -16,11 +15,8 @@ would give alone. Processes have one each."""
 def own_random_state(
     device: torch.device | str | None = "cpu", enabled: bool = True
 ) -> Iterator[None]:
-    """The default generators of CPU and device as they were, after what is drawn inside.
-
-    Args:
-        device: whose generator is put back beside the CPU's; None for all of them.
-        enabled: False for draws that move them.
+    """The default generators of CPU and device (None: of all) are put back after what is drawn
+    inside.
 
     Example:
         >>> before = torch.get_rng_state()

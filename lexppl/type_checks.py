@@ -15,40 +15,15 @@ Made = TypeVar("Made")
 
 
 def made_of(kind: type[Made], fields: Mapping[str, Any]) -> Made:
-    """An object of JSON's fields, each of the type that the class has it; lists become tuples.
-
-    Raises:
-        ValueError, TypeError: a field of another type, missing or unknown.
-
-    Example:
-        >>> from lexppl.data import CategoricalColumn
-        >>> made_of(CategoricalColumn, {"name": "job", "levels": ["clerk", "smith"]}).levels
-        ('clerk', 'smith')
-    """
+    """An object of JSON's fields, each of the type that the class has it; lists become tuples."""
     refuse_types(kind, fields)
     return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
 
 
 def refuse_types(kind: type, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of other types than a constructor's annotations have it.
+    """Refuse arguments of other types than a constructor's annotations.
 
-    Any module will do where one is expected, as parts of one's own need not be of the library's
-    classes; where tensors are, any numbers, which the constructor checks. What is not annotated is
-    not checked.
-
-    Args:
-        kind: the class.
-        arguments: as JSON has them, parts among them built.
-
-    Raises:
-        ValueError: an argument of another type.
-
-    Example:
-        >>> from lexppl.models import KSubsetSelector
-        >>> refuse_types(KSubsetSelector, {"network": nn.Linear(2, 2), "k": "two"})
-        Traceback (most recent call last):
-        ...
-        ValueError: k of a KSubsetSelector must be int; it is 'two'
+    Any module passes for a module, numbers for tensors; what is not annotated is not checked.
     """
     hints = _hints(kind)
     for name, value in arguments.items():

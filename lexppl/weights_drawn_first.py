@@ -12,13 +12,9 @@ from torch import nn
 def draw_weights(module: nn.Module) -> None:
     """Draw a module's weights that have priors now, at the head of its `forward`.
 
-    A `PyroSample` attribute is drawn where it is first read. Read inside a plate, it would be drawn
-    once for each of the plate's entries; read before the plates, it is one latent that all rows
-    share. :class:`lexppl.inference.NestedIWAE` and `fit` do this for every program; call it in a
-    program of your own that is to run under Pyro's own inference too.
-
-    Args:
-        module: a `PyroModule` that is being called, with all its parts.
+    A `PyroSample` that is first read inside a plate would be drawn for each of its entries; read
+    before the plates, it is one latent that all rows share. `fit` does this for every program; call
+    it in a program that is to run under Pyro's own inference too.
 
     Example:
         >>> import pyro, torch
@@ -41,15 +37,7 @@ def draw_weights(module: nn.Module) -> None:
 
 
 def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A program whose weights with priors are drawn before it does anything else.
-
-    Args:
-        program: a module, whose parts are looked through, or a function, which stays as it is.
-
-    Example:
-        >>> weights_first(print) is print
-        True
-    """
+    """A program whose weights with priors are drawn before it does anything else."""
     if not isinstance(program, nn.Module):
         return program
     parts = _with_priors(program)
@@ -66,11 +54,7 @@ def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def drawing_weights_first(module: nn.Module) -> Iterator[None]:
-    """Let a module that others hold draw its weights with priors first, wherever it is called.
-
-    Args:
-        module: as :func:`weights_first` takes it.
-    """
+    """Let a module that others hold draw its weights with priors first, wherever it is called."""
     parts = _with_priors(module)
     calls: list[ExitStack] = []
 
@@ -101,7 +85,7 @@ def _draw(parts: list[PyroModule]) -> None:
 
 
 def _active(parts: list[PyroModule]) -> ExitStack:
-    """A weight that is read is remembered until its module's outermost call ends."""
+    """A weight that is read is kept until its module's outermost call ends."""
     calls = ExitStack()
     for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
         calls.enter_context(context)
@@ -109,12 +93,7 @@ def _active(parts: list[PyroModule]) -> ExitStack:
 
 
 def weights_with_priors(module: nn.Module) -> list[str]:
-    """The names of a module's weights that have priors (`PyroSample`).
-
-    Example:
-        >>> weights_with_priors(nn.Linear(1, 1))
-        []
-    """
+    """The names of a module's weights that have priors (`PyroSample`)."""
     return [
         f"{path}.{name}" if path else name
         for path, part in module.named_modules()

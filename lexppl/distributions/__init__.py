@@ -1,14 +1,4 @@
-"""Mask distributions: standard Pyro distributions over which of G entries are kept.
-
-``KSubset`` is exact (probabilities, draws, marginals, entropy), and so is ``ChainMask``, whose
-entries are kept in runs; ``TopKMask`` and ``OrderedTopK`` draw without replacement;
-``RandomSizeSubset`` draws k first, as by ``geometric_sizes`` or ``beta_binomial_sizes``;
-``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
-``ShapleyKernel`` and ``UniformSize`` know the mask's size alone (``ExchangeableMasks``).
-Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a
-distribution can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its
-relaxation; all three are ``functools.singledispatch`` functions, open to distributions of your own.
-"""
+"""Mask distributions: standard Pyro distributions over which of G entries are kept."""
 
 from lexppl.distributions.chain import ChainMask
 from lexppl.distributions.exchangeable import ExchangeableMasks, ShapleyKernel, UniformSize

@@ -13,11 +13,7 @@ from lexppl.distributions.masks import MaskDistribution, all_of_sizes
 
 
 class AllowedSizes(constraints.Constraint):
-    """Vectors of zeros and ones whose number of ones has a probability above 0.
-
-    Args:
-        allowed: `(G + 1,)` booleans, one for each size.
-    """
+    """Vectors of zeros and ones whose size is allowed, by ``(G + 1,)`` booleans."""
 
     is_discrete = True
     event_dim = 1
@@ -37,16 +33,12 @@ class ExchangeableMasks(MaskDistribution):
 
     .. math:: p(z) = P(|z|) \,/\, \tbinom{G}{|z|}, \qquad |z| = \textstyle\sum_i z_i .
 
-    Probabilities, draws, moments, entropy and the list of all masks are exact. Nothing is learned:
-    the sizes' probabilities are numbers.
-
-    Shapes: batch shape as given (independent draws of one distribution), event shape ``(G,)``.
+    All quantities are exact; nothing is learned.
 
     Args:
         size_probabilities: P(0), …, P(G), not negative; divided by their sum.
-        batch_shape: of the distribution.
-        dtype: of the masks; torch's default if None.
-        device: of the masks.
+        batch_shape: of the distribution, independent draws; event shape ``(G,)``.
+        dtype, device: of the masks.
         validate_args: as in every torch distribution.
 
     Raises:
@@ -56,8 +48,6 @@ class ExchangeableMasks(MaskDistribution):
         >>> distribution = ExchangeableMasks([0.0, 0.6, 0.4])
         >>> distribution.log_prob(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).exp()
         tensor([0.3000, 0.4000])
-        >>> distribution.mean
-        tensor([0.7000, 0.7000])
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -98,7 +88,7 @@ class ExchangeableMasks(MaskDistribution):
         return AllowedSizes(self._log_mask.isfinite())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), of shape ``sample_shape + batch_shape``; −∞ for a size that never is."""
+        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
         if self._validate_args:
             self._validate_sample(value)
         size = value.sum(-1).round().long().clamp(0, self._event_shape[0])
@@ -129,12 +119,8 @@ class ExchangeableMasks(MaskDistribution):
         return self._entropy.expand(self._batch_shape)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All masks that can be drawn, ``(M, *batch, G)``; ``batch`` all ones for
-        ``expand=False``.
-
-        Raises:
-            ValueError: 2^G is more than 2^20.
-        """
+        """All masks that can be drawn, ``(M, *batch, G)``; ``batch`` all ones for ``expand=False``;
+        G at most 20."""
         masks = all_of_sizes(type(self).__name__, self._log_mask.isfinite(), self._log_mask)
         return self._listed(masks, expand)
 
@@ -146,13 +132,11 @@ class ShapleyKernel(ExchangeableMasks):
               P(|S| = s) = \frac{G}{2 H_{G-1}} \cdot \frac{1}{s (G - s)}, \quad 0 < s < G,
 
     with the harmonic number :math:`H_n = \sum_{i \le n} 1/i`. Least squares of a game's values
-    under this distribution, with the values of no and of all players kept, has the Shapley values
-    as its solution. A coalition and its complement are equally likely.
+    under it, with the values of no and of all players kept, gives the Shapley values.
 
     Args:
         entries: G ≥ 2.
-        batch_shape: of the distribution.
-        options: `dtype`, `device` and `validate_args` of :class:`ExchangeableMasks`.
+        batch_shape, options: as in :class:`ExchangeableMasks`.
 
     Raises:
         ValueError: fewer than two entries.
@@ -166,8 +150,6 @@ class ShapleyKernel(ExchangeableMasks):
         >>> distribution = ShapleyKernel(4)
         >>> distribution.log_prob(torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]])).exp()
         tensor([0.0909, 0.0455])
-        >>> distribution.mean
-        tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 
     def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
@@ -177,23 +159,19 @@ class ShapleyKernel(ExchangeableMasks):
 
 
 class UniformSize(ExchangeableMasks):
-    r"""Masks of G entries whose size is uniform on 0, …, G:
+    r"""Masks of G entries whose size is uniform on 0, …, G, as of entries kept at a uniform rate u:
 
-    .. math:: p(z) = \frac{1}{(G + 1) \tbinom{G}{|z|}} = \int_0^1 u^{|z|} (1 - u)^{G - |z|} \, du ,
-
-    that is entries kept independently with a rate u that is itself uniform. What is to predict
-    from any set of features learns from these.
+    .. math:: p(z) = \frac{1}{(G + 1) \tbinom{G}{|z|}} = \int_0^1 u^{|z|} (1 - u)^{G - |z|} \, du .
 
     Args:
         entries: G ≥ 1.
-        batch_shape: of the distribution.
-        options: `dtype`, `device` and `validate_args` of :class:`ExchangeableMasks`.
+        batch_shape, options: as in :class:`ExchangeableMasks`.
 
     Raises:
         ValueError: fewer than one entry.
 
     Source: Jethani, Sudarshan, Covert, Lee and Ranganath (2022), "FastSHAP: real-time Shapley value
-    estimation", ICLR: the masks of its surrogate.
+    estimation", ICLR.
 
     Example:
         >>> UniformSize(2).log_prob(torch.tensor([[0.0, 0], [1.0, 0], [1.0, 1]])).exp()

@@ -14,11 +14,8 @@ ENUMERATION_LIMIT = 2**20
 
 
 class Vectors(constraints.independent):
-    """`torch.distributions.constraints.independent` of vectors, of which there may be none: torch's
-    own stops where a batch has no rows.
-
-    Args:
-        numbers: the constraint of each.
+    """`torch.distributions.constraints.independent` of vectors, which also checks batches without
+    rows.
 
     Example:
         >>> import torch
@@ -32,7 +29,6 @@ class Vectors(constraints.independent):
         super().__init__(numbers, 1)
 
     def check(self, value: Tensor) -> Tensor:
-        """Of each vector, whether all its numbers are of the kind."""
         inside: Tensor = self.base_constraint.check(value)
         return inside.all(-1)
 
@@ -53,11 +49,7 @@ class KHot(constraints.Constraint):
 
 
 def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
-    """All C(G, k) masks ``(C(G, k), G)`` of the dtype and on the device of ``like``.
-
-    Raises:
-        ValueError: there are more than ``ENUMERATION_LIMIT`` (2^20).
-    """
+    """All C(G, k) masks ``(C(G, k), G)``, at most 2^20, of type and device of ``like``."""
     count = math.comb(size, k)
     if count > ENUMERATION_LIMIT:
         raise ValueError(
@@ -70,15 +62,7 @@ def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
 
 
 def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
-    """All masks ``(M, G)`` whose size is allowed, of the dtype and on the device of ``like``.
-
-    Args:
-        distribution: its name, for the message.
-        allowed: by size 0 … G, ``(G + 1,)``.
-        like: any tensor.
-
-    Raises:
-        ValueError: 2^G is more than ``ENUMERATION_LIMIT`` (2^20).
+    """All masks ``(M, G)`` whose size is allowed, by ``(G + 1,)`` booleans; 2^G at most 2^20.
 
     Example:
         >>> all_of_sizes("Some", torch.tensor([True, False, True]), torch.zeros(1)).tolist()
@@ -96,7 +80,7 @@ def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
 
 
 def bernoulli_base(distribution: Independent, function: str) -> Bernoulli:
-    """The Bernoulli distribution under ``Bernoulli(...).to_event(1)``; another is refused."""
+    """The Bernoulli distribution under ``Bernoulli(...).to_event(1)``; others are refused."""
     base = distribution.base_dist
     if not isinstance(base, Bernoulli) or len(distribution.event_shape) != 1:
         raise TypeError(

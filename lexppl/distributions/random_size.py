@@ -15,21 +15,16 @@ from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, 
 class RandomSizeSubset(MaskDistribution):
     r"""Masks of G entries by a distribution of their size and, given it, the exact k-subset law:
 
-    .. math:: p(z) = P(|z|) \; \mathrm{KSubset}(z \mid \mathrm{logits}, |z|), \qquad
-        \mathrm{KSubset}(z \mid \ell, k) = e^{\sum_i z_i \ell_i} / e_k(e^{\ell}) .
+    .. math:: p(z) = P(|z|) \; \mathrm{KSubset}(z \mid \mathrm{logits}, |z|).
 
-    It is `k ~ Categorical(P)`, `z ~ KSubset(logits, k)` with k summed out. Independent Bernoullis
-    are the case `P(k) ∝ e_k(e^ℓ)`; zero logits are :class:`ExchangeableMasks`. ``log_prob``,
-    ``mean``, ``variance``, ``entropy`` and the draws are exact, the former differentiable in logits
-    and sizes.
-
-    Shapes: ``logits`` ``(*batch, G)``; ``size_logits`` ``(*batch, S + 1)`` of the sizes 0, …, S,
-    with S ≤ G, or broadcastable; event shape ``(G,)``. What depends on a row alone is computed
-    once and shared by what ``expand`` makes. Cost: that of S k-subset distributions a row.
+    `k ~ Categorical(P)`, `z ~ KSubset(logits, k)` with k summed out; `P(k) ∝ e_k(e^ℓ)` gives
+    independent Bernoullis, zero logits :class:`ExchangeableMasks`. All quantities and draws are
+    exact, the former differentiable in logits and sizes. Cost: S k-subset distributions a row.
 
     Args:
-        logits: log-odds of each entry's weight, finite. A constant added to a row changes nothing.
-        size_logits: log P(k) up to a constant; −∞ for a size that never is.
+        logits: log-odds of each entry's weight, finite, ``(*batch, G)``; constants cancel.
+        size_logits: log P(k) up to a constant of the sizes 0, …, S ≤ G, broadcastable with
+            ``(*batch, S + 1)``; −∞ for a size that never is.
         validate_args: as in every torch distribution.
 
     Raises:
@@ -45,8 +40,6 @@ class RandomSizeSubset(MaskDistribution):
         >>> distribution = RandomSizeSubset(torch.zeros(2), geometric_sizes(0.5, 2).float().log())
         >>> distribution.log_prob(torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])).exp()
         tensor([0.5714, 0.1429, 0.1429])
-        >>> distribution.mean
-        tensor([0.2857, 0.2857])
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
@@ -102,7 +95,7 @@ class RandomSizeSubset(MaskDistribution):
         return torch.nn.functional.pad(some, (0, self._event_shape[0] - self._largest))
 
     def uniform(self) -> "RandomSizeSubset":
-        """The distribution with the same sizes and shapes under which all masks are alike."""
+        """The distribution of the same sizes and shapes under which all masks are alike."""
         entries = self._event_shape[0]
         ways = [log_choose(entries, k) for k in range(self._largest + 1)]
         sizes = torch.where(self._sizes.isfinite(), self._sizes.new_tensor(ways), -torch.inf)
@@ -110,7 +103,7 @@ class RandomSizeSubset(MaskDistribution):
         return alike.expand(self._batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), of shape ``sample_shape + batch_shape``; −∞ for a size that never is."""
+        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
         if self._validate_args:
             self._validate_sample(value)
         size = value.sum(-1).round().long()
@@ -129,7 +122,7 @@ class RandomSizeSubset(MaskDistribution):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Exact draws, of shape ``sample_shape + batch_shape + (G,)`` and the logits' dtype."""
+        """Exact draws, ``sample_shape + batch_shape + (G,)``."""
         shape = self._extended_shape(sample_shape)
         if self._by_size is None:
             return self._logits.new_zeros(shape)
@@ -168,17 +161,13 @@ class RandomSizeSubset(MaskDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All masks that some row can have, ``(M, *batch, G)``; ``batch`` all ones for
-        ``expand=False``.
-
-        Raises:
-            ValueError: 2^G is more than 2^20.
-        """
+        ``expand=False``; G at most 20."""
         masks = all_of_sizes("RandomSizeSubset", self._allowed(), self._logits)
         return self._listed(masks, expand)
 
 
 def _taken(by_size: Tensor, index: Tensor) -> Tensor:
-    """The entry of the last dimension that an index of the leading shape names."""
+    """The entry of the last dimension at an index of the leading shape."""
     every = by_size.expand(*index.shape, by_size.shape[-1])
     return every.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
@@ -190,15 +179,12 @@ def geometric_sizes(
 
     .. math:: P(k) = \rho^k \Big/ \sum_{j=a}^{b} \rho^j, \qquad a \le k \le b .
 
-    With ρ = 1 all sizes are alike, with ρ < 1 few entries are likelier: −log ρ nats for each. It is
-    a prior on the size alone; masks of one size share it, where a penalty of λ nats for each entry
-    has `P(k) ∝ C(G, k) e^{−λk}`.
+    A prior on the size alone; a penalty of λ nats for each entry has `P(k) ∝ C(G, k) e^{−λk}`.
 
     Args:
         ratio: ρ > 0.
         entries: G.
-        smallest: a ≥ 0, the smallest size.
-        largest: b ≤ G; G if None.
+        smallest, largest: a ≥ 0 and b ≤ G; b is G if None.
 
     Returns:
         P(0), …, P(G), float64.
@@ -209,8 +195,6 @@ def geometric_sizes(
     Example:
         >>> geometric_sizes(0.5, 3, smallest=1)
         tensor([0.0000, 0.5714, 0.2857, 0.1429], dtype=torch.float64)
-        >>> geometric_sizes(1.0, 3, largest=1)
-        tensor([0.5000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
     """
     ratio = finite_float("ratio", ratio, above=0.0)
     entries = int_at_least("entries", entries)
@@ -228,9 +212,8 @@ def beta_binomial_sizes(entries: int, a: float = 1.0, b: float = 1.0) -> Tensor:
     .. math:: \pi \sim \mathrm{Beta}(a, b), \quad z_g \mid \pi \sim \mathrm{Bernoulli}(\pi), \qquad
         P(k) = \binom{G}{k} \frac{B(a + k,\; b + G - k)}{B(a, b)} .
 
-    With a = b = 1 all sizes are alike. A given mask of k entries has `P(k) / C(G, k)`, so that a
-    further entry costs the more the more there are to choose from: the correction for multiplicity
-    that a fixed rate lacks.
+    A further entry costs the more the more there are to choose from: the correction for
+    multiplicity that a fixed rate lacks. With a = b = 1 all sizes are alike.
 
     Args:
         entries: G.
@@ -247,8 +230,6 @@ def beta_binomial_sizes(entries: int, a: float = 1.0, b: float = 1.0) -> Tensor:
         variable-selection problem", Annals of Statistics 38, § 2.2 and eq. 6.
 
     Example:
-        >>> beta_binomial_sizes(3)
-        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
         >>> beta_binomial_sizes(2, 1.0, 3.0)
         tensor([0.6000, 0.3000, 0.1000], dtype=torch.float64)
     """

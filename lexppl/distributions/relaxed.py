@@ -13,20 +13,13 @@ from lexppl.distributions.masks import MaskDistribution, Vectors, checked_k, che
 
 
 def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
-    r"""A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, non-negative, with sum k.
+    """A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, non-negative, with sum k.
 
-    With :math:`a^1 = \mathrm{keys}`,
+        a¹ = keys,  p^j = softmax(a^j / t),  a^{j+1} = a^j + log(1 − p^j),  mask = Σ_{j ≤ k} p^j.
 
-    .. math:: p^j = \mathrm{softmax}(a^j / t), \qquad a^{j+1} = a^j + \log(1 - p^j), \qquad
-              \mathrm{mask} = \textstyle\sum_{j=1}^k p^j.
-
-    As the temperature t falls to 0 it becomes the k-hot mask of the k largest keys. At any positive
-    temperature entries can exceed 1, and with them the features that such a mask weighs: keys that
-    nearly tie share several rounds before they give way (at temperatures of 0.1 to 1, in 10 to 30 %
-    of the entries). Cost: k rounds over G entries.
-
-    Source: Xie and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations",
-    IJCAI, eq. 3 to 5; Plötz and Roth (2018), "Neural nearest neighbors networks".
+    Entries can exceed 1 at any positive temperature (10 to 30 % of them at 0.1 to 1). Source: Xie
+    and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations", IJCAI, eq. 3
+    to 5.
     """
     mask = torch.zeros_like(keys)
     for taken in range(k):
@@ -76,26 +69,24 @@ class _RelaxedMask(MaskDistribution):
 
 
 class RelaxedSubset(_RelaxedMask):
-    r"""Relaxed masks of k entries: ``successive_softmax`` of ``logits`` plus Gumbel noise.
+    """Relaxed masks of k entries, non-negative with sum k: Xie and Ermon's successive softmaxes of
+    ``logits`` plus Gumbel noise.
 
-    At a falling temperature its draws become those of ``TopKMask`` (k entries drawn without
-    replacement), not those of ``KSubset`` with the same logits. Draws are reparameterised.
-
-    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``.
+    At a falling temperature its draws become those of ``TopKMask``, not those of ``KSubset``.
 
     Args:
         temperature: positive; a number or a tensor without dimensions.
-        logits: log-weights, finite.
+        logits: log-weights, finite, ``(*batch, G)``.
         k: the sum of a mask, 1 ≤ k ≤ G.
         validate_args: as in every torch distribution.
 
     Raises:
         ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
         TypeError: k is not an int.
-        NotImplementedError: from ``log_prob``: the mask's density, that of a k-fold composition of
-            softmaxes of G keys, has no closed form.
+        NotImplementedError: from ``log_prob``, which has no closed form.
 
-    Source: see ``successive_softmax``.
+    Source: Xie and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations",
+    IJCAI.
 
     Example:
         >>> distribution = RelaxedSubset(0.5, torch.zeros(3, 6), k=2)
@@ -117,23 +108,15 @@ class MaxConcrete(_RelaxedMask):
     .. math:: \mathrm{mask}_i = \max_{j \le k} \, \mathrm{softmax}_i\big((\mathrm{logits} + g^j) / t
               \big), \qquad g^j_i \sim \mathrm{Gumbel}(0, 1).
 
-    At a falling temperature it becomes the mask of k entries drawn with replacement: of at most k
-    ones, fewer where an entry is drawn twice. Draws are reparameterised.
-
-    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of a
-    draw: k·G numbers.
+    At a falling temperature the mask of k entries drawn with replacement. Memory of a draw: k·G
+    numbers.
 
     Args:
-        temperature: positive; a number or a tensor without dimensions.
-        logits: log-weights, finite.
+        temperature, logits, validate_args: as in :class:`RelaxedSubset`.
         k: the number of Concrete draws, 1 ≤ k ≤ G.
-        validate_args: as in every torch distribution.
 
     Raises:
-        ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
-        TypeError: k is not an int.
-        NotImplementedError: from ``log_prob``: the density of the largest of k dependent vectors
-            has no closed form.
+        ValueError, TypeError, NotImplementedError: as in :class:`RelaxedSubset`.
 
     Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 3.
 
@@ -155,10 +138,9 @@ class MaskDirichlet(dist.Dirichlet):
     r"""Dirichlet(α) over the shares of G entries, drawn in logarithms.
 
     .. math:: f = \mathrm{softmax}(\log \gamma + \log u / \alpha), \qquad
-              \gamma_g \sim \Gamma(\alpha_g + 1), \; u_g \sim U(0, 1),
+              \gamma_g \sim \Gamma(\alpha_g + 1), \; u_g \sim U(0, 1).
 
-    since :math:`\gamma u^{1/\alpha} \sim \Gamma(\alpha)`. torch's own draws divide Gamma variates
-    that underflow together where all α are small (a prior of 0.01), and cannot be vectorised by
+    torch's own draws underflow where all α are small (0.01), and cannot be vectorised by
     `torch.func.vmap`. Draws are reparameterised; density, moments, entropy and KL are torch's.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a mask distribution can draw: all of its masks, and its family's uniform member."""
+"""All masks that a distribution can draw, and its family's uniform member."""
 
 from functools import singledispatch
 from typing import Any
@@ -19,10 +19,8 @@ DEFAULT_LIMIT = 2**16
 def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
     """All masks that a distribution can draw, ``(M,) + (1,) * len(batch_shape) + (G,)``.
 
-    For independent Bernoullis (``Bernoulli(...).to_event(1)``) the 2^G, for ``KSubset`` and
-    ``TopKMask`` the C(G, k), for any other distribution what its
-    ``enumerate_support(expand=False)`` lists. Register a function for a distribution of your own by
-    ``@mask_support.register``.
+    The 2^G of ``Bernoulli(...).to_event(1)``, else ``enumerate_support(expand=False)``. Register a
+    function for a distribution of your own by ``@mask_support.register``.
 
     Args:
         distribution: a distribution of masks of G zeros and ones.
@@ -68,15 +66,7 @@ def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
 
 
 def draws_zeros_and_ones(distribution: Any) -> bool:
-    """Whether every draw is of zeros and ones, by what the distribution says of its support.
-
-    Example:
-        >>> from lexppl.distributions import KSubset
-        >>> draws_zeros_and_ones(KSubset(torch.zeros(3), k=2))
-        True
-        >>> draws_zeros_and_ones(dist.Poisson(torch.ones(3)).to_event(1))
-        False
-    """
+    """Whether every draw is of zeros and ones, by the distribution's support."""
     try:
         support = distribution.support
     except NotImplementedError:
@@ -92,8 +82,7 @@ def uniform_masks(distribution: Any) -> Any:
 
     Bernoulli(½) for independent Bernoullis and ``ChainMask``; zero logits and the same k for
     ``KSubset``, ``TopKMask`` and ``OrderedTopK``; all masks of sizes that can be for
-    ``RandomSizeSubset``. Register a function for a distribution of your own by
-    ``@uniform_masks.register``.
+    ``RandomSizeSubset``. Register your own by ``@uniform_masks.register``.
 
     Raises:
         TypeError: none is registered for the distribution.

@@ -18,19 +18,8 @@ from lexppl.models.selectors import penalised
 
 
 class PredictorBaseline(nn.Module):
-    """A baseline for the score function: what a predictor that sees all of x says of y,
-    `log p_base(y | x)`, or its expectation over a black box's labels.
-
-    Args:
-        predictor: from x to the distribution of y; learned elsewhere.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models.predictor import table_predictor
-        >>> baseline = PredictorBaseline(table_predictor(3, 2, (8,)))
-        >>> baseline(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
-        torch.Size([4])
-    """
+    """The baseline `log p_base(y | x)`, or its mean over a black box's labels, by a predictor
+    learned elsewhere: `(B,)`."""
 
     def __init__(self, predictor: nn.Module) -> None:
         super().__init__()
@@ -63,28 +52,21 @@ def invase(
         E_{s ~ Bernoulli(π(x))} [ (log p_critic(y | x ⊙ s) − log p_base(y | x)) ∇ log π(s | x) ]
             − λ ∇ E‖s‖₀,
 
-    that is the score function of a Bernoulli selector, with the log-likelihood of a predictor of
-    all of x as its control variate. Critic and baseline are fitted by maximum likelihood in the
-    same steps.
+    the score function with the log-likelihood of a predictor of all of x as its control variate.
+    Critic and baseline are fitted by maximum likelihood in the same steps.
 
     Deviations: `λ ∇E‖s‖₀` is exact, `λ Σ_g ∇π_g`, where the paper scores it too.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
-        penalty: λ, nats for each entry kept; 0.1 / G if None, and 0.15 / G on Syn5: the released
-            code charges 0.1 for the mean over the entries.
+        features, classes, grouping: as in :func:`lexppl.systems.lex`.
+        penalty: λ; 0.1 / G if None, and 0.15 / G on Syn5: the released code charges 0.1 for the
+            mean over the entries.
         samples: masks averaged a row and step.
-        grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
         hidden: widths of the actor's hidden layers; (100, 100) if None.
-        predictor_hidden: widths of the critic's and the baseline's, with batch norm; (200, 200) if
-            None.
+        predictor_hidden: widths of critic and baseline, with batch norm; (200, 200) if None.
         activation: "relu" if None, for Syn1 and Syn2; "selu" for Syn3 to Syn6.
-        prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
-            weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
-            A guide or a sampler then has their posterior. The critic has batch norm and can have
-            none. None for weights that are fitted.
+        prior: as in :func:`lexppl.systems.l2x`.
 
     Raises:
         ValueError: fewer than two classes, λ < 0.

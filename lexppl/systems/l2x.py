@@ -30,27 +30,21 @@ def l2x(
 
         max_{θ,γ} E_x E_{v ~ MaxConcrete(γ(x), k, τ)} Σ_c p_m(c | x) log q_θ(c | x ⊙ v),
 
-    masks the largest of k Concrete draws, hidden features 0, the predictor jointly with the
-    selector, y the model's own probabilities `p_m` (labels do as well), one mask, pathwise
-    gradients. After training the k entries of largest logit are kept.
+    y the model's own probabilities `p_m` (or labels), pathwise gradients. After training the k
+    entries of largest logit are kept.
 
     Deviations: none in the objective; weight decay acts on all layers.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
+        features, classes, grouping: as in :func:`lexppl.systems.lex`.
         k: draws, the most entries that a mask keeps.
         temperature: τ; 0.1 for tables, 0.5 for text.
         samples: masks averaged a row and step.
-        grouping: which features an entry keeps; one entry a feature if None.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers; (100, 100) if None.
-        predictor_hidden: widths of the predictor's, with batch norm; (200, 200) if None.
+        hidden, predictor_hidden: widths; (100, 100), and (200, 200) with batch norm.
         activation: "relu" if None, for XOR and orange skin; "selu" for the additive set and switch.
-        prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
-            weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
-            A guide or a sampler then has their posterior. The predictor has batch norm and can have
-            none. None for weights that are fitted.
+        prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, as in
+            :func:`lexppl.systems.lex`; the predictor has batch norm and can have none.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, a temperature that is not positive.

@@ -30,28 +30,22 @@ def rationale(
 
         min E_{z ~ Bernoulli(π(x))} [ −log q(y | x, z) + λ₁ Σ_t z_t + λ₂ Σ_t |z_t − z_{t−1}| ],
 
-    short and contiguous selections, by the score function; generator (selector) and encoder
-    (predictor) jointly. The order of the entries is that of the features.
+    short and contiguous selections, by the score function. The order of the entries is that of the
+    features.
 
     Deviations: the loss is the negative log-likelihood, where the paper's ratings take a squared
     error (the same for `classes=None`, up to the learned scale); the size is charged by its exact
     expectation.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
+        features, classes, grouping: as in :func:`lexppl.systems.lex`.
         penalty: λ₁, nats for each entry kept.
         coherence: λ₂, nats for each change along the entries; 2 λ₁ if None.
         baseline: of the score function, in nats.
         samples: masks averaged a row and step.
-        grouping: which features an entry keeps.
         imputer: 0, the padding value, for hidden features if None.
-        hidden: widths of the selector's hidden layers; (200, 200) if None.
-        predictor_hidden: widths of the predictor's; (200, 200) if None.
-        prior: of the networks' weights: a distribution of one number, such as
-            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
-            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
-            then has their posterior. None for weights that are fitted.
+        hidden, predictor_hidden: widths; (200, 200) if None.
+        prior: of the networks' weights, as in :func:`lexppl.systems.lex`.
 
     Raises:
         ValueError: fewer than two classes, a negative λ.

@@ -33,25 +33,22 @@ def fit_vaeac(
 ) -> VAEACImputer:
     """An imputer by a variational autoencoder with arbitrary conditioning, fitted to rows.
 
-    The program is :class:`lexppl.models.VAEAC` with its guide; it is fitted by :func:`lexppl.fit`
-    under Pyro's `TraceMeanField_ELBO`, which has the divergence of the two normal distributions in
-    closed form. Networks are multilayer perceptrons for tables, convolutional for images.
+    The program is :class:`lexppl.models.VAEAC` under Pyro's `TraceMeanField_ELBO`: perceptrons for
+    tables, convolutions for images.
 
     Args:
         x: training rows, `(N, D)`, standardised, or images `(N, channels, H, W)` in [0, 1].
         latent: size of the latent variable.
         width: of the hidden layers, 200 for tables if None; channels, 32 for images.
         features: "normal" or "pixels"; the first for tables, the second for images if None.
-        grouping: from mask entries to features, so that the masks it is fitted on are of the kind
-            that an explainer draws; an entry for each feature, or pixel, if None.
+        grouping: from mask entries to features, for masks of the kind that an explainer draws.
         seed: of networks, batches and draws.
-        epochs, batch_size, progress: of the fit.
-        options: of :func:`lexppl.fit`, more of them.
+        epochs, batch_size, progress, options: of :func:`lexppl.fit`.
 
     Raises:
         TypeError: when `x` is not a floating-point tensor.
-        ValueError: rows that are not finite, of neither shape, fewer than 2, or pixels outside
-            [0, 1].
+        ValueError: rows that are not finite, of neither shape, fewer than 2, or pixels outside [0,
+            1].
 
     Source: Ivanov, Figurnov, Vetrov. Variational autoencoder with arbitrary conditioning. ICLR
     2019.

@@ -33,28 +33,18 @@ def vibi(
         max_{θ,γ} E_x { E_{v ~ MaxConcrete(γ(x), k, τ)} Σ_c p_m(c | x) log q_θ(c | x ⊙ v)
                         − β KL(p_γ(· | x) ‖ uniform) },
 
-    L2X with a bottleneck: the distribution by which each of the k draws picks a feature is held
-    near the uniform one, β nats a nat.
+    L2X with the distribution of each of the k draws held near the uniform one.
 
     Deviations: the released code samples without a gradient, inverts the order of importance by
     passing log-probabilities as probabilities, and takes the divergence the other way round; here
     it is the paper's.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
-        k: draws, the most entries that a mask keeps.
+        features, classes, k, samples, grouping, imputer: as in :func:`lexppl.systems.l2x`.
         beta: β ≥ 0.
         temperature: τ.
-        samples: masks averaged a row and step.
-        grouping: which features an entry keeps.
-        imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers; (100, 100) if None.
-        predictor_hidden: widths of the predictor's; (200, 200) if None.
-        prior: of the networks' weights: a distribution of one number, such as
-            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
-            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
-            then has their posterior. None for weights that are fitted.
+        hidden, predictor_hidden: widths; (100, 100) and (200, 200).
+        prior: of the networks' weights, as in :func:`lexppl.systems.lex`.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, β < 0, τ ≤ 0.

@@ -22,20 +22,12 @@ its spread over rows."""
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
+    """Rows for training and validation: x `(N, D)` with labels or responses `(N,)` or probabilities
+    `(N, C)`.
 
-    Args:
-        train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
-        valid: the same, or None.
-        grouping: which features an entry keeps, and the entries' names; of values alone where some
-            features are markers.
-        feature_names: of the D features.
-        class_names: of the C labels, or None for responses.
-        weights: how often each row counts, `(N,)` for training and the same for validation or
-            None; None for once.
-        markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
-        folds: of the rows for training, of which each replicate leaves a part out; None where all
-            replicates learn from all of them.
+    `weights`: how often each row counts, or None; `markers`:
+    :attr:`lexppl.data.TableEncoding.markers` where values may be missing; `folds`: of the training
+    rows, one left out by each replicate.
     """
 
     train: tuple[Tensor, Tensor]
@@ -56,14 +48,7 @@ class EncodedRows:
         observed: Tensor | None = None,
         folds: Folds | None = None,
     ) -> Self:
-        """Rows of a data set by their places.
-
-        Args:
-            data: with all rows.
-            train, valid: places; None for no validation.
-            observed: what the explainer observes of all rows; their y if None.
-            folds: of the rows at `train`.
-        """
+        """The rows of a data set at places `train` and `valid`; `observed` replaces y."""
         y = data.y if observed is None else observed
         markers = markers_in(data.encoding)
         return cls(
@@ -84,16 +69,7 @@ class EncodedRows:
     def judged(
         self, most: int, seed: int
     ) -> tuple[tuple[Tensor, Tensor], Folds | None, Tensor | None]:
-        """At most so many rows to judge a fit on, at random: x and y, their folds where each is
-        held out by one of the replicates, and how often each counts.
-
-        Args:
-            most: how many.
-            seed: of the choice.
-
-        Raises:
-            ValueError: there are none.
-        """
+        """At most `most` random rows to judge a fit on: x and y, their folds, and their weights."""
         place = 0 if self.folds is not None else 1
         part = (self.train, self.valid)[place]
         if part is None:
@@ -107,7 +83,7 @@ class EncodedRows:
         return rows, folds, None if weights is None else weights[chosen]
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many rows of each part, at random, with their weights; None for all."""
+        """At most so many random rows of each part; None for all."""
         of_train, of_valid = (None, None) if self.weights is None else self.weights
         train_rows, of_train = _some(self.train, of_train, train, seed)
         weights = None if of_train is None else (of_train, of_valid)
@@ -118,7 +94,7 @@ class EncodedRows:
         return replace(self, train=train_rows, valid=valid_rows, weights=weights)
 
     def observing(self, predictor: nn.Module) -> Self:
-        """The same rows with what a predictor says of them."""
+        """The same rows with a predictor's outputs as y."""
 
         def outputs(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
@@ -130,7 +106,7 @@ class EncodedRows:
 def _some(
     part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """At most so many rows at random, with one of each label that is there, and their weights."""
+    """At most so many random rows, one of each label among them, and their weights."""
     chosen = None if most is None else _chosen(part, most, seed)
     if chosen is None:
         return part, weights
@@ -138,7 +114,7 @@ def _some(
 
 
 def _chosen(part: tuple[Tensor, Tensor], most: int, seed: int) -> Tensor | None:
-    """Places of so many rows at random, one of each label among them; None where all are taken."""
+    """Places of so many random rows, one of each label among them; None for all."""
     x, y = part
     if len(x) <= most:
         return None

@@ -16,11 +16,11 @@ from lexppl.tabular.table_explainer import TARGET, TableExplainer
 
 
 class ExplainerRegressor(RegressorMixin, TableExplainer):
-    """A regressor of tables that says which columns each of its predictions rests on.
+    """A regressor of tables that explains each prediction by the columns that it needs.
 
-    The same as :class:`ExplainerClassifier` for a real response, whose distribution given the
-    imputed row is normal, with a learned scale. y is standardised for the fit; predictions, and the
-    draws and densities of `explain`, are in its own units (those of `result_` are not).
+    :class:`ExplainerClassifier` for a real response, normal given the imputed row, with a learned
+    scale. y is standardised for the fit; predictions and `explain` are in its own units, `result_`
+    is not.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
@@ -36,11 +36,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
             encoding_, n_features_in_, feature_names_in_: as in :class:`ExplainerClassifier`.
 
     Raises:
-        ValueError, TypeError: in `fit`, all that scikit-learn's estimators refuse; a method that
-            knows labels only, a size or a model that does not fit.
-
-    Source:
-        As :class:`ExplainerClassifier`.
+        ValueError, TypeError: in `fit`, as :class:`ExplainerClassifier`; a method of labels only.
 
     Example:
         >>> from sklearn.datasets import make_regression
@@ -52,13 +48,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerRegressor:
-        """Fit the explainer.
-
-        Args:
-            X: `(n, n_features_in_)`, an array or a data frame.
-            y: `(n,)` responses.
-            sample_weight: `(n,)`, as in :meth:`ExplainerClassifier.fit`.
-        """
+        """Fit the explainer to X `(n, n_features_in_)` and responses y `(n,)`, weighted as by
+        :meth:`ExplainerClassifier.fit`."""
         self._fit(X, y, sample_weight)
         return self
 

@@ -1,4 +1,4 @@
-"""A posterior of a table's explainer: its weights have priors, and are sampled or have a guide."""
+"""The posterior of the weights of a table's explainer, by a sampler or a guide."""
 
 from __future__ import annotations
 
@@ -45,23 +45,7 @@ hours."""
 
 
 def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) -> None:
-    """Refuse an inference that sums over all masks where these are too many, before any fit.
-
-    Args:
-        posterior: the posterior.
-        entries: G.
-        k: entries that a mask keeps, or None for any number.
-
-    Raises:
-        ValueError: with their number, and what to use instead.
-
-    Example:
-        >>> refuse_unlistable(AskedPosterior("nuts", None, 1.0), 30, None)
-        Traceback (most recent call last):
-        ...
-        ValueError: nuts sums over every mask of a row, and of 30 features there are 1,073,741,824,
-        of which at most 256 can be: use sghmc, or the guide normal, ...
-    """
+    """Refuse NUTS, HMC and Laplace, which sum over all masks of a row, above 256 masks."""
     masks = 2**entries if k is None else math.comb(entries, k)
     if posterior.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
         kept = "" if k is None else f" that keep {k}"
@@ -73,13 +57,7 @@ def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) ->
 
 
 def with_prior_scale(system: System, posterior: AskedPosterior) -> System:
-    """The system, whose weights have normal priors: of an inference all of them, of a guide the
-    selector's, beside a predictor that is fitted along.
-
-    Args:
-        system: of one stage and one program.
-        posterior: the posterior.
-    """
+    """The system with normal priors: on all weights, or with a guide on the selector's."""
     normal = dist.Normal(0.0, posterior.prior)
     prior: Any = normal if posterior.guide is None else {"selector": normal}
 
@@ -104,25 +82,7 @@ def fit_posterior(
     chains: int,
     training: dict[str, Any],
 ) -> FitResult:
-    """The posterior of a system with priors.
-
-    An inference is conditioned on all rows, those for validation among them: it chooses no epoch.
-
-    Args:
-        posterior: how.
-        system: of :func:`with_prior_scale`.
-        train, valid: x and y.
-        chains: C, of a sampler of chains; fits from different seeds, of a guide.
-        training: arguments of `fit`, of which an inference reads seed and progress.
-
-    Raises:
-        ValueError, TypeError: what the inference cannot read, before any draw.
-        ImportError: the extra `bayes` is missing.
-
-    Warns:
-        SamplerWarning: chains that disagree, few draws, divergences.
-        NotSettledWarning: a guide that still moves.
-    """
+    """The posterior of a system with priors; an inference is conditioned on validation rows too."""
     if posterior.inference is not None:
         rows = train if valid is None else _joined(train, valid)
         method = _inference(posterior.inference, chains, len(rows[0]))

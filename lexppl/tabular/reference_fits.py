@@ -1,4 +1,4 @@
-"""Fits beside an explainer of a table: the predictor that sees all of x, and EVAL-X."""
+"""Fits beside an explainer of a table: the predictor of all of x, and EVAL-X."""
 
 from __future__ import annotations
 
@@ -25,14 +25,8 @@ def fit_judge(
     progress: Progress = False,
     checkpoint: Checkpoints | None = None,
 ) -> EvalX:
-    """Fit EVAL-X, of what the rows observe, by a plan; of rows in folds one for each.
-
-    In folds no rows choose the epoch: few rows, counted by the bits of their labels, have fewer
-    steps and more weight decay.
-
-    Args:
-        plan, rows, progress, checkpoint: as in :func:`fit_full_predictor`.
-    """
+    """Fit EVAL-X by a plan, of rows in folds one for each fold, with fewer steps and more decay for
+    few rows."""
     folds = rows.folds
     share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
     fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
@@ -59,23 +53,10 @@ def fit_full_predictor(
     progress: Progress = False,
     checkpoint: Checkpoints | None = None,
 ) -> FittedPredictor:
-    """Fit the predictor that sees all of x, of what the rows observe, by a plan.
+    """Fit the predictor of all of x by a plan; in folds each replicate has its best epoch on its
+    own fold.
 
-    Of rows in folds each replicate leaves its fold out, and has its best epoch on it: a reference
-    that is a little too good rather than one that has been trained too long.
-
-    Where the plan explains it, the scale of a response's normal distribution is then that of its
-    validation residuals: the explainer weighs each row's response by it. Where it only stands
-    beside an explainer it keeps the scale that it has learned, as the explainer does.
-
-    Args:
-        plan: how long and how fast.
-        rows: what it is fitted on.
-        progress: as in :func:`lexppl.inference.fit`.
-        checkpoint: where its state is kept; None for nowhere.
-
-    Raises:
-        KeyboardInterrupt: interrupted; half a predictor is none to explain.
+    Where the plan explains it, a normal scale is then that of the validation residuals.
     """
     folds = rows.folds
     valid: Any = rows.valid
@@ -105,24 +86,9 @@ def fit_full_predictor(
 
 
 def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
-    """Put the learned scale of a normal response to that of the residuals of some rows; leave other
-    predictors, and one without any residual, as they are.
+    """Set a normal likelihood's scale to that of residuals of rows that were not learned from.
 
-    The network of few rows overfits, and its fit ends, long before the scale has come down from 1
-    by gradient steps. What explains the predictor weighs a row by that scale: one too wide by 1.8
-    says a third of what the response does.
-
-    Args:
-        predictor: of x, with a likelihood.
-        x, y: rows that it has not learned from, and their responses.
-        weights: how often each counts, `(N,)`.
-
-    Example:
-        >>> from lexppl.models import Predictor
-        >>> predictor = Predictor(nn.Identity(), NormalLikelihood())
-        >>> settle_scale(predictor, torch.zeros(2, 1), torch.tensor([0.5, -0.5]))
-        >>> predictor(torch.zeros(1, 1)).stddev.item()
-        0.5
+    Networks of few rows overfit before gradient steps have brought the scale down from 1.
     """
     likelihood = getattr(predictor, "likelihood", None)
     if not isinstance(likelihood, NormalLikelihood):

@@ -9,13 +9,8 @@ from lexppl.data import TargetColumn
 
 
 def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
-    """Undo the standardisation `y' = (y − m) / s` of an explanation's response.
-
-    Values become `m + s y'`, and log-densities, in nats, `log p(y) = log p'(y') − log s`.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned of a fit to y'.
-        target: with m and s.
+    """An explanation of y' = (y − m) / s in the units of y: values `m + s y'`, log-densities `− log
+    s`.
 
     Example:
         >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})

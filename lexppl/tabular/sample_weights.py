@@ -1,4 +1,4 @@
-"""How often each row of a table counts: what the user says, and what its class adds."""
+"""How often each row of a table counts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,7 @@ DRAWN_ROWS = 5000
 
 
 def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
-    """A weight for each row, as scikit-learn's estimators take them.
-
-    Args:
-        sample_weight: `(N,)`, or None.
-        rows: N.
-
-    Raises:
-        ValueError: another shape, values that are not numbers, not finite or below 0, or fewer than
-            two above 0.
+    """`sample_weight` as `(N,)` numbers of at least 0, two of them above 0; or None.
 
     Example:
         >>> checked_weights([1, 0, 2], 3)
@@ -52,23 +44,9 @@ def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
 def with_class_weights(
     class_weight: Any, classes: NDArray[Any], labels: NDArray[np.int64], weights: Counts | None
 ) -> Counts | None:
-    r"""Each row's weight times that of its class,
+    """Row weights times class weights, `v_n = w_n u_{y_n}`.
 
-        v_n = w_n u_{y_n},    "balanced": u_c = Σ_n w_n / (C Σ_{n: y_n = c} w_n).
-
-    Args:
-        class_weight: "balanced", a mapping from labels to weights (1 for others), or None.
-        classes: the C labels.
-        labels: of the rows among them, `(N,)`, each of the C there.
-        weights: `(N,)`, or None for 1.
-
-    Raises:
-        ValueError: another word; weights of labels that are not there, not finite or below 0.
-        TypeError: neither.
-
-    Example:
-        >>> with_class_weights("balanced", np.array(["no", "yes"]), np.array([0, 0, 0, 1]), None)
-        array([0.66666667, 0.66666667, 0.66666667, 2.        ])
+    "balanced" is `u_c = Σ_n w_n / (C Σ_{n: y_n = c} w_n)`.
     """
     if class_weight is None:
         return weights
@@ -97,38 +75,15 @@ def with_class_weights(
 
 
 def as_counts(weights: Counts | None) -> Counts | None:
-    """Weights as numbers of rows: whole ones as they are, of others only the ratios, with a mean of
-    1. None where each row counts once.
-
-    Example:
-        >>> as_counts(np.array([2.0, 1.0])), as_counts(np.array([0.25, 0.75]))
-        (array([2., 1.]), array([0.5, 1.5]))
-    """
+    """Whole weights as they are, others divided by their mean; None where each row counts once."""
     if weights is None or bool((weights == 1.0).all()):
         return None
     return weights if _whole(weights) else weights / weights.mean()
 
 
 def repeated_rows(x: Tensor, weights: Tensor, seed: int) -> Tensor:
-    """Rows as often as they count, for what is fitted to rows without weights, such as an imputer.
-
-    Whole weights are repetitions. Others draw 5000 rows, or N where N is more, each
-    `M w_n / Σ w` times, up to one (systematic resampling).
-
-    Args:
-        x: `(N, D)`.
-        weights: `(N,)`.
-        seed: of what rounding is left to.
-
-    Returns:
-        `(M, D)`.
-
-    Example:
-        >>> repeated_rows(torch.tensor([[1.0], [2.0]]), torch.tensor([1.0, 2.0]), seed=0)
-        tensor([[1.],
-                [2.],
-                [2.]])
-    """
+    """Rows as often as they count, `(M, D)`: whole weights repeat, others draw 5000 or N
+    systematically."""
     counts = weights.detach().cpu().double().numpy()
     if _whole(counts) and counts.sum() <= MOST_COPIES * len(counts):
         times = counts.astype(np.int64)

@@ -15,16 +15,9 @@ from lexppl.argument_checks import finite_float
 class SelectsColumns(SelectorMixin):
     """`transform` keeps the columns of X that the explainer's predictions rest on.
 
-    Of the G entries' importances s, those of `feature_importances_`, the m largest are kept,
-
-        m = (Σ_g s_g)² / Σ_g s_g²,
-
-    their effective number, to the nearest whole one and at least 1: G if all are alike, the number
-    of entries that are kept at all if these are kept alike. With a `threshold` those with
-    `s_g ≥ threshold` are. A column is kept if its entry is.
-
-    `get_support`, `transform`, `inverse_transform` and `set_output` are
-    `sklearn.feature_selection.SelectorMixin`'s.
+    Of the importances s of the G entries, with a `threshold` those of at least it are kept, else
+    the m largest, `m = (Σ_g s_g)² / Σ_g s_g²`, rounded, at least 1. A column is kept if its entry
+    is.
     """
 
     threshold: float | None
@@ -39,27 +32,12 @@ class SelectsColumns(SelectorMixin):
 
 
 def checked_threshold(threshold: Any) -> float | None:
-    """The least importance, or None.
-
-    Raises:
-        ValueError, TypeError: no finite number.
-    """
+    """The least importance as a finite number, or None."""
     return None if threshold is None else finite_float("threshold", threshold)
 
 
 def kept_entries(sizes: NDArray[np.float64], threshold: float | None = None) -> NDArray[np.bool_]:
-    """Which entries are kept by their importances, `(G,)`.
-
-    Args:
-        sizes: `(G,)`, at least 0.
-        threshold: the least; None for as many as there are in effect.
-
-    Example:
-        >>> kept_entries(np.array([0.9, 0.0, 0.8, 0.1]))
-        array([ True, False,  True, False])
-        >>> kept_entries(np.array([0.9, 0.0, 0.8, 0.1]), threshold=0.1)
-        array([ True, False,  True,  True])
-    """
+    """Which entries are kept by their importances, `(G,)`."""
     if threshold is not None:
         return sizes >= threshold
     squares = float((sizes**2).sum())

@@ -20,17 +20,7 @@ LARGEST_SEED = 2**31 - 1
 
 
 def seed_of(random_state: Any) -> int:
-    """A number is the seed; a generator draws one; None takes one from the system.
-
-    NumPy's global random state is neither read nor moved, also with None.
-
-    Raises:
-        ValueError: none of these.
-
-    Example:
-        >>> seed_of(3), 0 <= seed_of(None) < 2**31
-        (3, True)
-    """
+    """The seed of a `random_state`; NumPy's global state is neither read nor moved."""
     if random_state is None:
         return int(np.random.default_rng().integers(LARGEST_SEED))
     if random_state is np.random:
@@ -76,17 +66,15 @@ class ReadsTables(BaseEstimator):
 
     @property
     def _finite(self) -> bool | str:
-        """What scikit-learn's check of numbers lets pass."""
         return "allow-nan" if self.hide_missing else True
 
     def __sklearn_tags__(self) -> Any:
-        """As scikit-learn has it, and that values may be missing where they are hidden."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = bool(self.hide_missing)
         return tags
 
     def _named(self, rows: Any) -> pd.DataFrame:
-        """Rows as a frame whose columns have the names that the explanation uses."""
+        """Rows as a frame with the explanation's column names."""
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = [f"x{place}" for place in range(self.n_features_in_)]

@@ -27,21 +27,12 @@ COPIES, MOST_COPIES = 4, 100_000
 
 
 def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, float]:
-    """Give an explainer's programs boosted trees in the place of their networks, where these say
-    more of the labels of validation rows, by more than one standard error over these rows.
+    """Replace a fit's networks by boosted trees where they predict validation labels better by over
+    one standard error; the mean log-likelihoods of both, in nats, {} where trees were not tried.
 
-    The selector stays as it is. The trees read what its masks hide as missing, and learn from masks
-    that it draws of all rows and from as many random ones; first those of the best replicate, and
-    where they are better those of all. Of responses, of rows with missing values, and of a column
-    of more levels than a tree's bins, networks stay.
-
-    Args:
-        result: the fit, whose programs get the trees; it says so where Ctrl-C comes between.
-        rows: what it was fitted on.
-
-    Returns:
-        the mean log-likelihood of validation rows by either, in nats; nothing where trees were not
-        tried.
+    The selector stays. Trees read hidden features as missing, and learn from masks that it draws
+    and from as many random ones. Responses, rows with missing values and wide columns keep
+    networks.
     """
     if result.interrupted or not rows.has_judged or not _readable(result, rows):
         return MappingProxyType({})
@@ -77,19 +68,8 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
 def says_more(
     other: FitResult, one: FitResult, rows: EncodedRows, replicate: int = 0
 ) -> tuple[bool, float, float]:
-    """Whether another fit says more of rows that are held out, by more than one standard error.
-
-    The error is of the rows' differences, of the mean over replicates each.
-
-    Args:
-        other: what may take the place of the first.
-        one: the first.
-        rows: those of the fits, with validation rows, each of which counts as often as it weighs.
-        replicate: which one both are, whose rows are held out where they are in folds.
-
-    Returns:
-        whether, and the mean log-likelihood of the other and of the first, in nats a row.
-    """
+    """Whether a fit predicts held-out rows better than another by over one standard error of the
+    rows' differences, and the mean log-likelihood of each, in nats a row."""
     valid, folds, weights = rows.judged(MOST_JUDGED, one.seed)
     if folds is not None:
         own = folds.rows(replicate)
@@ -120,7 +100,7 @@ def _readable(result: FitResult, rows: EncodedRows) -> bool:
 
 
 def _with_trees(model: Any, rows: EncodedRows, seed: int, weights: Tensor | None) -> LEX:
-    """The program with trees that are fitted to what its selector keeps."""
+    """The program with trees fitted to what its selector keeps."""
     x, y = rows.train
     copies = max(1, min(COPIES, MOST_COPIES // len(x)))
     with seeded(seed, x.device), torch.no_grad():
