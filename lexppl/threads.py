@@ -1,10 +1,11 @@
-"""One thread at a time where programs run: threads share Pyro's handlers and torch's generators."""
+"""State that threads share, held and put back: Pyro's handlers, generators and modules' modes."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 ONE_THREAD = threading.RLock()
 """Held by `fit`, `explain` and all that draws: a call in another thread waits, and gives what it
@@ -30,3 +31,16 @@ def own_random_state(
         devices = [device] if torch.device(device).type == "cuda" else []
     with ONE_THREAD, torch.random.fork_rng(devices=devices, enabled=enabled):
         yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; each part's own mode is put back."""
+    with ONE_THREAD:
+        modes = [(part, part.training) for part in model.modules()]
+        model.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode

@@ -15,7 +15,6 @@ import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.atomic_output import is_full_disk, output_folder
 from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.judged.judging import (
     JUDGED_DRAWS,
@@ -42,6 +41,7 @@ from lexppl.explanation import explain, save_posterior
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.checkpoint import below
 from lexppl.saving import save
+from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.tabular.fit_plan import FitPlan
 
 PROPOSALS = 2

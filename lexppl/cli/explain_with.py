@@ -10,7 +10,6 @@ import pandas as pd
 import xarray as xr
 from torch import Tensor
 
-from lexppl.atomic_output import output_folder
 from lexppl.cli.options.checks import explainer_folder
 from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.cli.terminal.errors import UsageError
@@ -26,6 +25,7 @@ from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.penalty_range import with_penalty
 from lexppl.inference.training.result import FitResult
 from lexppl.saving.reading import load
+from lexppl.sealed_files import output_folder
 
 ROW_MASKS = 100
 DIGITS = "%.4g"

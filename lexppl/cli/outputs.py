@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lexppl.atomic_output import output_file
+from lexppl.sealed_files import output_file
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"

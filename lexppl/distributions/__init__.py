@@ -1,11 +1,16 @@
 """Mask distributions: standard Pyro distributions over which of G entries are kept."""
 
 from lexppl.distributions.chain import ChainMask
-from lexppl.distributions.exchangeable import ExchangeableMasks, ShapleyKernel, UniformSize
 from lexppl.distributions.k_subset import KSubset
-from lexppl.distributions.random_size import RandomSizeSubset, beta_binomial_sizes, geometric_sizes
-from lexppl.distributions.relaxation import relaxation
-from lexppl.distributions.relaxed import MaskDirichlet, MaxConcrete, RelaxedSubset
+from lexppl.distributions.random_size import (
+    ExchangeableMasks,
+    RandomSizeSubset,
+    ShapleyKernel,
+    UniformSize,
+    beta_binomial_sizes,
+    geometric_sizes,
+)
+from lexppl.distributions.relaxation import MaskDirichlet, MaxConcrete, RelaxedSubset, relaxation
 from lexppl.distributions.sequential_mask import SequentialMask
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_k import OrderedTopK, TopKMask

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
-from lexppl.distributions.exchangeable import AllowedSizes
 from lexppl.distributions.masks import KHot, bernoulli_base
+from lexppl.distributions.random_size import AllowedSizes
 from lexppl.distributions.top_k import OrderedTopK
 
 DEFAULT_LIMIT = 2**16

@@ -9,7 +9,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
 from torch import nn
 
-from lexppl.weights_drawn_first import weights_first
+from lexppl.effects import weights_first
 
 Program = Callable[..., Any]
 

@@ -11,12 +11,11 @@ import pyro
 import torch
 from torch import Tensor, nn
 
-from lexppl.effects import ParticleCounts
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 from lexppl.inference.shared_latents import SharedLatents, has_latents_outside
-from lexppl.weights_drawn_first import weights_first
 
 LARGEST_TENSOR = 2**24
 """Numbers that a tensor of all particles of a chunk of rows may hold."""

@@ -8,8 +8,8 @@ import torch
 from pyro.infer import ELBO, TraceEnum_ELBO
 from torch import Tensor
 
+from lexppl.effects import weights_first
 from lexppl.inference.objective.objective import Objective
-from lexppl.weights_drawn_first import weights_first
 
 WHAT_WORKS = (
     "NestedIWAE(masks=L) is the importance-weighted bound and NestedIWAE(1, samples=S) the ELBO; "

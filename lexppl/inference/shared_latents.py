@@ -9,11 +9,10 @@ import torch
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from lexppl.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import DrawIndex
 from lexppl.inference.posterior.global_latents import latents_of
-from lexppl.weights_drawn_first import weights_first
 
 Guide = Callable[..., Any]
 

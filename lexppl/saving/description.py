@@ -11,10 +11,9 @@ from torch import nn
 import lexppl.inference
 import lexppl.models
 import lexppl.systems  # noqa: F401
-from lexppl.configured import Configured
+from lexppl.configured import Configured, refuse_types
 from lexppl.models.priors.families import prior_from
 from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
-from lexppl.type_checks import refuse_types
 
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
 """Where the parts are that a file may name."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
@@ -19,7 +20,6 @@ from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import check_classes, check_likelihood
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
-from lexppl.weights_drawn_first import weights_with_priors
 
 PENALTY = 0.02
 """Nats for each entry kept, of labels as frequent as each other, where nothing is given."""

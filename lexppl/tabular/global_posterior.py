@@ -18,6 +18,7 @@ from pyro.infer.autoguide import (
 from torch import Tensor
 
 from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
+from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     MCMC,
     SGHMC,
@@ -33,7 +34,6 @@ from lexppl.inference import (
 )
 from lexppl.inference.schedules import Linear
 from lexppl.models.priors.with_prior import explainer_with_prior
-from lexppl.weights_drawn_first import weights_with_priors
 
 CHAIN = 250
 """Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""

@@ -37,24 +37,22 @@ from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.groups import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_weights
+from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
     has_likelihood,
     predictor_on_standardised_rows,
     said_by,
 )
-from lexppl.tabular.reference_fits import fit_judge
+from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
-from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
-from lexppl.tabular.selected_columns import SelectsColumns, checked_threshold
 from lexppl.tabular.table_columns import (
     entries_of_columns,
     grouping_of,
     markers_in,
 )
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.table_reading import ReadsTables, seed_of
 
 JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 

@@ -44,13 +44,11 @@ from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
-from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
-from lexppl.tabular.reference_fits import fit_full_predictor
-from lexppl.tabular.sample_weights import repeated_rows
-from lexppl.tabular.trees_of_kept import trees_where_better
+from lexppl.tabular.predictors import fit_full_predictor, trees_where_better
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
 """What the kinds of predictors are called."""

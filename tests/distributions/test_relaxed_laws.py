@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from lexppl.distributions import KSubset, MaxConcrete, RelaxedSubset, TopKMask
-from lexppl.distributions.relaxed import successive_softmax
+from lexppl.distributions.relaxation import successive_softmax
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 from tests.distributions.listed import numbers
 

@@ -10,10 +10,9 @@ from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from lexppl import explain
-from lexppl.effects import mask_particles
+from lexppl.effects import draw_weights, mask_particles, weights_first
 from lexppl.inference import Enumerate, Linear, NestedIWAE, fit
 from lexppl.systems import lex
-from lexppl.weights_drawn_first import draw_weights, weights_first
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))

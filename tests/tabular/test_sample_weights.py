@@ -8,7 +8,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.inference import entropy_unit
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.tabular.sample_weights import as_counts, repeated_rows, with_class_weights
+from lexppl.tabular.encoded_rows import as_counts, repeated_rows, with_class_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

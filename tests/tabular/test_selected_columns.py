@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from lexppl import ExplainerClassifier
-from lexppl.tabular.selected_columns import kept_entries
+from lexppl.tabular.estimator_mixins import kept_entries
 
 QUICK = {
     "method": "lex",

@@ -18,9 +18,9 @@ from sklearn.preprocessing import MinMaxScaler
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
+from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import said_by
-from lexppl.tabular.table_reading import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

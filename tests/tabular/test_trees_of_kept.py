@@ -16,8 +16,8 @@ from lexppl.systems import lex
 from lexppl.tabular import trees_of_kept
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.predictors import says_more, trees_where_better
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.trees_of_kept import says_more, trees_where_better
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

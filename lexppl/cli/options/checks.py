@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from lexppl.atomic_output import check_output_file, check_output_folder
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, image_imputers
 from lexppl.choices.regimes import Regime
@@ -17,6 +16,7 @@ from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.options.readers import names_of
 from lexppl.cli.outputs import ENCODING, EXPLAINER, OUTPUTS
 from lexppl.cli.terminal.errors import UsageError
+from lexppl.sealed_files import check_output_file, check_output_folder
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
 """What torch knows by name and can compute on, if it is there."""

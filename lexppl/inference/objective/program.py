@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
@@ -27,6 +26,7 @@ from lexppl.inference.objective.grammar import (
 )
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
+from lexppl.threads import evaluating
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own distribution."""

@@ -14,10 +14,9 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
-from lexppl.effects import ParticleCounts
-from lexppl.evaluation_mode import evaluating
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.inference.objective.site import Site
-from lexppl.weights_drawn_first import weights_first
+from lexppl.threads import evaluating
 
 Rows = tuple[Tensor | None, ...]
 """Rows as arguments of a program; y may be None."""

@@ -37,7 +37,7 @@ def log_joint(
 
     Args:
         program: whose weights with priors are drawn first
-            (:func:`lexppl.weights_drawn_first.weights_first`).
+            (:func:`lexppl.effects.weights_first`).
         values: θ, `(*event)` by site.
         objective: the bound ℒ_n on `log p(y_n | x_n, θ)`.
         rows: as arguments of the program.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.effects import ParticleCounts
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import (
     MiniBatch,
@@ -29,7 +29,6 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, values_of
 from lexppl.inference.posterior.likelihood_bound import likelihood_bound, log_joint
-from lexppl.weights_drawn_first import weights_first
 
 MOST_LISTED = 256
 """Masks that are summed over by default."""

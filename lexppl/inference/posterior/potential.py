@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from lexppl.effects import weights_first
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
 from lexppl.inference.posterior.likelihood_bound import likelihood_bound, log_joint
-from lexppl.weights_drawn_first import weights_first
 
 MOST_STARTS = 100
 TOLERANCE = 1e-4

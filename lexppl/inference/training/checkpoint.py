@@ -16,12 +16,18 @@ from typing import Any
 import torch
 
 from lexppl.argument_checks import finite_float
-from lexppl.atomic_output import sync_folder, write_through
 from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows
 from lexppl.inference.stages import TrainingModules
-from lexppl.sealed_files import UnreadableFileError, checksum_of, refuse_changed, refused_by_name
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    checksum_of,
+    refuse_changed,
+    refused_by_name,
+    sync_folder,
+    write_through,
+)
 from lexppl.summary import counted
 
 STATE = "state.pt"

@@ -12,6 +12,7 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
+from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.nested_iwae import annealed
@@ -44,7 +45,6 @@ from lexppl.inference.training.rows.cross_fitting import (
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
 from lexppl.inference.training.rows.rows import FoldedRows
 from lexppl.threads import own_random_state
-from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""

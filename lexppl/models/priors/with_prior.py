@@ -43,7 +43,7 @@ def with_prior(module: Module, prior: Prior) -> Module:
     `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape. It is no
     longer a parameter: a guide or a sampler has its posterior, and :func:`lexppl.inference.fit`
     draws it before the plates (in a program of your own call
-    :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole program rather than its
+    :func:`lexppl.effects.draw_weights` first). Give the whole program rather than its
     parts, so that names are those of their places in it.
 
     What keeps its point estimate: what no part of `prior` names; parameters that are not learned

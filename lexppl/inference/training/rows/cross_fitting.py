@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import EVERY_SHIFT, fold_shift
-from lexppl.evaluation_mode import evaluating
+from lexppl.effects import EVERY_SHIFT, fold_shift, weights_with_priors
 from lexppl.inference.contexts import seeded
 from lexppl.inference.pyro_parameters import FirstRows, floating_type
 from lexppl.inference.stages import (
@@ -29,7 +28,7 @@ from lexppl.inference.training.rows.fold_distributions import (
     joined_distribution,
     mean_distribution,
 )
-from lexppl.weights_drawn_first import weights_with_priors
+from lexppl.threads import evaluating
 
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""

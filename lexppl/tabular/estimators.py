@@ -1,18 +1,21 @@
-"""An explainer of labels as a scikit-learn classifier."""
+"""Explainers of tables as a scikit-learn classifier and a regressor."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.data import TargetColumn
-from lexppl.tabular.sample_weights import with_class_weights
+from lexppl.tabular.encoded_rows import with_class_weights
 from lexppl.tabular.table_explainer import TARGET, TableExplainer
 
 
@@ -163,3 +166,96 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         if unseen:
             raise ValueError(f"y has labels {unseen} that were not seen in fit")
         return np.searchsorted(self.classes_, values).astype(np.int64)
+
+
+class ExplainerRegressor(RegressorMixin, TableExplainer):
+    """A regressor of tables that explains each prediction by the columns that it needs.
+
+    :class:`ExplainerClassifier` for a real response, normal given the imputed row, with a learned
+    scale. y is standardised for the fit; predictions and `explain` are in its own units, `result_`
+    is not.
+
+    Args:
+        method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
+        k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
+            replicates, validation_fraction, folds, predictor, hide_missing, missing_indicator,
+            rare, prediction_masks, threshold, random_state, verbose: as in
+            :class:`ExplainerClassifier`; the penalty's default is in nats of a standardised y.
+        model: a fitted regressor, a torch module that returns the response, or a torch predictor
+            with a normal distribution, of X in its own units, to be explained.
+
+    Attributes:
+        result_, penalty_, penalty_path_, predictor_kind_, feature_importances_, entry_names_,
+            encoding_, n_features_in_, feature_names_in_: as in :class:`ExplainerClassifier`.
+
+    Raises:
+        ValueError, TypeError: in `fit`, as :class:`ExplainerClassifier`; a method of labels only.
+
+    Example:
+        >>> from sklearn.datasets import make_regression
+        >>> X, y = make_regression(200, 4, n_informative=1, random_state=0)
+        >>> explainer = ExplainerRegressor("lex", k=1, epochs=60, learning_rate=1e-2,
+        ...     hidden=(16,), predictor_hidden=(16,), random_state=0).fit(X, y)
+        >>> explainer.score(X, y) > 0.8, explainer.feature_importances_.round(1)
+        (True, array([1., 0., 0., 0.]))
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerRegressor:
+        """Fit the explainer to X `(n, n_features_in_)` and responses y `(n,)`, weighted as by
+        :meth:`ExplainerClassifier.fit`."""
+        self._fit(X, y, sample_weight)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The explainer's own mean response of each row, `(n,)`, in the units of y."""
+        standardised = self._predictions(X)
+        means: NDArray[np.float64] = self.encoding_.target.decode(standardised).numpy()
+        return means
+
+    def explain(
+        self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None
+    ) -> Posterior:
+        """As :meth:`ExplainerClassifier.explain`, with the response in the units of y."""
+        posterior = super().explain(X, y, draws=draws, penalty=penalty)
+        return in_response_units(posterior, self.encoding_.target)
+
+    def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
+
+    def _fitted_target(
+        self, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> TargetColumn:
+        return TargetColumn.standardised(TARGET, targets, weights)
+
+    def _encoded_target(self, y: Any) -> NDArray[np.float64]:
+        target = self.encoding_.target
+        values = np.asarray(column_or_1d(y), dtype=np.float64)
+        return (values - target.mean) / target.scale
+
+
+def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
+    """An explanation of y' = (y − m) / s in the units of y: values `m + s y'`, log-densities `− log
+    s`.
+
+    Example:
+        >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})
+        >>> given = posterior_of({"posterior_predictive": drawn}, {})
+        >>> in_units = in_response_units(given, TargetColumn("y", None, 10.0, 2.0))
+        >>> in_units["posterior_predictive"]["y"].values
+        array([10., 12.])
+    """
+    groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
+    for name in ("predictions", "prior_predictive", "posterior_predictive", "observed_data"):
+        if name in groups and "y" in groups[name]:
+            groups[name]["y"] = _kept_attributes(groups[name]["y"], target.scale, target.mean)
+    shift = -math.log(target.scale)
+    for name, variable in (("log_likelihood", "y"), ("sample_stats", "log_evidence")):
+        if name in groups and variable in groups[name]:
+            groups[name][variable] = _kept_attributes(groups[name][variable], 1.0, shift)
+    return posterior_of(groups, attrs_of(posterior))
+
+
+def _kept_attributes(values: xr.DataArray, scale: float, shift: float) -> xr.DataArray:
+    moved = values * scale + shift
+    moved.attrs = dict(values.attrs)
+    return moved
