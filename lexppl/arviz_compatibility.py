@@ -35,8 +35,7 @@ def posterior_when_read(
 
 
 _UNREAD = "_unread"
-"""The attribute that a posterior has until it is read: what builds its groups, or the groups, and
-the attributes of all."""
+"""The attribute of an unread posterior: what builds its groups, or the groups, and `attrs`."""
 
 _KIND = "_kind_when_read"
 """The attribute of the class of such a posterior: what returns its class when it is read."""

@@ -120,8 +120,7 @@ IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
 PENALTY = "penalty"
 BY_DRAW = "_by_draw"
-"""Whether a penalty differs between the masks of a row; a function of their distribution does
-not."""
+"""Whether a penalty differs between the masks of a row."""
 
 MASK_KIND = "mask_kind"
 """The key of a mask site's `infer` that says what its values mean."""
@@ -137,20 +136,28 @@ def _particle_count(default: int) -> int:
     return default
 
 
-class ParticleCounts(Messenger):
+class _Answers(Messenger):
+    """Values of effectful statements of the program inside, by their type."""
+
+    def __init__(self, **answers: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def _process_message(self, msg: Any) -> None:
+        answer = self._answers.get(msg["type"])
+        if answer is not None and not msg["done"]:
+            msg["value"], msg["done"] = answer(msg), True
+
+
+class ParticleCounts(_Answers):
     """Size the particle plates of the program inside: L masks, K imputations a mask."""
 
     def __init__(self, masks: int, imputations: int = 1) -> None:
-        super().__init__()
-        self._counts = {
+        counts = {
             MASK_PLATE: int_at_least("masks", masks),
             IMPUTATION_PLATE: int_at_least("imputations", imputations),
         }
-
-    def _pyro_particle_count(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"] = self._counts[msg["name"]]
-            msg["done"] = True
+        super().__init__(particle_count=lambda msg: counts[msg["name"]])
 
 
 @effectful(type="fit_progress")
@@ -174,20 +181,14 @@ def fit_reaches(share: float) -> bool:
     return True
 
 
-class Progress(Messenger):
+class Progress(_Answers):
     """The value of :func:`fit_progress` and :func:`fit_reaches` for the program inside."""
 
     def __init__(self, value: float) -> None:
-        super().__init__()
-        self._value = float(value)
-
-    def _pyro_fit_progress(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value, True
-
-    def _pyro_fit_reaches(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value >= msg["args"][0], True
+        share = float(value)
+        super().__init__(
+            fit_progress=lambda msg: share, fit_reaches=lambda msg: share >= msg["args"][0]
+        )
 
 
 @effectful(type="row_penalties")
@@ -196,21 +197,15 @@ def row_penalties() -> Tensor | None:
     return None
 
 
-class RowPenalties(Messenger):
+class RowPenalties(_Answers):
     """The value of :func:`row_penalties` for the selector inside."""
 
     def __init__(self, penalties: Tensor) -> None:
-        super().__init__()
-        self._penalties = penalties
-
-    def _pyro_row_penalties(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._penalties, True
+        super().__init__(row_penalties=lambda msg: penalties)
 
 
 EVERY_SHIFT = -1
-"""The :func:`fold_shift` of a run with all predictors: rows are judged by the predictor of shift 0,
-and those of the other shifts learn from the same draws."""
+"""The :func:`fold_shift` of a run with all predictors: that of shift 0 judges, the others learn."""
 
 
 @effectful(type="fold_shift")
@@ -223,16 +218,11 @@ def fold_shift() -> int | None:
     return None
 
 
-class FoldShift(Messenger):
+class FoldShift(_Answers):
     """The value of :func:`fold_shift` for the program inside."""
 
     def __init__(self, value: int) -> None:
-        super().__init__()
-        self._value = value
-
-    def _pyro_fold_shift(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value, True
+        super().__init__(fold_shift=lambda msg: value)
 
 
 @effectful(type="row_weights")
@@ -267,14 +257,7 @@ class _ParticlePlate(pyro.plate):
             SubsampleMessenger._process_message(self, msg)
 
     @staticmethod
-    def _subsample(
-        name: str,
-        size: int | None = None,
-        subsample_size: int | None = None,
-        subsample: Tensor | None = None,
-        use_cuda: bool | None = None,
-        device: str | None = None,
-    ) -> tuple[int, int, Tensor]:
+    def _subsample(name: str, size: int | None = None, *_: Any) -> tuple[int, int, Tensor]:
         count = int(size or 1)
         return count, count, torch.arange(count)
 

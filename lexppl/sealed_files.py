@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,10 @@ def output_folder(
     """
     target = Path(target).expanduser().resolve()
     check_output_folder(target, overwrite, own)
-    aside = _aside(target)
-    made = _make_parents(target)
-    try:
-        with _naming(target):
-            aside.mkdir()
+    with _beside(target, Path.mkdir) as aside:
         yield aside
         check_output_folder(target, overwrite, own)
         replace_folder(aside, target)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        for folder in reversed(made):
-            _remove_if_empty(folder)
-        raise
 
 
 @contextmanager
@@ -47,17 +38,27 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """A new file beside the target, which takes the target's place at the end."""
     check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
-    aside = _aside(target)
-    made = _make_parents(target)
-    try:
-        with _naming(target):
-            aside.touch(exist_ok=False)
+    with _beside(target, Path.touch) as aside:
         yield aside
         os.replace(aside, target)
+
+
+@contextmanager
+def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new file or folder beside the target; on an error it goes, with the parents made for it."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    aside = _aside(target)
+    try:
+        with _naming(target):
+            if missing:
+                missing[0].mkdir(parents=True)
+            make(aside)
+        yield aside
     except BaseException:
-        aside.unlink(missing_ok=True)
-        for folder in reversed(made):
-            _remove_if_empty(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+        for remove in (aside.unlink, *(folder.rmdir for folder in missing)):
+            with suppress(OSError):
+                remove()
         raise
 
 
@@ -130,21 +131,6 @@ def check_output_folder(
         )
 
 
-def _make_parents(target: Path) -> list[Path]:
-    missing = [folder for folder in target.parents if not folder.exists()]
-    made: list[Path] = []
-    try:
-        for folder in reversed(missing):
-            with _naming(target):
-                folder.mkdir()
-            made.append(folder)
-    except OSError:
-        for folder in reversed(made):
-            _remove_if_empty(folder)
-        raise
-    return made
-
-
 @contextmanager
 def _naming(target: Path) -> Iterator[None]:
     """Name the output, not the folder aside, in an error."""
@@ -172,13 +158,6 @@ def replace_folder(aside: Path, target: Path) -> None:
         earlier.rename(target)
         raise
     shutil.rmtree(earlier, ignore_errors=True)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return
 
 
 SEAL = "sha256"

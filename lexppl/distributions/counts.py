@@ -23,8 +23,7 @@ _LOG_ALIASING, _LOG_ALIASING_SINGLE = 42.0, 21.0
 _BISECTIONS, _NEWTON_STEPS = 8, 8
 
 _FEW = 16
-"""Up to so many entries in a half its counts are gone through one by one: few passes over many
-nodes. Beyond, all counts of few nodes are laid side by side."""
+"""Up to so many entries in a half its counts are gone through one by one, beyond side by side."""
 
 
 @torch.no_grad()

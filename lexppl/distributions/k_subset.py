@@ -9,13 +9,7 @@ from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.distributions.computed_once import ComputedOnce, computed_once
-from lexppl.distributions.counts import (
-    count_tables,
-    draw,
-    log_count_probability,
-    products,
-    tilt,
-)
+from lexppl.distributions.counts import count_tables, draw, log_count_probability, products, tilt
 from lexppl.distributions.masks import (
     KHot,
     MaskDistribution,

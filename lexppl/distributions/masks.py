@@ -51,11 +51,7 @@ class KHot(constraints.Constraint):
 def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
     """All C(G, k) masks ``(C(G, k), G)``, at most 2^20, of type and device of ``like``."""
     count = math.comb(size, k)
-    if count > ENUMERATION_LIMIT:
-        raise ValueError(
-            f"{distribution} with G = {size}, k = {k} has {count} masks, more than "
-            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-        )
+    refuse_long_list(count, f"{distribution} with G = {size}, k = {k} has {count} masks")
     chosen = torch.tensor(list(combinations(range(size), k)), device=like.device)
     masks = torch.zeros(count, size, dtype=like.dtype, device=like.device)
     return masks.scatter(-1, chosen, 1.0)
@@ -69,14 +65,24 @@ def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
         [[0.0, 0.0], [1.0, 1.0]]
     """
     entries = len(allowed) - 1
-    if 2**entries > ENUMERATION_LIMIT:
-        raise ValueError(
-            f"{distribution} with G = {entries} has about 2^{entries} masks, more than "
-            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-        )
-    code = torch.arange(2**entries, device=like.device).unsqueeze(-1)
-    bits = (code >> torch.arange(entries, device=like.device)) & 1
+    refuse_long_list(2**entries, f"{distribution} with G = {entries} has about 2^{entries} masks")
+    bits = all_bits(entries, like.device)
     return bits[allowed[bits.sum(-1)]].to(like.dtype)
+
+
+def all_bits(entries: int, device: torch.device) -> Tensor:
+    """All 2^G masks ``(2^G, G)`` as integers."""
+    code = torch.arange(2**entries, device=device).unsqueeze(-1)
+    return (code >> torch.arange(entries, device=device)) & 1
+
+
+def refuse_long_list(count: int, found: str) -> None:
+    """Refuse to list more draws than ``ENUMERATION_LIMIT``."""
+    if count > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{found}, more than {ENUMERATION_LIMIT}, the most that enumerate_support lists; draw "
+            "samples instead"
+        )
 
 
 def bernoulli_base(distribution: Independent, function: str) -> Bernoulli:
@@ -138,6 +144,11 @@ class MaskDistribution(TorchDistribution):
         TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
+
+    @property
+    def variance(self) -> Tensor:
+        """E[z] (1 − E[z]), ``(*batch, G)``."""
+        return self.mean * (1.0 - self.mean)
 
     def __repr__(self) -> str:
         k = getattr(self, "k", None)

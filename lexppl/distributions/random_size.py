@@ -110,11 +110,6 @@ class ExchangeableMasks(MaskDistribution):
         """E[z], ``(*batch, G)``: E|z| / G for every entry."""
         return self._mean.expand(self._batch_shape + self._event_shape)
 
-    @property
-    def variance(self) -> Tensor:
-        """E[z] (1 − E[z]), ``(*batch, G)``."""
-        return self.mean * (1.0 - self.mean)
-
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape."""
         return self._entropy.expand(self._batch_shape)
@@ -319,11 +314,6 @@ class RandomSizeSubset(MaskDistribution):
             return torch.zeros_like(self.logits)
         mean = (self._sizes[..., 1:].exp().unsqueeze(-1) * self._by_size.mean).sum(-2)
         return mean.expand(self._batch_shape + self._event_shape)
-
-    @property
-    def variance(self) -> Tensor:
-        """E[z] (1 − E[z]), ``(*batch, G)``."""
-        return self.mean * (1.0 - self.mean)
 
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape: `H(k) + Σ_k P(k) H(z | k)`."""

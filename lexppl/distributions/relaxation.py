@@ -60,11 +60,7 @@ class _RelaxedMask(MaskDistribution):
     expanded = ("logits",)
 
     def __init__(
-        self,
-        temperature: float | Tensor,
-        logits: Tensor,
-        k: int,
-        validate_args: bool | None = None,
+        self, temperature: float | Tensor, logits: Tensor, k: int, validate_args: bool | None = None
     ) -> None:
         self.k = checked_k(k, checked_logits(logits))
         self.temperature = checked_temperature(temperature, validate_args)

@@ -17,9 +17,7 @@ from lexppl.argument_checks import finite_float, int_between
 from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
-of the next entry `(…, G)` and of stopping `(…)`. It is called row by row: of one row for the start,
-and then, on the CPU, of those that go on."""
+"""Called with one row at the start, then, on the CPU, with those that go on."""
 
 # A log-probability of 0, whose product with it is then 0 and has a gradient that is no NaN.
 _LEAST = -1e4

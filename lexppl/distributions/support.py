@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
-from lexppl.distributions.masks import KHot, bernoulli_base
+from lexppl.distributions.masks import KHot, all_bits, bernoulli_base
 from lexppl.distributions.random_size import AllowedSizes
 from lexppl.distributions.top_k import OrderedTopK
 
@@ -60,8 +60,7 @@ def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
     size = distribution.event_shape[0]
     _refuse_too_many(distribution, 2**size, limit)
     # Their number is known without a look at a tensor, as it must be on other devices.
-    code = torch.arange(2**size, device=probabilities.device).unsqueeze(-1)
-    masks = ((code >> torch.arange(size, device=code.device)) & 1).to(probabilities.dtype)
+    masks = all_bits(size, probabilities.device).to(probabilities.dtype)
     return masks.reshape(-1, *(1,) * len(distribution.batch_shape), size)
 
 

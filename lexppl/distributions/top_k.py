@@ -11,7 +11,6 @@ from torch.distributions import constraints
 
 from lexppl.distributions.log_space import LOG_ZERO, gumbel, log_add, log_cumulative_sum
 from lexppl.distributions.masks import (
-    ENUMERATION_LIMIT,
     KHot,
     MaskDistribution,
     Vectors,
@@ -19,6 +18,7 @@ from lexppl.distributions.masks import (
     checked_k,
     checked_logits,
     largest_entries,
+    refuse_long_list,
 )
 
 
@@ -46,18 +46,15 @@ class _WithoutReplacement(MaskDistribution):
 
     logits: Tensor
     k: int
+    ordered_draws: ClassVar[bool]
 
     def __init__(self, logits: Tensor, k: int, validate_args: bool | None = None) -> None:
         size = checked_logits(logits)
         self.k = checked_k(k, size)
         self.logits = logits
-        super().__init__(
-            logits.shape[:-1], torch.Size((self._event_size(),)), validate_args=validate_args
-        )
+        event = torch.Size((self.k if self.ordered_draws else size,))
+        super().__init__(logits.shape[:-1], event, validate_args=validate_args)
         self._refuse_infinite("logits")
-
-    def _event_size(self) -> int:
-        raise NotImplementedError
 
     def uniform(self) -> Self:
         """The distribution of the same shapes and k under which all draws are alike."""
@@ -99,8 +96,7 @@ class OrderedTopK(_WithoutReplacement):
         tensor(0.0833)
     """
 
-    def _event_size(self) -> int:
-        return self.k
+    ordered_draws = True
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> DistinctIndices:
@@ -127,11 +123,9 @@ class OrderedTopK(_WithoutReplacement):
         """All G! / (G − k)! ordered draws, ``(G!/(G−k)!, *batch, k)``; at most 2^20."""
         size = self.logits.shape[-1]
         count = math.perm(size, self.k)
-        if count > ENUMERATION_LIMIT:
-            raise ValueError(
-                f"OrderedTopK with G = {size}, k = {self.k} has {count} ordered draws, more than "
-                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-            )
+        refuse_long_list(
+            count, f"OrderedTopK with G = {size}, k = {self.k} has {count} ordered draws"
+        )
         draws = torch.tensor(list(permutations(range(size), self.k)), device=self.logits.device)
         return self._listed(draws, expand)
 
@@ -161,9 +155,7 @@ class TopKMask(_WithoutReplacement):
     """
 
     MAX_K = 8
-
-    def _event_size(self) -> int:
-        return self.logits.shape[-1]
+    ordered_draws = False
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -12,7 +13,6 @@ from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import GapImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
@@ -131,16 +131,8 @@ def lex(
     architecture = architecture_of(
         features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
-    entries = architecture.entries
     unit = finite_float("unit", unit, above=0.0)
-    if k is not None:
-        int_between("k", k, 1, entries, note="the mask entries")
-        if penalty is not None:
-            raise ValueError(
-                "give either k, the entries a mask keeps, or a penalty for each of them"
-            )
-    elif penalty is None:
-        penalty = PENALTY * unit
+    penalty = _charged(architecture, k, penalty, PENALTY * unit)
     check_classes(classes)
     if likelihood is not None:
         check_likelihood(likelihood, classes)
@@ -151,21 +143,24 @@ def lex(
     estimator = LeaveOneOut(labels=labels)
     if labels == "averaged":
         _check_averaged(classes, objective)
+    reads_gaps = getattr(predictor, "reads_gaps", False)
     course = EARLY_COURSE if isinstance(penalty, tuple) else COURSE
     bound = objective or annealed(
         masks, imputations, towards=towards, unit=unit, estimator=estimator, course=course
     )
 
     def build() -> list[Stage]:
+        selector: nn.Module
         costs: list[Penalty] = []
         if k is not None:
-            selector: nn.Module = KSubsetSelector(architecture.selector(entries), k)
-        elif penalty is not None:
+            selector = KSubsetSelector(architecture.selector(architecture.entries), k)
+        else:
             selector, cost = penalised(architecture, penalty, towards)
             costs.append(cost)
+        usual_imputer = GapImputer() if reads_gaps else architecture.multiple_imputer()
         model = LEX(
             selector,
-            _usual_imputer(architecture, predictor) if imputer is None else imputer,
+            usual_imputer if imputer is None else imputer,
             _own(predictor) or predictor_of(architecture, classes, likelihood),
             costs,
             architecture.grouping,
@@ -179,9 +174,14 @@ def lex(
     return system
 
 
-def _usual_imputer(architecture: Architecture, predictor: nn.Module | None) -> Imputer:
-    reads_gaps = getattr(predictor, "reads_gaps", False)
-    return GapImputer() if reads_gaps else architecture.multiple_imputer()
+def _charged(architecture: Architecture, k: int | None, penalty: Any, usual: float) -> Any:
+    """λ, or None where a mask keeps k entries."""
+    if k is None:
+        return usual if penalty is None else penalty
+    int_between("k", k, 1, architecture.entries, note="the mask entries")
+    if penalty is not None:
+        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
+    return None
 
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:

@@ -206,28 +206,21 @@ def meed(
         else:
             network = architecture.selector(entries)
         selector = MaxConcreteSelector(network, k, temperature)
-        zero = architecture.imputer()
+        zero, groups = architecture.imputer(), architecture.grouping
         # Where what is hidden is 0 the gradient in x does, and costs less.
         hides = None if isinstance(zero, ConstantImputer) else zero
-        fading = (
-            [FadingPrior(prior, black_box, prior_epochs, architecture.grouping, hides)]
-            if prior > 0.0
-            else []
-        )
-        explainer = LEX(
-            selector, zero, predictor_of(architecture, classes), fading, architecture.grouping
-        )
+        fading = []
+        if prior > 0.0:
+            fading = [FadingPrior(prior, black_box, prior_epochs, groups, hides)]
+        explainer = LEX(selector, zero, predictor_of(architecture, classes), fading, groups)
         objective = NestedIWAE(1, samples=samples, estimator=Pathwise())
         terms = [LossTerm(explainer, objective)]
         if adversary > 0.0:
             left = predictor_of(architecture, classes)
-            rest = LEX(selector, ComplementImputer(zero), left, grouping=architecture.grouping)
-            terms += [
-                LossTerm(rest, objective, learns=[left]),
-                LossTerm(
-                    FlippedTargets(rest, classes), objective, learns=[selector], weight=adversary
-                ),
-            ]
+            rest = LEX(selector, ComplementImputer(zero), left, grouping=groups)
+            flipped = FlippedTargets(rest, classes)
+            terms.append(LossTerm(rest, objective, learns=[left]))
+            terms.append(LossTerm(flipped, objective, learns=[selector], weight=adversary))
         return [Stage(terms)]
 
     return System(build)

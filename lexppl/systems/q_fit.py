@@ -55,12 +55,9 @@ def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
 
 
 START_RATE, END_RATE = 0.5, 1e-3
-"""Adam's rate for the global posterior, in logarithms of α: over any fit's steps it carries α from
-1 to tens of thousands, and settles within a hundredth of a posterior's sd in the end."""
+"""Adam's rate for the global posterior, in log α, which it carries to tens of thousands."""
 SECOND_MOMENT = 0.95
-"""Adam's β₂ there. The gradient shrinks by the factor that α grows by; a memory of 1,000 steps
-would hold the last steps to the size of the first ones' gradients."""
-
+"""Adam's β₂ there: the gradient shrinks as α grows, and a long memory would hold steps small."""
 
 LOCAL_SAMPLES = 10
 """Draws of f a row and step, where each row has its own."""

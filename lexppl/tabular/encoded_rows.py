@@ -20,8 +20,7 @@ from lexppl.models import Grouping, regime_targets
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
 MOST_JUDGED = 10_000
-"""Most rows by which a fit is judged while it is made: they tell a loss to within a hundredth of
-its spread over rows."""
+"""Most rows by which a fit is judged: a loss to within a hundredth of its spread over rows."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,9 @@ class EncodedRows:
         """At most so many random rows of each part; None for all."""
         of_train, of_valid = (None, None) if self.weights is None else self.weights
         train_rows, of_train = _some(self.train, of_train, train, seed)
-        weights = None if of_train is None else (of_train, of_valid)
-        if self.valid is None:
-            return replace(self, train=train_rows, weights=weights)
-        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
+        valid_rows = None
+        if self.valid is not None:
+            valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
         weights = None if of_train is None else (of_train, of_valid)
         return replace(self, train=train_rows, valid=valid_rows, weights=weights)
 
@@ -131,8 +129,7 @@ BALANCED = "balanced"
 Counts = NDArray[np.float64]
 
 MOST_COPIES = 20
-"""Of a row on average, for which whole weights are repetitions; above, rows are drawn in
-proportion."""
+"""Of a row on average by whole weights; above, rows are drawn in proportion."""
 DRAWN_ROWS = 5000
 """Rows that others are drawn to, where they are not more already."""
 

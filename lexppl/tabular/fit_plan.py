@@ -31,23 +31,20 @@ FEW_ROWS = 2000
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
 STEPS, EVERY_PENALTY_STEPS, FEW_ENTRIES = 2000, 350, 30
-"""Steps that are enough where rows are many, of one λ; epochs are cut so that there are no more. Of
-a range of λ, of :data:`FEW_ROWS` or fewer and so many entries or fewer; they grow with the square
-root of the rows and with the entries."""
+"""Most steps of one λ; and of a range of λ, which grow with √(N / FEW_ROWS) and G / FEW_ENTRIES."""
 MOST_EPOCHS = 200
 LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
 LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
-"""Weight decay of a fit of a range of penalties, over the rows it is fitted on, and at most: with
-1e-3 predictors of 180 rows whose labels no column predicts lose .1 nats a row to the base rate."""
+"""Weight decay of a range of λ, over N, and at most: with 1e-3 predictors of 180 rows of noise lose
+.1 nats a row to the base rate."""
 PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
-"""Of labels that say fewer bits than this, N times those of a row (one of a real response), the
-path of penalties is about a larger one, by √(730 / bits): what a column that says nothing gains, on
-average over N rows, has a standard error that grows so, and below twice of it chance pays. Of 180
-rows of two labels as frequent as each other λ is doubled, and of 1,200 with 2 % positives."""
+"""Below so many bits of the labels (N times those of a row) the usual λ is √(730 / bits) times as
+large: the standard error of what a useless column gains grows so. Of 180 rows of two even labels,
+and of 1,200 with 2 % positives, λ is doubled."""
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 from pyro.infer import HMC, NUTS
-from pyro.infer.autoguide import (
-    AutoLowRankMultivariateNormal,
-    AutoMultivariateNormal,
-    AutoNormal,
-)
+from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariateNormal, AutoNormal
 from torch import Tensor
 
 from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
@@ -35,13 +32,19 @@ from lexppl.inference import (
 from lexppl.inference.schedules import Linear
 from lexppl.models.priors.with_prior import explainer_with_prior
 
+GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "normal": AutoNormal,
+        "low-rank": AutoLowRankMultivariateNormal,
+        "multivariate-normal": AutoMultivariateNormal,
+    }
+)
 CHAIN = 250
 """Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""
 GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's, of a fit with a guide: a guide's scale is slow to come down."""
 MOST_LISTED = 256
-"""Masks that each step of a Hamiltonian chain, or a dense Hessian, sums over: of more a chain takes
-hours."""
+"""Masks that a step of a Hamiltonian chain, or a dense Hessian, sums over; more take hours."""
 
 
 def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) -> None:
@@ -84,31 +87,18 @@ def fit_posterior(
 ) -> FitResult:
     """The posterior of a system with priors; an inference is conditioned on validation rows too."""
     if posterior.inference is not None:
-        rows = train if valid is None else _joined(train, valid)
+        rows = train if valid is None else tuple(map(torch.cat, zip(train, valid, strict=True)))
         method = _inference(posterior.inference, chains, len(rows[0]))
         seed, progress = training["seed"], training["progress"]
         return fit(system, rows, inference=method, seed=seed, progress=progress)
     # Adam's usual decay: the guide's own parameters have none.
     training = {name: value for name, value in training.items() if name != "weight_decay"}
     training["learning_rate"] = training["learning_rate"] or GUIDE_RATE
-    result = fit(
-        system, train, valid=valid, guide=_guide(posterior.guide), replicates=chains, **training
-    )
+    guide = GUIDES[str(posterior.guide)]
+    result = fit(system, train, valid=valid, guide=guide, replicates=chains, **training)
     if not result.interrupted:
         settled(result)
     return result
-
-
-def _joined(train: tuple[Tensor, Tensor], valid: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return torch.cat([train[0], valid[0]]), torch.cat([train[1], valid[1]])
-
-
-def _guide(name: str | None) -> Callable[..., Any]:
-    return {
-        "normal": AutoNormal,
-        "low-rank": AutoLowRankMultivariateNormal,
-        "multivariate-normal": AutoMultivariateNormal,
-    }[str(name)]
 
 
 def _inference(name: str, chains: int, rows: int) -> Any:

@@ -41,8 +41,7 @@ def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int
 
 
 METHODS_OF_MISSING = ("base_x", "lex", "rationale", "real_x")
-"""Methods that are programs of a selector, an imputer and a predictor alone, with masks of entries
-that are kept or not."""
+"""Methods that are LEX programs alone, with masks of zeros and ones."""
 
 IMPUTERS_OF_MISSING = ("marginal", "gaussian", "constant", GAP)
 """Imputers that need no whole rows, or make do with columns that are whole."""

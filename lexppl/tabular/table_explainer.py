@@ -40,18 +40,10 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_weights
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
-from lexppl.tabular.given_model import (
-    has_likelihood,
-    predictor_on_standardised_rows,
-    said_by,
-)
+from lexppl.tabular.given_model import has_likelihood, predictor_on_standardised_rows, said_by
 from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
-from lexppl.tabular.table_columns import (
-    entries_of_columns,
-    grouping_of,
-    markers_in,
-)
+from lexppl.tabular.table_columns import entries_of_columns, grouping_of, markers_in
 from lexppl.tabular.table_fit import fit_table
 
 JUDGE_FOLDS, JUDGE_MASKS = 5, 20
@@ -329,10 +321,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         regime = Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC
         return plan_for(rows, entries, self.method, regime=regime, unit=unit, seed=seed, **settings)
 
-    @property
-    def _model_output(self) -> Any:
-        return getattr(self, "model_output", None)
-
     def _target_of(self, y: Any, dtype: torch.dtype) -> Tensor:
         values = torch.from_numpy(self._encoded_target(y))
         return values.to(dtype) if values.is_floating_point() else values
@@ -355,7 +343,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         observed = torch.tensor(targets)
         if self.model is not None:
             labels = getattr(self, "classes_", None)
-            observed = said_by(self.model, table, labels, self._model_output)
+            observed = said_by(self.model, table, labels, getattr(self, "model_output", None))
         if target.class_names is None:
             observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed

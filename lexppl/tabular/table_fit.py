@@ -15,29 +15,12 @@ from torch import Tensor, nn
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
-from lexppl.evaluation import (
-    FittedPredictor,
-    penalty_path,
-    plateau,
-)
+from lexppl.evaluation import FittedPredictor, penalty_path, plateau
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
-from lexppl.inference import (
-    Checkpoints,
-    CollapseWarning,
-    FitResult,
-    Stage,
-    System,
-    fit,
-)
+from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
-from lexppl.inference.training.collapse import (
-    ALL_OFF,
-    ALL_ON,
-    ONE_MASK,
-    collapses,
-    report_collapse,
-)
+from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK, collapses, report_collapse
 from lexppl.inference.training.fit import WATCHED_ROWS
 from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor
@@ -51,7 +34,6 @@ from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped,
 from lexppl.tabular.predictors import fit_full_predictor, trees_where_better
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
-"""What the kinds of predictors are called."""
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         ALL_OFF: "no row keeps any feature: give a lower penalty=, penalty='auto', or k=",
@@ -63,6 +45,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 """What to try where masks have collapsed, in the words of the estimators."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
+Watch = Callable[[tuple[Tensor, Tensor]], Iterable[Callback]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +99,7 @@ def fit_table(
     full: FittedPredictor | None = None,
     checkpoint: Checkpoints | None = None,
     progress: Progress = False,
-    watch: Callable[[tuple[Tensor, Tensor]], Iterable[Callback]] | None = None,
+    watch: Watch | None = None,
 ) -> TableFit:
     """Fit a method by a plan; a penalty "auto" is chosen on at most 10,000 judged rows, and a full
     predictor comes first where the method explains a model or its own predictor does not learn.
@@ -124,13 +107,7 @@ def fit_table(
     `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit.
     """
     rows = rows.at_most(None, MOST_JUDGED, plan.seed)
-    if plan.penalty == AUTO and not rows.has_judged:
-        raise ValueError(
-            "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
-            "class to set apart, or a penalty in nats"
-        )
-    if rows.markers:
-        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+    _refuse_rows(plan, rows)
     if not plan.needs_full_predictor or black_box is not None:
         full = None
     elif full is None:
@@ -146,6 +123,33 @@ def fit_table(
         plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
     system = _system(plan, rows, _settings(plan, rows, explained, predictor, imputer))
+    fitted = _fitted(plan, rows, system, below(checkpoint, "explainer"), progress, watch)
+    result = fitted.result
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    return fitted
+
+
+def _refuse_rows(plan: FitPlan, rows: EncodedRows) -> None:
+    """Refuse rows that a plan cannot be fitted to."""
+    if plan.penalty == AUTO and not rows.has_judged:
+        raise ValueError(
+            "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
+            "class to set apart, or a penalty in nats"
+        )
+    if rows.markers:
+        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+
+
+def _fitted(
+    plan: FitPlan,
+    rows: EncodedRows,
+    system: System,
+    checkpoint: Checkpoints | None,
+    progress: Progress,
+    watch: Watch | None,
+) -> TableFit:
+    """The fit of a system, at its penalty, with trees where they are better."""
     several = plan.penalties is not None
     training: dict[str, Any] = {
         "epochs": plan.epochs,
@@ -154,7 +158,7 @@ def fit_table(
         "weight_decay": plan.weight_decay,
         "sample_weight": rows.weights[0] if several and rows.weights else rows.weights,
         "seed": plan.seed,
-        "checkpoint": below(checkpoint, "explainer"),
+        "checkpoint": checkpoint,
         "progress": progress,
     }
     if plan.posterior is not None:
@@ -162,26 +166,21 @@ def fit_table(
         result = fit_posterior(
             posterior, system, rows.train, rows.valid, chains=chains, training=training
         )
-        fitted = TableFit(replace(plan, replicates=result.replicates), result)
-    else:
-        with warnings.catch_warnings():
-            if several:
-                # Of the middle of the range; of the chosen penalty it is reported below.
-                warnings.simplefilter("ignore", CollapseWarning)
-            result = fit(
-                system,
-                rows.train,
-                valid=None if several else rows.valid,
-                replicates=plan.replicates,
-                row_weights=None if rows.folds is None else rows.folds.weights,
-                callbacks=() if watch is None else watch(rows.train),
-                **training,
-            )
-        fitted = _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
-    result = fitted.result
-    result.entry_names = rows.grouping.names
-    result.feature_names, result.class_names = rows.feature_names, rows.class_names
-    return fitted
+        return TableFit(replace(plan, replicates=result.replicates), result)
+    with warnings.catch_warnings():
+        if several:
+            # Of the middle of the range; of the chosen penalty it is reported below.
+            warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            system,
+            rows.train,
+            valid=None if several else rows.valid,
+            replicates=plan.replicates,
+            row_weights=None if rows.folds is None else rows.folds.weights,
+            callbacks=() if watch is None else watch(rows.train),
+            **training,
+        )
+    return _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
 
 
 def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
