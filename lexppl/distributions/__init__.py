@@ -10,7 +10,7 @@ from lexppl.distributions.random_size import (
     beta_binomial_sizes,
     geometric_sizes,
 )
-from lexppl.distributions.relaxation import MaskDirichlet, MaxConcrete, RelaxedSubset, relaxation
+from lexppl.distributions.relaxed import MaskDirichlet, MaxConcrete, RelaxedSubset, relaxation
 from lexppl.distributions.sequential_mask import SequentialMask
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_k import OrderedTopK, TopKMask

@@ -23,9 +23,7 @@ from lexppl.distributions import (
     mask_support,
     relaxation,
 )
-from lexppl.distributions.relaxation import (
-    Relaxation,
-)
+from lexppl.distributions.relaxed import Relaxation
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits
 from tests.distributions.listed import numbers
 

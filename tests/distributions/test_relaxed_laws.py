@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from lexppl.distributions import KSubset, MaxConcrete, RelaxedSubset, TopKMask
-from lexppl.distributions.relaxation import successive_softmax
+from lexppl.distributions.relaxed import successive_softmax
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 from tests.distributions.listed import numbers
 
@@ -94,10 +94,7 @@ def test_max_concrete_becomes_the_law_with_replacement() -> None:
 
 def test_gradients_are_those_of_the_reparameterised_draw() -> None:
     logits = keys_of(4, 5).requires_grad_()
-    for make in (
-        lambda x: RelaxedSubset(0.5, x, 2),
-        lambda x: MaxConcrete(0.5, x, 2),
-    ):
+    for make in (lambda x: RelaxedSubset(0.5, x, 2), lambda x: MaxConcrete(0.5, x, 2)):
 
         def function(x: Tensor, make=make) -> Tensor:
             torch.manual_seed(0)

@@ -52,11 +52,7 @@ def objective(recipe, estimator):
 
 def truth(recipe):
     return exact(
-        recipe.case(),
-        recipe.masks,
-        recipe.imputations,
-        entropy=recipe.entropy,
-        penalty=PENALTY,
+        recipe.case(), recipe.masks, recipe.imputations, entropy=recipe.entropy, penalty=PENALTY
     )
 
 

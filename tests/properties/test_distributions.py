@@ -23,7 +23,7 @@ from lexppl.distributions import (
     UniformSize,
     geometric_sizes,
 )
-from lexppl.distributions.relaxation import successive_softmax
+from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import TopEntries
 from lexppl.inference.contexts import seeded
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, close, laid_out, values

@@ -21,7 +21,7 @@ def same_noise(monkeypatch):
         uniform = torch.rand(K, 1, *X.shape, dtype=torch.float64)
     noise = -(-uniform.log()).log()
     monkeypatch.setattr(
-        "lexppl.distributions.relaxation.gumbel", lambda shape, like: noise.reshape(shape)
+        "lexppl.distributions.relaxed.gumbel", lambda shape, like: noise.reshape(shape)
     )
     return noise.squeeze(1)
 
