@@ -21,18 +21,11 @@ from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predicto
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import said_by
+from tests.tabular.small import QUIET, small
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-TINY = {
-    "hidden": (8,),
-    "predictor_hidden": (16,),
-    "epochs": 20,
-    "batch_size": 50,
-    "learning_rate": 5e-2,
-    "prediction_masks": 10,
-    "random_state": 0,
-}
+TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
 SHORT = {**TINY, "epochs": 1}
 
 
