@@ -230,10 +230,7 @@ def q_fit(
             architecture.grouping,
         )
         estimator = PlugInMean() if point else Pathwise()
-        return [
-            Stage(
-                [LossTerm(model, NestedIWAE(1, samples=1 if point else drawn, estimator=estimator))]
-            )
-        ]
+        objective = NestedIWAE(1, samples=1 if point else drawn, estimator=estimator)
+        return [Stage([LossTerm(model, objective)])]
 
     return System(build_local if scope == "local" else build_global)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyro.infer import TraceMeanField_ELBO
@@ -88,15 +90,12 @@ def fit_vaeac(
 
 def _networks(x: Tensor, latent: int, width: int | None) -> tuple[nn.Module, nn.Module, nn.Module]:
     """Prior, decoder and proposal."""
-    channels = x.shape[1]
-
-    def encoder() -> nn.Module:
-        if x.ndim == 2:
-            return MLP(2 * channels, 2 * latent, (width or 200,) * 2, "silu")
-        return ImageEncoder(2 * channels, 2 * latent, (width or 32, 2 * (width or 32)))
-
+    channels, wide = x.shape[1], width or (200 if x.ndim == 2 else 32)
+    encoder: Callable[[], nn.Module]
     if x.ndim == 2:
-        decoder: nn.Module = TableDecoder(latent, channels, (width or 200,) * 2)
+        decoder: nn.Module = TableDecoder(latent, channels, (wide, wide))
+        encoder = partial(MLP, 2 * channels, 2 * latent, (wide, wide), "silu")
     else:
-        decoder = ImageDecoder(latent, channels, width or 32)
+        decoder = ImageDecoder(latent, channels, wide)
+        encoder = partial(ImageEncoder, 2 * channels, 2 * latent, (wide, 2 * wide))
     return encoder(), decoder, encoder()

@@ -173,20 +173,15 @@ def xtab(
     if not encoder_hidden:
         raise ValueError("encoder_hidden must have at least one width, that of the code; it is ()")
 
-    def mask_network() -> nn.Module:
-        local = MLP(features, entries, (features,), "leaky_relu")
-        if shared is None:
-            return local
-        return CombinedMask(shared, local)
-
     def build() -> list[Stage]:
         *before, code = encoder_hidden
         encoder = NoisyFeatures(MLP(width, code, before, "leaky_relu"), noise, noise_scale)
         classifier = MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout)
         network = SubsetNetwork(features, subsets, overlap, encoder, classifier)
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+        local = MLP(features, entries, (features,), "leaky_relu")
         model = LEX(
-            SoftMaskSelector(mask_network()),
+            SoftMaskSelector(local if shared is None else CombinedMask(shared, local)),
             SquaredMaskImputer(),
             Predictor(network, likelihood),
             [GiniPenalty(gini), SizePenalty(size / entries)],

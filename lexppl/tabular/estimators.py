@@ -245,17 +245,12 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
         array([10., 12.])
     """
     groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
-    for name in ("predictions", "prior_predictive", "posterior_predictive", "observed_data"):
-        if name in groups and "y" in groups[name]:
-            groups[name]["y"] = _kept_attributes(groups[name]["y"], target.scale, target.mean)
-    shift = -math.log(target.scale)
-    for name, variable in (("log_likelihood", "y"), ("sample_stats", "log_evidence")):
-        if name in groups and variable in groups[name]:
-            groups[name][variable] = _kept_attributes(groups[name][variable], 1.0, shift)
+    responses = ("predictions", "prior_predictive", "posterior_predictive", "observed_data")
+    moved = {name: ("y", target.scale, target.mean) for name in responses}
+    moved["log_likelihood"] = "y", 1.0, -math.log(target.scale)
+    moved["sample_stats"] = "log_evidence", 1.0, -math.log(target.scale)
+    with xr.set_options(keep_attrs=True):
+        for name, (variable, scale, shift) in moved.items():
+            if name in groups and variable in groups[name]:
+                groups[name][variable] = groups[name][variable] * scale + shift
     return posterior_of(groups, attrs_of(posterior))
-
-
-def _kept_attributes(values: xr.DataArray, scale: float, shift: float) -> xr.DataArray:
-    moved = values * scale + shift
-    moved.attrs = dict(values.attrs)
-    return moved

@@ -59,10 +59,7 @@ class _Fitted:
     penalty_: float | None
     penalty_path_: pd.DataFrame | None
     predictor_kind_: str
-    encoding_: TableEncoding
-    feature_importances_: NDArray[np.float64]
     entry_names_: NDArray[Any]
-    n_features_in_: int
     feature_names_in_: NDArray[Any]
     _seed: int
 
