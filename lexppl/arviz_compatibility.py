@@ -121,18 +121,13 @@ def _read(posterior: Posterior) -> Posterior:
         _, attrs = object.__getattribute__(posterior, _UNREAD)
         object.__delattr__(posterior, _UNREAD)
         object.__setattr__(posterior, "__class__", getattr(type(posterior), _KIND)())
-        _fill(posterior, groups, attrs)
+        if isinstance(posterior, xr.DataTree):
+            children = {name: xr.DataTree(group) for name, group in groups.items()}
+            xr.DataTree.__init__(posterior, children=children)
+            posterior.attrs.update(attrs)
+        else:
+            posterior.__init__(**groups, attrs=dict(attrs))
     return posterior
-
-
-def _fill(posterior: Posterior, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
-    """Initialise an instance with its groups."""
-    if isinstance(posterior, xr.DataTree):
-        children = {name: xr.DataTree(group) for name, group in groups.items()}
-        xr.DataTree.__init__(posterior, children=children)
-        posterior.attrs.update(attrs)
-    else:
-        posterior.__init__(**groups, attrs=dict(attrs))
 
 
 def group_names(posterior: Posterior) -> tuple[str, ...]:

@@ -255,15 +255,15 @@ def refuse_formats(
         )
 
 
-def sealed(description: Mapping[str, Any], indent: int | None = 1) -> str:
+def sealed(description: Mapping[str, Any]) -> str:
     """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
     if SEAL in description:
         raise ValueError(f"the description has an entry {SEAL!r} already, which is its checksum's")
     blank = {**description, SEAL: _BLANK}
-    text = json.dumps(blank, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(blank, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         # Half a letter, as names from broken files have it, is no UTF-8.
-        text = json.dumps(blank, indent=indent, allow_nan=False) + "\n"
+        text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
     return _with_seal(text, _BLANK, checksum_of(text.encode()))
 
 

@@ -95,14 +95,14 @@ def parts_of(program: Any) -> dict[str, str]:
     return {name: told for name, told in parts.items() if told}
 
 
-def in_range(values: Sequence[float], digits: int = 3) -> str:
+def in_range(values: Sequence[float]) -> str:
     """A number, or the least and the largest of several.
 
     Example:
         >>> in_range([0.51, 0.4987]), in_range([2.0])
         ('0.499 to 0.510', '2.000')
     """
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
     return low if low == high else f"{low} to {high}"
 
 

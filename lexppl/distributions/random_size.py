@@ -231,20 +231,19 @@ class RandomSizeSubset(MaskDistribution):
         self._logits = logits.expand(*batch, entries)
         self._sizes = size_logits.log_softmax(-1)
         self._largest = size_logits.shape[-1] - 1
-        self._by_size = self._given_size()
+        # The laws given the sizes 1, …, S, of batch shape `(*batch, S)`.
+        self._by_size: KSubset | None = None
+        if self._largest > 0:
+            k = torch.arange(1, self._largest + 1, device=self._logits.device)
+            self._by_size = KSubset(
+                self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest
+            )
         super().__init__(batch, torch.Size((entries,)), validate_args=validate_args)
         self._refuse_infinite("logits")
         if self._validate_args and bool(self._sizes.isnan().any()):
             raise ValueError(
                 "size_logits must be numbers or −∞, with a size that can be in every row"
             )
-
-    def _given_size(self) -> KSubset | None:
-        """The distributions given the sizes 1, …, S, of batch shape `(*batch, S)`."""
-        if self._largest == 0:
-            return None
-        k = torch.arange(1, self._largest + 1, device=self._logits.device)
-        return KSubset(self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest)
 
     @property
     def logits(self) -> Tensor:

@@ -111,18 +111,15 @@ def with_missing(system: System, markers: Sequence[int]) -> System:
                 raise TypeError(
                     f"missing values are known to LEX programs; this is {type(term.model).__name__}"
                 )
-            if id(term.model) not in seen:
-                seen.add(id(term.model))
-                _wrap(term.model, markers)
+            if id(term.model) in seen:
+                continue
+            seen.add(id(term.model))
+            model, rows = term.model, MarkedRows(markers)
+            groups = range(rows.features) if model.grouping is None else model.grouping.groups
+            model.selector = ObservedSelector(model.selector, groups, markers)
+            model.imputer = HiddenByNature(model.imputer, markers)
+            if getattr(model.predictor, "reads_gaps", False):
+                model.predictor = GapsFromMarkers(model.predictor, markers)
         return stages
 
     return replace(system, build=build)
-
-
-def _wrap(model: LEX, markers: Sequence[int]) -> None:
-    rows = MarkedRows(markers)
-    groups = range(rows.features) if model.grouping is None else model.grouping.groups
-    model.selector = ObservedSelector(model.selector, groups, markers)
-    model.imputer = HiddenByNature(model.imputer, markers)
-    if getattr(model.predictor, "reads_gaps", False):
-        model.predictor = GapsFromMarkers(model.predictor, markers)

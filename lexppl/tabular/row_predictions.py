@@ -60,17 +60,17 @@ def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tens
     return mean + std * torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
-def standard_gamma(alpha: Tensor, tries: int = GAMMA_TRIES) -> Tensor:
+def standard_gamma(alpha: Tensor) -> Tensor:
     """Draws of Gamma(α, 1) by numbers whose distribution does not depend on α."""
     raised = torch.where(alpha < 1.0, alpha + 1.0, alpha)
     d = raised - 1.0 / 3.0
-    z = torch.randn((tries, *alpha.shape), dtype=alpha.dtype, device=alpha.device)
-    u = _uniform(alpha, tries, *alpha.shape)
+    z = torch.randn((GAMMA_TRIES, *alpha.shape), dtype=alpha.dtype, device=alpha.device)
+    u = _uniform(alpha, GAMMA_TRIES, *alpha.shape)
     v = (1.0 + z / (9.0 * d).sqrt()) ** 3
     bound = 0.5 * z.square() + d - d * v + d * v.clamp(min=torch.finfo(v.dtype).tiny).log()
     accepted = (v > 0.0) & (u.log() < bound)
     # The first accepted one: the earlier, the larger.
-    order = torch.arange(tries, 0, -1, device=alpha.device).reshape(-1, *[1] * alpha.dim())
+    order = torch.arange(GAMMA_TRIES, 0, -1, device=alpha.device).reshape(-1, *[1] * alpha.dim())
     first = (accepted * order).argmax(0, keepdim=True)
     drawn = d * v.gather(0, first).squeeze(0)
     less = _uniform(alpha, *alpha.shape) ** (1.0 / alpha)

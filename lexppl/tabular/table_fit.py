@@ -189,7 +189,11 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
     if plan.penalties is None:
         return fitted
     if plan.penalty == AUTO:
-        path = _path(plan, rows, result)
+        most = HASTY_ROWS if result.interrupted else PATH_ROWS
+        judged, folds, weights = rows.judged(most, plan.seed)
+        rule = partial(plateau, usual=plan.usual_penalty)
+        settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
+        path = penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
         plan = replace(plan, penalty=path.penalty)
     result = result.at(float(plan.penalty or 0.0))
     watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
@@ -209,14 +213,6 @@ def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
     if getattr(result.model.predictor, "reads_gaps", False):
         plan = replace(plan, predictor_kind=TREES, imputer="gap")
     return replace(fitted, plan=plan, log_likelihood=likelihoods)
-
-
-def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
-    """The penalty path on judged rows; on fewer rows after Ctrl-C."""
-    judged, folds, weights = rows.judged(HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed)
-    rule = partial(plateau, usual=plan.usual_penalty)
-    settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
-    return penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
 
 
 def _by_dependence(plan: FitPlan, rows: EncodedRows) -> CopulaImputer | None:
@@ -239,21 +235,17 @@ def _settings(
     if imputer is None and METHODS[plan.method].takes("imputer"):
         x, groups = _counted(plan, rows), rows.grouping.groups
         imputer = fitted_imputer(plan.imputer, x, rows.markers, groups, plan.seed)
+    alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
     return Settings(
         features=rows.grouping.features,
         classes=classes,
-        k=plan.k,
         penalty=penalty,
         black_box=black_box,
         predictor=predictor,
-        masks=plan.masks,
-        imputations=plan.imputations,
-        folds=plan.folds,
-        unit=plan.unit,
         imputer=imputer,
         grouping=rows.grouping,
-        hidden=plan.hidden,
         predictor_hidden=plan.own_predictor_hidden,
+        **{name: getattr(plan, name) for name in alike},
     )
 
 
