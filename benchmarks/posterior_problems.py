@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
-from lexppl.effects import imputation_particles, mask_particles
+from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE, fit
-from lexppl.weights_drawn_first import draw_weights
 
 WIDTH = 4
 FITS = 20

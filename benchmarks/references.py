@@ -15,7 +15,7 @@ from lexppl.data.columns import CategoricalColumn
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.reference_fits import fit_full_predictor
+from lexppl.tabular.predictors import fit_full_predictor
 
 MOST_LEVELS = 255
 """Of a category of `HistGradientBoosting`; a column of more enters as its codes."""

@@ -1,16 +1,4 @@
-"""Explanations of predictions, as statistical inference.
-
-- `lexppl.models`: what is the model. Pyro programs, and the parts they are made of.
-- `lexppl.inference`: how it is inferred. Objectives, gradient estimators, fits.
-- `lexppl.distributions`: distributions of masks.
-- `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
-- `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
-- `lexppl.tabular`: all of it as scikit-learn estimators.
-- `lexppl.choices`: what can be chosen by name.
-
-Nothing is imported before it is used, so that the command line need not load torch to refuse a
-misspelt option.
-"""
+"""Explanations of predictions, as statistical inference; nothing is imported before it is used."""
 
 from importlib import import_module
 from importlib.metadata import version

@@ -17,18 +17,7 @@ FEWEST_WEIGHTS = 25
 
 
 def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Posterior:
-    """Put groups together as the installed ArviZ holds them.
-
-    Args:
-        groups: a data set for each of ArviZ's group names.
-        attrs: what is said of all groups together.
-
-    Example:
-        >>> draws = xr.Dataset({"a": (("chain", "draw"), [[0.0, 1.0]])})
-        >>> posterior = posterior_of({"posterior": draws}, {"seed": 0})
-        >>> posterior["posterior"]["a"].shape, posterior.attrs["seed"]
-        ((1, 2), 0)
-    """
+    """Groups of data sets as the installed ArviZ holds them."""
     return posterior_when_read(lambda: groups, attrs)
 
 
@@ -37,24 +26,8 @@ def posterior_when_read(
     attrs: Mapping[str, Any],
     kind: Callable[[], Any] | None = None,
 ) -> Posterior:
-    """A posterior that becomes ArviZ's own, and imports it, when any of it is first read.
-
-    The groups are built then, or for :func:`group_of`, which leaves ArviZ alone.
-
-    Args:
-        build: returns what `posterior_of` takes.
-        attrs: of all groups together.
-        kind: returns its class then, a subclass of ArviZ's; ArviZ's own if None.
-
-    Example:
-        >>> def build():
-        ...     print("built")
-        ...     return {"posterior": xr.Dataset({"a": 0.0})}
-        >>> posterior = posterior_when_read(build, {})
-        >>> posterior["posterior"]["a"].item()
-        built
-        0.0
-    """
+    """A posterior that becomes ArviZ's own class, or that of `kind`, and imports it, when any of it
+    is first read; `build` returns the groups then, or for :func:`group_of`."""
     unread = _unread_class(kind or posterior_class)
     posterior = unread.__new__(unread)
     object.__setattr__(posterior, _UNREAD, (build, attrs))
@@ -62,8 +35,7 @@ def posterior_when_read(
 
 
 _UNREAD = "_unread"
-"""The attribute that a posterior has until it is read: what builds its groups, or the groups, and
-the attributes of all."""
+"""The attribute of an unread posterior: what builds its groups, or the groups, and `attrs`."""
 
 _KIND = "_kind_when_read"
 """The attribute of the class of such a posterior: what returns its class when it is read."""
@@ -88,7 +60,7 @@ _READING = (
 
 @cache
 def _has_trees() -> bool:
-    """Whether the installed ArviZ holds posteriors as xarray's trees, which takes no import."""
+    """Whether the installed ArviZ holds posteriors as xarray's trees; without an import."""
     return int(version("arviz").split(".")[0]) >= 1
 
 
@@ -149,30 +121,17 @@ def _read(posterior: Posterior) -> Posterior:
         _, attrs = object.__getattribute__(posterior, _UNREAD)
         object.__delattr__(posterior, _UNREAD)
         object.__setattr__(posterior, "__class__", getattr(type(posterior), _KIND)())
-        _fill(posterior, groups, attrs)
+        if isinstance(posterior, xr.DataTree):
+            children = {name: xr.DataTree(group) for name, group in groups.items()}
+            xr.DataTree.__init__(posterior, children=children)
+            posterior.attrs.update(attrs)
+        else:
+            posterior.__init__(**groups, attrs=dict(attrs))
     return posterior
 
 
-def _fill(posterior: Posterior, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
-    """Initialise an instance with its groups."""
-    if isinstance(posterior, xr.DataTree):
-        children = {name: xr.DataTree(group) for name, group in groups.items()}
-        xr.DataTree.__init__(posterior, children=children)
-        posterior.attrs.update(attrs)
-    else:
-        posterior.__init__(**groups, attrs=dict(attrs))
-
-
 def group_names(posterior: Posterior) -> tuple[str, ...]:
-    """The names of the groups that a posterior has.
-
-    Raises:
-        TypeError: it is neither an `InferenceData` nor a `DataTree`.
-
-    Example:
-        >>> group_names(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
-        ('observed_data',)
-    """
+    """The names of the groups of a posterior."""
     if (unread := _unread_groups(posterior)) is not None:
         return tuple(unread)
     if isinstance(posterior, xr.DataTree):
@@ -186,17 +145,7 @@ def group_names(posterior: Posterior) -> tuple[str, ...]:
 
 
 def group_of(posterior: Posterior, name: str) -> xr.Dataset:
-    """One group of a posterior as a data set.
-
-    Raises:
-        TypeError: it is neither an `InferenceData` nor a `DataTree`.
-        ValueError: there is no such group.
-
-    Example:
-        >>> group_of(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}),
-        ...     "observed_data")["y"].item()
-        1.0
-    """
+    """One group of a posterior as a data set."""
     names = group_names(posterior)
     if name not in names:
         raise ValueError(f"the posterior has no group {name!r}; it has {list(names)}")
@@ -221,17 +170,10 @@ def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights, and how heavy their tail is.
+    """Pareto-smoothed log-weights `(…, S)` whose exponentials sum to one, and Pareto k̂ `(…,)`.
 
-    Args:
-        log_weights: `(…, S)`, unnormalised.
-
-    Returns:
-        smoothed log-weights `(…, S)` whose exponentials sum to one, and Pareto k̂ `(…,)`: above
-        0.7, means by these weights are not to be trusted; −∞ where all weights are one
-        number, ∞ of fewer than 25, whose tail cannot be fitted.
-
-    Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling".
+    Above 0.7 means by these weights are not to be trusted; −∞ where all weights are one number, ∞
+    of fewer than 25 (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
 
     Example:
         >>> smoothed, k = pareto_smoothed(np.zeros((2, 100)))

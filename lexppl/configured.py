@@ -1,55 +1,36 @@
-"""How a part tells the arguments that rebuild it: read off its constructor's signature."""
+"""The arguments that rebuild a part, off its constructor's signature, and checks of their types."""
+
+from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 
 class Configured:
     """A part that keeps its constructor's arguments under their own names, and can so be saved.
 
-    It stands before the torch class: `class Mine(Configured, nn.Module)`. A subclass whose
-    constructor takes `**kwargs` has the arguments of the next constructor too. Weights are no
-    arguments: :func:`lexppl.save` writes them from the module's `state_dict()`.
-
-    A part that cannot keep an argument may define `config()` itself.
-
-    Example:
-        >>> class Shift(Configured, nn.Module):
-        ...     def __init__(self, amount: float, times: int = 1) -> None:
-        ...         super().__init__()
-        ...         self.amount, self.times = amount, times
-        >>> Shift(0.5).config()
-        {'amount': 0.5, 'times': 1}
+    It stands before the torch class: `class Mine(Configured, nn.Module)`. A constructor with
+    `**kwargs` has the arguments of the next one too. Weights are no arguments. A part that cannot
+    keep an argument may define `config()` itself.
     """
 
     not_described: ClassVar[frozenset[str]] = frozenset()
     """Arguments of the class's own constructor that only say how its first weights are made."""
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments, but for what the weights hold.
-
-        Returns:
-            parts as they are; tensors, tuples and module lists as lists.
-
-        Raises:
-            TypeError: an argument that is not kept under its own name, or that has none (`*args`).
-        """
+        """The constructor's arguments, but for what the weights hold; tensors, tuples and module
+        lists as lists."""
         return {name: _listed(value) for name, value in constructor_arguments(self).items()}
 
 
 def constructor_arguments(part: Configured) -> dict[str, Any]:
-    """What a part keeps under the names of its constructor's arguments, in their order.
-
-    Raises:
-        TypeError: as :meth:`Configured.config`.
-
-    Example:
-        >>> from lexppl.models import SizePenalty
-        >>> constructor_arguments(SizePenalty(0.1))
-        {'weight': 0.1}
-    """
+    """What a part keeps under the names of its constructor's arguments, in their order."""
     kind = type(part)
     kept = {}
     for name in _argument_names(kind):
@@ -91,3 +72,73 @@ def _listed(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.tolist()
     return list(value) if isinstance(value, nn.ModuleList | tuple) else value
+
+
+Made = TypeVar("Made")
+
+
+def made_of(kind: type[Made], fields: Mapping[str, Any]) -> Made:
+    """An object of JSON's fields, each of the type that the class has it; lists become tuples."""
+    refuse_types(kind, fields)
+    return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
+
+
+def refuse_types(kind: type, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of other types than a constructor's annotations.
+
+    Any module passes for a module, numbers for tensors; what is not annotated is not checked.
+    """
+    hints = _hints(kind)
+    for name, value in arguments.items():
+        if name in hints and not _fits(hints[name], value):
+            hint, text = hints[name], repr(value)
+            expected = hint.__name__ if isinstance(hint, type) else str(hint)
+            raise ValueError(
+                f"{name} of a {kind.__name__} must be {expected.replace('typing.', '')}; it is "
+                f"{text if len(text) <= 60 else type(value).__name__}"
+            )
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in reversed(kind.__mro__):
+        own = vars(one).get("__init__")
+        if not inspect.isfunction(own):
+            continue
+        try:
+            found |= typing.get_type_hints(own)
+        except (NameError, TypeError):
+            # Names that stand for types while these are checked, and not when it runs.
+            continue
+    return found
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(one, value) for one in inner)
+    if origin is typing.Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, dict)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        fits = isinstance(value, list | tuple)
+        return fits and all(_fits(inner[0], one) for one in value if inner)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint in (bool, str):
+        return isinstance(value, hint)
+    if hint is np.ndarray:
+        return isinstance(value, list) and all(
+            _fits(float | None | np.ndarray, one) for one in value
+        )
+    number = not isinstance(value, bool)
+    if hint is int:
+        return number and isinstance(value, int)
+    if hint is float:
+        return number and isinstance(value, int | float)
+    if hint is Tensor:
+        return number and isinstance(value, list | dict | int | float)
+    if isinstance(hint, type) and issubclass(hint, nn.Module):
+        return isinstance(value, nn.Module)
+    return True

@@ -1,32 +1,126 @@
-"""What an explainer's program tells the objective: particles, penalties, expectations over labels.
+"""What a program declares to the objective: particles, penalties, labels, weights drawn first.
 
-Each is an ordinary Pyro statement. An objective that knows them (`lexppl.inference.NestedIWAE`)
-gives them their full meaning; any other Pyro inference reads them as a plate of size one, a log
-factor and a weighted plate. `draw_weights` is here too, where programs import it from.
-"""
+Other Pyro inference reads them as a plate of size one, a log factor and a weighted plate."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
 from pyro.poutine.subsample_messenger import SubsampleMessenger
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.weights_drawn_first import draw_weights as draw_weights  # noqa: PLC0414
+
+
+def draw_weights(module: nn.Module) -> None:
+    """Draw a module's weights that have priors now, at the head of its `forward`.
+
+    A `PyroSample` that is first read inside a plate would be drawn for each of its entries; read
+    before the plates, it is one latent that all rows share. `fit` does this for every program; call
+    it in a program that is to run under Pyro's own inference too.
+
+    Example:
+        >>> import pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from pyro.nn import PyroSample
+        >>> class Line(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        ...     def forward(self, x):
+        ...         draw_weights(self)
+        ...         with pyro.plate("data", len(x)):
+        ...             return pyro.sample("y", dist.Normal(self.slope * x, 1.0))
+        >>> trace = pyro.poutine.trace(Line()).get_trace(torch.zeros(5))
+        >>> trace.nodes["slope"]["value"].shape
+        torch.Size([])
+    """
+    if not isinstance(module, PyroModule) or module._pyro_context.active:
+        _draw(_with_priors(module))
+
+
+def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
+    """A program whose weights with priors are drawn before it does anything else."""
+    if not isinstance(program, nn.Module):
+        return program
+    parts = _with_priors(program)
+    if not parts:
+        return program
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with _active(parts):
+            _draw(parts)
+            return program(*args, **kwargs)
+
+    return called
+
+
+@contextmanager
+def drawing_weights_first(module: nn.Module) -> Iterator[None]:
+    """Let a module that others hold draw its weights with priors first, wherever it is called."""
+    parts = _with_priors(module)
+    calls: list[ExitStack] = []
+
+    def before(_: nn.Module, __: Any) -> None:
+        calls.append(_active(parts))
+        _draw(parts)
+
+    def after(*_: Any) -> None:
+        calls.pop().close()
+
+    hooks = []
+    if parts:
+        hooks.append(module.register_forward_pre_hook(before))
+        hooks.append(module.register_forward_hook(after, always_call=True, prepend=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _draw(parts: list[PyroModule]) -> None:
+    for part in parts:
+        # Only what is being called remembers a weight that is read.
+        if part._pyro_context.active:
+            for name in part._pyro_samples:
+                getattr(part, name)
+
+
+def _active(parts: list[PyroModule]) -> ExitStack:
+    """A weight that is read is kept until its module's outermost call ends."""
+    calls = ExitStack()
+    for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
+        calls.enter_context(context)
+    return calls
+
+
+def weights_with_priors(module: nn.Module) -> list[str]:
+    """The names of a module's weights that have priors (`PyroSample`)."""
+    return [
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules()
+        if isinstance(part, PyroModule)
+        for name in part._pyro_samples
+    ]
+
+
+def _with_priors(module: nn.Module) -> list[PyroModule]:
+    return [m for m in module.modules() if isinstance(m, PyroModule) and m._pyro_samples]
+
 
 MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
 PENALTY = "penalty"
 BY_DRAW = "_by_draw"
-"""Whether a penalty differs between the masks of a row; a function of their distribution does
-not."""
+"""Whether a penalty differs between the masks of a row."""
 
 MASK_KIND = "mask_kind"
 """The key of a mask site's `infer` that says what its values mean."""
@@ -42,63 +136,40 @@ def _particle_count(default: int) -> int:
     return default
 
 
-class ParticleCounts(Messenger):
-    """Size the particle plates of the program that runs inside this context.
+class _Answers(Messenger):
+    """Values of effectful statements of the program inside, by their type."""
 
-    Args:
-        masks: number of masks `L` that :func:`mask_particles` stands for.
-        imputations: number of imputations a mask, `K`, that :func:`imputation_particles`
-            stands for.
+    def __init__(self, **answers: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._answers = answers
 
-    Example:
-        >>> def model():
-        ...     with mask_particles() as index:
-        ...         return len(index)
-        >>> with ParticleCounts(masks=10, imputations=1):
-        ...     model()
-        10
-        >>> model()
-        1
-    """
+    def _process_message(self, msg: Any) -> None:
+        answer = self._answers.get(msg["type"])
+        if answer is not None and not msg["done"]:
+            msg["value"], msg["done"] = answer(msg), True
+
+
+class ParticleCounts(_Answers):
+    """Size the particle plates of the program inside: L masks, K imputations a mask."""
 
     def __init__(self, masks: int, imputations: int = 1) -> None:
-        super().__init__()
-        self._counts = {
+        counts = {
             MASK_PLATE: int_at_least("masks", masks),
             IMPUTATION_PLATE: int_at_least("imputations", imputations),
         }
-
-    def _pyro_particle_count(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"] = self._counts[msg["name"]]
-            msg["done"] = True
+        super().__init__(particle_count=lambda msg: counts[msg["name"]])
 
 
 @effectful(type="fit_progress")
 def fit_progress() -> float:
-    """How far the fit has come, from 0 to 1; 1 where no objective says.
-
-    A program's own schedules (a fading prior, a falling temperature) are functions of it.
-
-    Example:
-        >>> with Progress(0.25):
-        ...     fit_progress()
-        0.25
-        >>> fit_progress()
-        1.0
-    """
+    """How far the fit has come, from 0 to 1; 1 without an objective."""
     return 1.0
 
 
 @effectful(type="fit_reaches")
 def fit_reaches(share: float) -> bool:
-    """Whether the fit has come so far; yes where no objective says.
-
-    What only decides by the progress asks this: a compiled step then knows that nothing else of the
-    program changes.
-
-    Args:
-        share: of the fit, from 0 to 1.
+    """Whether the fit has come so far; yes without an objective. Compiled steps depend on its
+    answer alone.
 
     Example:
         >>> with Progress(0.25):
@@ -110,108 +181,56 @@ def fit_reaches(share: float) -> bool:
     return True
 
 
-class Progress(Messenger):
-    """Tell :func:`fit_progress` and :func:`fit_reaches` to the program that runs inside.
-
-    Args:
-        value: from 0 to 1.
-    """
+class Progress(_Answers):
+    """The value of :func:`fit_progress` and :func:`fit_reaches` for the program inside."""
 
     def __init__(self, value: float) -> None:
-        super().__init__()
-        self._value = float(value)
-
-    def _pyro_fit_progress(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value, True
-
-    def _pyro_fit_reaches(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value >= msg["args"][0], True
+        share = float(value)
+        super().__init__(
+            fit_progress=lambda msg: share, fit_reaches=lambda msg: share >= msg["args"][0]
+        )
 
 
 @effectful(type="row_penalties")
 def row_penalties() -> Tensor | None:
-    """λ of each row `(B,)`, as the program charges it; None where no program names it.
-
-    Example:
-        >>> with RowPenalties(torch.tensor([0.1])):
-        ...     row_penalties()
-        tensor([0.1000])
-        >>> row_penalties() is None
-        True
-    """
+    """λ of each row `(B,)`, as the program charges it; None where no program names it."""
     return None
 
 
-class RowPenalties(Messenger):
-    """Give λ of each row to the selector for a range of λ that runs inside this context.
-
-    Args:
-        penalties: `(B,)`, by which the program multiplies its rows' penalties.
-    """
+class RowPenalties(_Answers):
+    """The value of :func:`row_penalties` for the selector inside."""
 
     def __init__(self, penalties: Tensor) -> None:
-        super().__init__()
-        self._penalties = penalties
-
-    def _pyro_row_penalties(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._penalties, True
+        super().__init__(row_penalties=lambda msg: penalties)
 
 
 EVERY_SHIFT = -1
-"""The :func:`fold_shift` of a run with all predictors: rows are judged by the predictor of shift 0,
-and those of the other shifts learn from the same draws."""
+"""The :func:`fold_shift` of a run with all predictors: that of shift 0 judges, the others learn."""
 
 
 @effectful(type="fold_shift")
 def fold_shift() -> int | None:
-    """Which of its predictors a cross-fitted module gives the rows of a batch, which stand in the
-    order of their folds: 0 for the one that has not learned from a row's fold, s = 1 … F − 1 for
-    those that learn from it, :data:`EVERY_SHIFT` for both; None outside a cross-fitted fit, where
-    all are averaged.
+    """Which of its predictors a cross-fitted module gives the rows of a batch, ordered by fold.
 
-    Example:
-        >>> with FoldShift(1):
-        ...     fold_shift()
-        1
-        >>> fold_shift() is None
-        True
+    0: the one that has not learned from a row's fold; s = 1 … F − 1: those that have;
+    :data:`EVERY_SHIFT`: both; None outside a cross-fitted fit, where all are averaged.
     """
     return None
 
 
-class FoldShift(Messenger):
-    """Tell :func:`fold_shift` to the program that runs inside this context.
-
-    Args:
-        value: from 0 to F − 1, or :data:`EVERY_SHIFT`.
-    """
+class FoldShift(_Answers):
+    """The value of :func:`fold_shift` for the program inside."""
 
     def __init__(self, value: int) -> None:
-        super().__init__()
-        self._value = value
-
-    def _pyro_fold_shift(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value, True
+        super().__init__(fold_shift=lambda msg: value)
 
 
 @effectful(type="row_weights")
 def row_weights() -> Tensor | None:
     """How often each row of the batch counts, `(B,)`; None where all count once.
 
-    A fit multiplies what a row observes by its weight. Only what else looks at several rows, such
-    as the risk sets of a partial likelihood, asks for them.
-
-    Example:
-        >>> from lexppl.inference.contexts import RowWeights
-        >>> with RowWeights(torch.tensor([3.0, 0.0]), "data"):
-        ...     row_weights()
-        tensor([3., 0.])
-        >>> row_weights() is None
-        True
+    A fit multiplies what a row observes by its weight; only what looks at several rows, such as
+    risk sets, needs them.
     """
     return None
 
@@ -238,14 +257,7 @@ class _ParticlePlate(pyro.plate):
             SubsampleMessenger._process_message(self, msg)
 
     @staticmethod
-    def _subsample(
-        name: str,
-        size: int | None = None,
-        subsample_size: int | None = None,
-        subsample: Tensor | None = None,
-        use_cuda: bool | None = None,
-        device: str | None = None,
-    ) -> tuple[int, int, Tensor]:
+    def _subsample(name: str, size: int | None = None, *_: Any) -> tuple[int, int, Tensor]:
         count = int(size or 1)
         return count, count, torch.arange(count)
 
@@ -253,8 +265,8 @@ class _ParticlePlate(pyro.plate):
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 
-    Sites inside have batch shape `(L, B)`; a program may enter it several times. The objective
-    averages over this plate inside its log: `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
+    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
+    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
 
     Example:
         >>> with pyro.plate("data", 3, dim=-1), mask_particles():
@@ -266,9 +278,8 @@ def mask_particles() -> pyro.plate:
 
 def imputation_particles() -> pyro.plate:
     """Plate over the `K` imputations of a mask, at dimension −3, entered inside
-    :func:`mask_particles`; one imputation where no objective sizes it.
-
-    Sites inside have batch shape `(K, L, B)`.
+    :func:`mask_particles`; one imputation where no objective sizes it. Sites inside have batch
+    shape `(K, L, B)`.
 
     Example:
         >>> with ParticleCounts(masks=4, imputations=2):
@@ -283,14 +294,13 @@ def imputation_particles() -> pyro.plate:
 def penalty(name: str, value: Tensor) -> None:
     """Subtract `value` from the objective, outside its log: `− E_p[R(z)]` (LEX, eq. 6).
 
-    Inside :func:`mask_particles` the value is averaged over the masks. In a plain Pyro ELBO it is
-    the log factor `−value`.
+    Inside :func:`mask_particles` the value is averaged over the masks. A plain Pyro ELBO reads the
+    log factor `−value`.
 
     Args:
         name: the site's name, unique in the program.
-        value: the penalty in nats, with the batch shape of the enclosing plates, `(L, B)` or
-            broadcastable to it; `(B,)` for one that is a function of the masks' distribution alone,
-            which no draw is then judged by.
+        value: nats, `(L, B)` or broadcastable to it; `(B,)` for a function of the masks'
+            distribution alone, which no draw is then judged by.
 
     Raises:
         TypeError: the value is not a tensor.
@@ -309,10 +319,8 @@ def penalty(name: str, value: Tensor) -> None:
 
 
 class _Weighted(Messenger):
-    """Multiply the scale of the sites inside by weights that may be zero.
-
-    `poutine.scale` refuses zeros, and a black box may be certain.
-    """
+    """Multiply the scale of the sites inside by weights that may be zero, which `poutine.scale`
+    refuses."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -327,9 +335,8 @@ class _Weighted(Messenger):
 def label_expectation(probabilities: Tensor) -> Iterator[Tensor]:
     """Observe every label with its probability: the exact expectation `Σ_c p(c|x) log(…)_c`.
 
-    In the post-hoc regimes `y` is what a black box `p_m(y|x)` would say (LEX, § 2.5). Instead of
-    one draw of it, each label is observed once, weighted outside the objective's log; the masks
-    and imputations are shared by the labels.
+    For the post-hoc regimes, where y is a black box's (LEX, § 2.5). The masks and imputations are
+    shared by the labels, which are weighted outside the objective's log.
 
     Args:
         probabilities: `(B, C)`, rows summing to one.

@@ -5,14 +5,7 @@ from typing import Any
 
 
 def extra_library(module: str, extra: str) -> Any:
-    """Import a library of an extra, or say how to get it.
-
-    Args:
-        module: its name as Python imports it, such as "shap".
-        extra: the extra that has it, such as "compare".
-
-    Raises:
-        ImportError: it is not installed, or cannot be imported; the cause is kept.
+    """A library of an extra, imported; an ImportError names the extra.
 
     Example:
         >>> extra_library("no_such_library", "compare")

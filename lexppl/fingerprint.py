@@ -41,25 +41,9 @@ COMPUTED = ("cached_property", "_lazy_property_and_property")
 def fingerprint(value: Any) -> str:
     """A hash of a value: 32 letters, the same in every process and on every machine.
 
-    It is of numbers, words, tensors, arrays, tables; of modules by their class, weights and
-    settings; of functions by their code, defaults and closure (not by the global names that they
-    read); of other objects by their class and attributes. Of a class that is none of a library's it
-    is the code too.
-
-    Args:
-        value: anything of these.
-
-    Raises:
-        TypeError: what cannot be identified, such as a generator, by its place.
-
-    Example:
-        >>> fingerprint({"k": 3}) == fingerprint({"k": 3}), fingerprint({"k": 3.0}) == fingerprint(
-        ...     {"k": 3})
-        (True, False)
-        >>> fingerprint({"rows": object()})
-        Traceback (most recent call last):
-        TypeError: it.rows is a object, which cannot be identified; give numbers, words, arrays,
-        tensors, modules or functions
+    Of modules by class, weights and settings; of functions by code, defaults and closure, not by
+    the global names that they read; of other objects by class and attributes, of own classes by
+    their code.
     """
     return _hash({path: digest(leaf) for path, leaf in contents(value, "it", strict=True).items()})
 
@@ -67,19 +51,9 @@ def fingerprint(value: Any) -> str:
 def contents(value: Any, path: str, strict: bool = False) -> dict[str, Leaf]:
     """What a value holds, by path: representations, tensors and arrays.
 
-    Args:
-        value: any.
-        path: its name.
-        strict: whether to refuse what has neither a representation nor attributes; else it is
-            identified by its class, private attributes other than numbers, words and arrays (caches
-            among them) are left out, and random states are refused.
-
-    Raises:
-        TypeError: what cannot be identified; or a random state, by its path.
-
-    Example:
-        >>> contents({"k": [1, 2.0], "w": torch.zeros(2)}, "it")
-        {'it': 'builtins.dict of 2', 'it.k': '[1, 2.0]', 'it.w': tensor([0., 0.])}
+    Not `strict`: what has neither a representation nor attributes is identified by its class,
+    private attributes other than numbers, words and arrays are left out, and random states are
+    refused.
     """
     walk = _Walk(strict)
     walk.add(path, value)
@@ -101,22 +75,12 @@ def digest(leaf: Leaf) -> str:
 
 
 def is_of(value: Any, packages: Collection[str]) -> bool:
-    """Whether a class, function or object stands in one of some packages.
-
-    Example:
-        >>> is_of(torch.nn.Linear, KNOWN), is_of(PurePath, KNOWN)
-        (True, False)
-    """
+    """Whether a class, function or object is defined in one of some packages."""
     return (getattr(value, "__module__", None) or "").split(".")[0] in packages
 
 
 def tensor_bytes(tensor: Tensor) -> np.ndarray:
-    """The bytes of a tensor's numbers in their order, on any device.
-
-    Example:
-        >>> len(tensor_bytes(torch.zeros(2, 3).mT))
-        24
-    """
+    """The bytes of a tensor's numbers in their order, on any device."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
@@ -230,8 +194,7 @@ class _Walk:
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:
-    """An object's attributes by name, in slots too, without those that it computes once from the
-    others; None of an object that has neither.
+    """An object's attributes by name, in slots too, without those that it computes from the others.
 
     Example:
         >>> law = torch.distributions.Bernoulli(probs=torch.tensor(0.5))
@@ -296,7 +259,7 @@ def _parts_of_function(function: FunctionType) -> dict[str, Any]:
 
 
 def _code_of_class(kind: type) -> str:
-    """A hash of the functions of a class and of those above it, but for libraries' classes."""
+    """A hash of the functions of a class and its bases, but for libraries' classes."""
     code = [f"{name} {_code(one.__code__)}" for name, one in _functions_of(kind)]
     return f" {_hash(code)}" if code else ""
 

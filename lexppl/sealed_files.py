@@ -1,18 +1,164 @@
-"""Files that are read as they were written, or refused by name: checksums, and JSON that has one.
+"""Files that are there in full or not at all, and are read as they were written, by checksums."""
 
-A checksum shows what was damaged on the way. It is no signature: who writes a file on purpose can
-write its checksum too.
-"""
-
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lexppl.atomic_output import output_file, write_through
+FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
+"""How a system says that there is no room."""
+
+
+@contextmanager
+def output_folder(
+    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+) -> Iterator[Path]:
+    """A new folder beside the target, which takes the target's place at the end; removed on an
+    error.
+
+    Parents are made. A folder with files is replaced only with `overwrite` and where all its names
+    are in `own`.
+    """
+    target = Path(target).expanduser().resolve()
+    check_output_folder(target, overwrite, own)
+    with _beside(target, Path.mkdir) as aside:
+        yield aside
+        check_output_folder(target, overwrite, own)
+        replace_folder(aside, target)
+
+
+@contextmanager
+def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """A new file beside the target, which takes the target's place at the end."""
+    check_output_file(target, overwrite)
+    target = Path(target).expanduser().resolve()
+    with _beside(target, Path.touch) as aside:
+        yield aside
+        os.replace(aside, target)
+
+
+@contextmanager
+def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new file or folder beside the target; on an error it goes, with the parents made for it."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    aside = _aside(target)
+    try:
+        with _naming(target):
+            if missing:
+                missing[0].mkdir(parents=True)
+            make(aside)
+        yield aside
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        for remove in (aside.unlink, *(folder.rmdir for folder in missing)):
+            with suppress(OSError):
+                remove()
+        raise
+
+
+def write_through(path: Path, content: bytes | memoryview) -> None:
+    """Write a file and wait until the disk has it; full disks report only then."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names, where the system can."""
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def refuse_without_space(target: str | Path, needed: int) -> None:
+    """Refuse a place with fewer free bytes than needed, before any work."""
+    target = Path(target).expanduser().resolve()
+    place = next(folder for folder in (target, *target.parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        message = (
+            f"at least {needed / 1e6:.1f} MB are needed, and there are {free / 1e6:.1f} MB: make "
+            "room, or give another place"
+        )
+        raise OSError(errno.ENOSPC, message, str(target))
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error reports that there is no more room."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def check_output_file(target: str | Path, overwrite: bool = False) -> None:
+    """Refuse to replace a folder, or a file without `overwrite`."""
+    target = Path(target).expanduser().resolve()
+    if target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a folder; give the name of a file")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{str(target)!r} exists; give --overwrite to replace it")
+
+
+def check_output_folder(
+    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+) -> None:
+    """Refuse to replace a file, files without `overwrite`, or foreign files."""
+    target = Path(target).expanduser().resolve()
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a file; give the name of a folder")
+    present = sorted(entry.name for entry in target.iterdir())
+    if present and not overwrite:
+        raise FileExistsError(
+            f"folder {str(target)!r} is not empty; give --overwrite to replace what an earlier "
+            "run left there, or another --out"
+        )
+    foreign = [name for name in present if name not in own]
+    if foreign:
+        raise FileExistsError(
+            f"folder {str(target)!r} holds {foreign[0]!r}, which this program did not write; "
+            "give another --out"
+        )
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Name the output, not the folder aside, in an error."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot be written: {reason}", str(target)) from error
+
+
+def _aside(target: Path) -> Path:
+    return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
+
+
+def replace_folder(aside: Path, target: Path) -> None:
+    """Let a complete folder take a target's place; what was there is put back if that fails."""
+    if not target.exists():
+        aside.rename(target)
+        return
+    earlier = _aside(target)
+    target.rename(earlier)
+    try:
+        aside.rename(target)
+    except BaseException:
+        earlier.rename(target)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
 
 SEAL = "sha256"
 """The entry of a JSON file that has the checksum of its text."""
@@ -23,12 +169,8 @@ _LONGEST = 300
 
 
 class UnreadableFileError(ValueError):
-    """A file that is not what this library wrote: damaged, cut short, changed, of a newer version,
-    or never its own. The message is one line, and names the file.
-
-    Args:
-        path: the file.
-        reason: what is wrong with it, and what to do.
+    """A file that is not what this library wrote: damaged, changed, of a newer version, or never
+    its own. The message is one line, and names the file.
 
     Example:
         >>> print(UnreadableFileError("explainer.json", "it is empty"))
@@ -45,23 +187,8 @@ class UnreadableFileError(ValueError):
 
 @contextmanager
 def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever goes wrong with what stands in a file is an :class:`UnreadableFileError`.
-
-    Errors of the system, such as a file without permission, name it already and are passed on.
-
-    Args:
-        path: the file.
-
-    Raises:
-        UnreadableFileError: with the error as its cause.
-
-    Example:
-        >>> with refused_by_name("sizes.json"):
-        ...     {}["width"]
-        Traceback (most recent call last):
-        ...
-        lexppl.sealed_files.UnreadableFileError: sizes.json cannot be read: KeyError: 'width'
-    """
+    """Any error inside is an :class:`UnreadableFileError` of the file, but for the system's own
+    that name it."""
     try:
         yield
     except UnreadableFileError:
@@ -76,35 +203,18 @@ def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def checksum(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file, as hexadecimal digits.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The SHA-256 of a file, as hexadecimal digits."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum_of(content: bytes | memoryview) -> str:
-    """The SHA-256 of what a file holds, as :func:`checksum` has it of the file.
-
-    Example:
-        >>> checksum_of(b"")[:8]
-        'e3b0c442'
-    """
+    """The SHA-256 of bytes, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> None:
-    """Refuse a file whose checksum is another than when it was written.
-
-    Args:
-        path: the file.
-        found, written: its checksum now and then.
-
-    Raises:
-        UnreadableFileError: they differ.
-    """
+    """Refuse a file whose checksum is another than when it was written."""
     if found != written:
         raise UnreadableFileError(
             path,
@@ -116,17 +226,7 @@ def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> No
 def refuse_formats(
     path: str | os.PathLike[str], form: Any, newest: int, is_whole: bool, by: Any = None
 ) -> None:
-    """Refuse a file of a format that this version does not read.
-
-    Args:
-        path: the file.
-        form: its format, of which those before the newest have no checksum.
-        newest: the one that is written now.
-        is_whole: whether the file has a checksum, and it fits.
-        by: the version of the library that wrote it, where that is known.
-
-    Raises:
-        UnreadableFileError: a newer format, or none; the newest without a checksum.
+    """Refuse a file of a format newer than `newest`, of none, or of the newest without a checksum.
 
     Example:
         >>> refuse_formats("words.json", 3, 2, True)
@@ -155,63 +255,27 @@ def refuse_formats(
         )
 
 
-def sealed(description: Mapping[str, Any], indent: int | None = 1) -> str:
-    """JSON with the SHA-256 of its own text, which stands as 64 zeros while it is taken.
-
-    Args:
-        description: what `json.dumps` accepts, without NaN.
-        indent: spaces a level, for people; None for one line, which is made faster.
-
-    Raises:
-        ValueError: NaN or an infinite number, or a description that is sealed already.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "sizes.json"
-        ...     _ = path.write_text(sealed({"width": 3}), encoding="utf-8")
-        ...     read_sealed(path)
-        ({'width': 3}, True)
-    """
+def sealed(description: Mapping[str, Any]) -> str:
+    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
     if SEAL in description:
         raise ValueError(f"the description has an entry {SEAL!r} already, which is its checksum's")
     blank = {**description, SEAL: _BLANK}
-    text = json.dumps(blank, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(blank, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         # Half a letter, as names from broken files have it, is no UTF-8.
-        text = json.dumps(blank, indent=indent, allow_nan=False) + "\n"
+        text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
     return _with_seal(text, _BLANK, checksum_of(text.encode()))
 
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
-    """Write :func:`sealed` JSON to a file, aside and then renamed.
-
-    Args:
-        path: the file; one that is there is replaced.
-        description: of :func:`sealed`.
-
-    Raises:
-        ValueError: of :func:`sealed`.
-        OSError: the file cannot be written.
-    """
+    """Write :func:`sealed` JSON to a file, aside and then renamed."""
     text = sealed(description)
     with output_file(Path(path), overwrite=True) as written:
         write_through(written, text.encode())
 
 
 def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
-    """What :func:`sealed` made, without its seal; JSON of before, which has none, as it is.
-
-    Args:
-        path: the file.
-
-    Returns:
-        the description, and whether it was sealed.
-
-    Raises:
-        FileNotFoundError: no such file.
-        UnreadableFileError: no JSON, no mapping, nested too deep, NaN in it, another checksum.
-    """
+    """A description of :func:`sealed`, and whether it was sealed; older files have no seal."""
     path = Path(path)
     if path.stat().st_size > MOST_BYTES:
         raise UnreadableFileError(path, f"it has more than {MOST_BYTES:,} bytes")
@@ -244,13 +308,13 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _with_seal(text: str, old: str, new: str) -> str:
-    """With another seal in the place of the last one, the text's."""
+    """The text with another seal in place of the last one."""
     start, _, end = text.rpartition(f'"{old}"')
     return f'{start}"{new}"{end}'
 
 
 def _reason_of(error: Exception) -> str:
-    """What another library's error says, and its kind where that is all it says."""
+    """Another library's error message, or its kind."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, MemoryError):

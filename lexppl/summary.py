@@ -1,4 +1,4 @@
-"""What a thing is, in at most ten lines of text or as a small table in a notebook."""
+"""Summaries of objects, in at most ten lines of text or as a small table in a notebook."""
 
 from __future__ import annotations
 
@@ -22,18 +22,7 @@ NUMBERS = ("k", "weight")
 
 @dataclass(frozen=True)
 class Summary:
-    """A heading and what stands under it.
-
-    Args:
-        heading: one line.
-        lines: by label; what is empty or None is left out.
-
-    Example:
-        >>> print(Summary("Fit", {"rows": "40", "warnings": None, "loss": "0.6 nats a row"}))
-        Fit
-          rows  40
-          loss  0.6 nats a row
-    """
+    """A heading and lines by label; empty ones are left out."""
 
     heading: str
     lines: Mapping[str, str | None]
@@ -65,7 +54,7 @@ class Summarised:
 
     @abstractmethod
     def summarised(self) -> Summary:
-        """What it is, in a few lines."""
+        """The summary."""
 
     def __repr__(self) -> str:
         return str(self.summarised())
@@ -75,71 +64,45 @@ class Summarised:
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
-    """A number and its noun.
-
-    Example:
-        >>> counted(1, "row"), counted(1200, "row"), counted(2, "entry", "entries")
-        ('1 row', '1,200 rows', '2 entries')
-    """
+    """A number and its noun, as "1,200 rows"."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """Names with commas, and a word before the last.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"]), listed([])
-        ('a, b and c', 'a or b', 'a', '')
-    """
+    """Names with commas, and a word before the last."""
     each = list(names)
     both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
     return f" {last} ".join(both)
 
 
 def some_of(names: Iterable[object], most: int = 5) -> str:
-    """The first of names or words, and how many more there are.
-
-    Example:
-        >>> some_of("abcd", most=2)
-        'a, b and 2 more'
-    """
+    """The first of names or words, and how many more there are."""
     words = [str(name) for name in names]
     more = len(words) - most
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more} more"
 
 
 def short(name: object) -> str:
-    """A name as it is, or its beginning.
-
-    Example:
-        >>> short("a" * 30)
-        'aaaaaaaaaaaaaaaaaaaaaaa…'
-    """
+    """A name, cut to 24 characters."""
     return _cut(str(name), LONGEST_NAME)
 
 
 def parts_of(program: Any) -> dict[str, str]:
-    """The parts of a program by role, each by its class and how many numbers it learns.
-
-    Example:
-        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
-        >>> parts_of(Predictor(MLP(2, 2, (4,)), CategoricalLikelihood()))
-        {'network': 'MLP (22)', 'likelihood': 'CategoricalLikelihood'}
-    """
+    """The parts of a program by role, each by its class and how many numbers it learns."""
     if not isinstance(program, nn.Module):
         return {}
     parts = {name: _part(part) for name, part in program.named_children()}
     return {name: told for name, told in parts.items() if told}
 
 
-def in_range(values: Sequence[float], digits: int = 3) -> str:
+def in_range(values: Sequence[float]) -> str:
     """A number, or the least and the largest of several.
 
     Example:
         >>> in_range([0.51, 0.4987]), in_range([2.0])
         ('0.499 to 0.510', '2.000')
     """
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
     return low if low == high else f"{low} to {high}"
 
 

@@ -1,11 +1,11 @@
-"""One thread at a time where programs run, as threads share Pyro's handlers, torch's generators and
-the modes of modules."""
+"""State that threads share, held and put back: Pyro's handlers, generators and modules' modes."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 ONE_THREAD = threading.RLock()
 """Held by `fit`, `explain` and all that draws: a call in another thread waits, and gives what it
@@ -16,11 +16,8 @@ would give alone. Processes have one each."""
 def own_random_state(
     device: torch.device | str | None = "cpu", enabled: bool = True
 ) -> Iterator[None]:
-    """The default generators of CPU and device as they were, after what is drawn inside.
-
-    Args:
-        device: whose generator is put back beside the CPU's; None for all of them.
-        enabled: False for draws that move them.
+    """The default generators of CPU and device (None: of all) are put back after what is drawn
+    inside.
 
     Example:
         >>> before = torch.get_rng_state()
@@ -34,3 +31,16 @@ def own_random_state(
         devices = [device] if torch.device(device).type == "cuda" else []
     with ONE_THREAD, torch.random.fork_rng(devices=devices, enabled=enabled):
         yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; each part's own mode is put back."""
+    with ONE_THREAD:
+        modes = [(part, part.training) for part in model.modules()]
+        model.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode

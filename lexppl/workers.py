@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 from lexppl.argument_checks import int_at_least
 
 AT_ONCE = 4
-"""Tasks a worker that are handed out before their results are taken, so that what they need and
-give does not pile up."""
+"""Tasks a worker that are handed out before their results are taken."""
 
 # Random states and Pyro's settings are the process's, so that tasks in threads of one take turns.
 _TURNS = threading.RLock()
@@ -25,13 +24,7 @@ _TURNS = threading.RLock()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a task.
-
-    Args:
-        number: of the task, from 0.
-        value: what it returned; None where it failed.
-        error: why it failed, or None.
-    """
+    """What task `number` returned, or why it failed."""
 
     number: int
     value: Any = None
@@ -40,21 +33,7 @@ class Outcome:
 
 @contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
-    """So many threads for sums and products inside; as many as before after.
-
-    A sum over another number of threads is another sum in its last bits.
-
-    Args:
-        threads: of torch, of BLAS and of OpenMP.
-
-    Example:
-        >>> before = torch.get_num_threads()
-        >>> with fixed_threads(1):
-        ...     torch.get_num_threads()
-        1
-        >>> torch.get_num_threads() == before
-        True
-    """
+    """So many threads of torch, BLAS and OpenMP inside, on which the last bits of sums depend."""
     before = torch.get_num_threads()
     with threadpool_limits(limits=threads):
         torch.set_num_threads(threads)
@@ -73,29 +52,11 @@ def outcomes(
     jobs: int = 1,
     threads: int = 1,
 ) -> Generator[Outcome, None, None]:
-    """Run `task(*arguments[i], *shared)` for each i, and give what came of each as it ends.
+    """The outcome of `task(*arguments[i], *shared)` for each i, as each ends; a failure stops no
+    other.
 
-    A task that fails is an outcome too, and stops no other. Arguments are taken as workers become
-    free, so that an iterable of large ones is never held as a whole.
-
-    Args:
-        task: a function; tasks must not depend on each other.
-        arguments: of each task. On a client, a Dask `Delayed` or future among them is computed
-            there.
-        shared: further arguments that all tasks have; a client's workers are sent them once.
-        client: a `dask.distributed.Client`, or None to run here.
-        jobs: processes here, by joblib; −1 for one a core. A client has its own workers.
-        threads: of each task, whatever the machine has.
-
-    Raises:
-        TypeError: a client that is none.
-        ValueError: `jobs` beside a client, or counts below 1.
-
-    Example:
-        >>> [outcome.value for outcome in outcomes(divmod, [(7,), (9,)], shared=(2,))]
-        [(3, 1), (4, 1)]
-        >>> [one.error for one in outcomes(divmod, [(7,)], shared=(0,))]
-        [ZeroDivisionError(...)]
+    Arguments are taken as workers become free. `client`: a `dask.distributed.Client`, whose workers
+    are sent `shared` once, or None for `jobs` processes by joblib (−1: one a core).
     """
     check_workers(client, jobs, threads)
     tasks = ((number, args, shared, threads) for number, args in enumerate(arguments))
@@ -116,14 +77,7 @@ def outcomes(
 
 
 def check_workers(client: Any, jobs: int, threads: int) -> None:
-    """Refuse workers that are none.
-
-    Args:
-        client, jobs, threads: of :func:`outcomes`.
-
-    Raises:
-        TypeError, ValueError: as it says.
-    """
+    """Refuse a client that is none, `jobs` beside a client, and counts below 1."""
     int_at_least("threads", threads)
     if jobs != -1:
         int_at_least("jobs", jobs, note="or -1 for one a core")

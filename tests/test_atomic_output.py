@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lexppl.atomic_output import (
+from lexppl.sealed_files import (
     is_full_disk,
     output_file,
     output_folder,
@@ -114,7 +114,7 @@ def test_room_is_asked_for_where_the_output_shall_be(tmp_path, monkeypatch):
         places.append(place)
         return namedtuple("Usage", "free")(1000)
 
-    monkeypatch.setattr("lexppl.atomic_output.shutil.disk_usage", usage)
+    monkeypatch.setattr("lexppl.sealed_files.shutil.disk_usage", usage)
     refuse_without_space(tmp_path / "deep" / "results", 1000)
     with pytest.raises(OSError, match=r"at least 2\.0 MB are needed, and there are 0\.0 MB") as one:
         refuse_without_space(tmp_path, 2_000_000)

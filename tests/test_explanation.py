@@ -15,12 +15,7 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
-from lexppl.explanation import (
-    explain,
-    save_posterior,
-    selection_table,
-    systematic_resampling,
-)
+from lexppl.explanation import explain, save_posterior, selection_table, systematic_resampling
 from lexppl.explanation.layout.arviz_layout import Variable
 from lexppl.explanation.layout.importance_kind import kind_of
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -167,16 +162,11 @@ def largest_posterior_z(posterior, model, y, group="posterior"):
 SOFT = torch.tensor([[0.3, 0.7], [1.0, 0.0]], dtype=torch.float64)
 
 
+LABELLED = [(k, guided, LABEL_PAIR) for guided in (False, True) for k in (1, 2)]
+
+
 @pytest.mark.parametrize(
-    ("imputations", "guided", "y"),
-    [
-        (1, False, LABEL_PAIR),
-        (2, False, LABEL_PAIR),
-        (1, True, LABEL_PAIR),
-        (2, True, LABEL_PAIR),
-        (1, False, SOFT),
-        (2, True, SOFT),
-    ],
+    ("imputations", "guided", "y"), [*LABELLED, (1, False, SOFT), (2, True, SOFT)]
 )
 def test_masks_given_y_follow_the_exact_posterior(imputations, guided, y):
     model = Enumerable()
@@ -385,15 +375,8 @@ def test_layout_of_a_fitted_explainer():
     )
     result.class_names = ("no", "yes")
     names = [f"patient {i}" for i in range(10)]
-    posterior = explain(
-        result,
-        x[:10],
-        y[:10],
-        draws=12,
-        rows_per_chunk=4,
-        row_names=names,
-        entry_names=["age", "colour"],
-    )
+    options = {"rows_per_chunk": 4, "row_names": names, "entry_names": ["age", "colour"]}
+    posterior = explain(result, x[:10], y[:10], draws=12, **options)
     assert set(group_names(posterior)) == {
         "predictions", "prior", "prior_predictive", "posterior", "posterior_predictive",
         "sample_stats", "log_likelihood", "observed_data", "constant_data",
@@ -421,15 +404,15 @@ def test_layout_of_a_fitted_explainer():
 
 
 def test_names_come_from_the_fit_then_the_grouping():
-    x, _ = rows(4)
     grouped = lex(grouping=Grouping([0, 1, 2], names=["a", "b", "c"]))
-    names = group_of(explain(fitted(grouped), x, draws=2), "predictions")["feature"]
-    assert names.values.tolist() == ["a", "b", "c"]
     named = fitted(grouped, entry_names=("d", "e", "f"))
-    names = group_of(explain(named, x, draws=2), "predictions")["feature"]
-    assert names.values.tolist() == ["d", "e", "f"]
-    names = group_of(explain(fitted(lex()), x, draws=2), "predictions")["feature"]
-    assert names.values.tolist() == ["x1", "x2", "x3"]
+    for result, expected in (
+        (fitted(grouped), ["a", "b", "c"]),
+        (named, ["d", "e", "f"]),
+        (fitted(lex()), ["x1", "x2", "x3"]),
+    ):
+        names = group_of(explain(result, rows(4)[0], draws=2), "predictions")["feature"]
+        assert names.values.tolist() == expected
 
 
 def test_counts_that_need_more_bytes_get_them():
@@ -475,32 +458,20 @@ def posterior_from(mask, probability=None):
     dims = ("chain", "draw", "row", "feature")
     if probability is None:
         probability = mask.mean(1)
-    return posterior_of(
-        {
-            "predictions": xr.Dataset(
-                {"mask": (dims, mask), "importance": (("chain", "draw", "feature"), mask.mean(2))},
-                {"feature": features},
-            ),
-            "sample_stats": xr.Dataset(
-                {
-                    "selection_probability": (
-                        ("chain", "row", "feature"),
-                        probability,
-                        {"site": "mask"},
-                    )
-                },
-                {"feature": features},
-            ),
-        },
-        {},
-    )
+    names = {"feature": features}
+    importance = ("chain", "draw", "feature"), mask.mean(2)
+    stated = ("chain", "row", "feature"), probability, {"site": "mask"}
+    groups = {
+        "predictions": xr.Dataset({"mask": (dims, mask), "importance": importance}, names),
+        "sample_stats": xr.Dataset({"selection_probability": stated}, names),
+    }
+    return posterior_of(groups, {})
 
 
 def bernoulli(probability, draws, seed=0):
     """Mask draws from probabilities (chain, row, feature)."""
-    uniform = np.random.default_rng(seed).random(
-        (probability.shape[0], draws, *probability.shape[1:])
-    )
+    shape = (probability.shape[0], draws, *probability.shape[1:])
+    uniform = np.random.default_rng(seed).random(shape)
     return (uniform < probability[:, None]).astype(np.int8)
 
 
@@ -523,10 +494,8 @@ def test_agreement_sees_disagreement_about_rows_that_averages_hide():
     half[0, :50] = half[1, 50:] = 1.0
     probability = 0.1 + 0.8 * half
     posterior = posterior_from(bernoulli(probability, 200))
-    assert (
-        float(az.rhat(group_of(posterior, "predictions")[["importance"]])["importance"].max())
-        < 1.05
-    )
+    r_hat = az.rhat(group_of(posterior, "predictions")[["importance"]])["importance"]
+    assert float(r_hat.max()) < 1.05
     assert float(selection_table(posterior)["agreement"].iloc[0]) < 0.45
     sure = selection_table(posterior_from(bernoulli(half, 10)))
     assert sure["agreement"].iloc[0] == 0.0
@@ -573,10 +542,7 @@ def test_weighted_intervals_cover_new_rows_and_others_do_not():
     """A sample's own departure is common to its fits, each of which departs as far from it."""
     random = np.random.default_rng(0)
     features, rows = 2000, 50
-    sample, fits = (
-        random.normal(0, 0.03, (1, 1, features)),
-        random.normal(0, 0.03, (4, 1, features)),
-    )
+    sample, fits = (random.normal(0, 0.03, (count, 1, features)) for count in (1, 4))
     own = random.normal(0, 0.1, (1, rows, features))
     probability = 0.5 + sample + fits + own
     assert probability.min() > 0.0 and probability.max() < 1.0

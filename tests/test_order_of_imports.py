@@ -8,20 +8,18 @@ import pytest
 ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
     "argument_checks": set(),
-    "evaluation_mode": set(),
+    "threads": set(),
     "extras": set(),
     "summary": set(),
-    "atomic_output": set(),
     "sealed_files": set(),
     "fingerprint": set(),
     "workers": set(),
     "choices": set(),
     "distributions": set(),
-    "weights_drawn_first": set(),
-    "effects": {"weights_drawn_first"},
+    "effects": set(),
     "configured": set(),
-    "data": set(),
-    "inference": {"distributions", "weights_drawn_first", "effects", "configured"},
+    "data": {"configured"},
+    "inference": {"distributions", "effects", "configured"},
 }
 ORDER["models"] = {*ORDER["inference"], "data"}
 ORDER["systems"] = {*ORDER["models"], "models", "inference"}
@@ -33,9 +31,8 @@ ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
 FOR_ALL = {
     "argument_checks",
-    "atomic_output",
     "choices",
-    "evaluation_mode",
+    "threads",
     "extras",
     "sealed_files",
     "summary",
@@ -129,7 +126,7 @@ def test_the_rooms_within_a_room_have_an_order_too(room):
     [
         "from lexppl.inference import fit",
         "import lexppl.inference.training.fit",
-        "def later():\n    from lexppl.systems.l2x import l2x",
+        "def later():\n    from lexppl.systems.joint import l2x",
         "from lexppl.cli import main",
     ],
 )

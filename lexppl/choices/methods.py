@@ -157,7 +157,7 @@ def _listed(
     """A method of the library, whose factory is loaded at its first use: what it takes beside
     features, grouping and the widths of networks, and its factory where that has another name."""
     taken = {"features", "grouping", *settings.split(), *networks.split()}
-    source = f"lexppl.systems.{home or f'{name}:{name}'}"
+    source = f"lexppl.systems:{home or name}"
     fixed_ones = MappingProxyType(fixed)
     return Method(name, source, summary, fixed_ones, frozenset(taken), epochs, own_rate)
 
@@ -174,7 +174,7 @@ _RATE = "0.5 in the logarithm of α, falling to 0.001"
 # near random; XTab's penalties take up to a nat from the first step on: its masks open slowly.
 METHODS = Registry(
     (
-        _listed("base_x", "classes penalty imputer", _BASE_X, "real_x:base_x"),
+        _listed("base_x", "classes penalty imputer", _BASE_X),
         _listed(
             "fastshap",
             "classes black_box imputer",
@@ -189,7 +189,7 @@ METHODS = Registry(
             "q_fit_global",
             "black_box",
             f"{_Q_FIT}one for all rows",
-            "q_fit:q_fit",
+            "q_fit",
             networks="hidden",
             scope="global",
             epochs=4,

@@ -19,7 +19,7 @@ from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
-from lexppl.tabular.reference_fits import fit_full_predictor
+from lexppl.tabular.predictors import fit_full_predictor
 from lexppl.tabular.table_fit import fit_table
 
 

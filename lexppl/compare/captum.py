@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from lexppl.argument_checks import int_at_least
 from lexppl.compare.common import check_tables, grouped_importances, library
 from lexppl.evaluation import FittedPredictor
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.black_box import Output
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.likelihoods import Likelihood, distribution_targets
+from lexppl.threads import evaluating
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {

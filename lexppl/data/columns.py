@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from lexppl.argument_checks import finite_float
+from lexppl.configured import made_of
 from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing, refuse_repeated
 from lexppl.data.dates import Order, days_of, holds_dates, waves
-from lexppl.type_checks import made_of
 
 Kind = Literal["number", "level", "date"]
 POOLED = "other levels"

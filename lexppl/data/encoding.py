@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
+from lexppl.configured import made_of, refuse_types
 from lexppl.data.checks import (
     counted,
     listed,
@@ -40,7 +41,6 @@ from lexppl.data.columns import (
 from lexppl.data.dates import checked_order, date_order, varying_waves
 from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
-from lexppl.type_checks import made_of, refuse_types
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20

@@ -1,21 +1,16 @@
-"""Mask distributions: standard Pyro distributions over which of G entries are kept.
-
-``KSubset`` is exact (probabilities, draws, marginals, entropy), and so is ``ChainMask``, whose
-entries are kept in runs; ``TopKMask`` and ``OrderedTopK`` draw without replacement;
-``RandomSizeSubset`` draws k first, as by ``geometric_sizes`` or ``beta_binomial_sizes``;
-``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
-``ShapleyKernel`` and ``UniformSize`` know the mask's size alone (``ExchangeableMasks``).
-Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a
-distribution can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its
-relaxation; all three are ``functools.singledispatch`` functions, open to distributions of your own.
-"""
+"""Mask distributions: standard Pyro distributions over which of G entries are kept."""
 
 from lexppl.distributions.chain import ChainMask
-from lexppl.distributions.exchangeable import ExchangeableMasks, ShapleyKernel, UniformSize
 from lexppl.distributions.k_subset import KSubset
-from lexppl.distributions.random_size import RandomSizeSubset, beta_binomial_sizes, geometric_sizes
-from lexppl.distributions.relaxation import relaxation
-from lexppl.distributions.relaxed import MaskDirichlet, MaxConcrete, RelaxedSubset
+from lexppl.distributions.random_size import (
+    ExchangeableMasks,
+    RandomSizeSubset,
+    ShapleyKernel,
+    UniformSize,
+    beta_binomial_sizes,
+    geometric_sizes,
+)
+from lexppl.distributions.relaxed import MaskDirichlet, MaxConcrete, RelaxedSubset, relaxation
 from lexppl.distributions.sequential_mask import SequentialMask
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_k import OrderedTopK, TopKMask

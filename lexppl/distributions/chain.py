@@ -18,12 +18,8 @@ Join = Callable[[Tensor, Tensor], Tensor]
 
 
 def segments(steps: Tensor, join: Join) -> list[Tensor]:
-    """Scores of ever longer segments, from the steps ``(2, 2, *batch, G)`` to one ``(…, 1)``.
-
-    Args:
-        steps: scores of the steps.
-        join: ``log_add`` to sum over states, ``torch.maximum`` for the best path.
-    """
+    """Scores of ever longer segments, from the steps ``(2, 2, *batch, G)`` to one ``(…, 1)``;
+    `join` is ``log_add`` or, for the best path, ``torch.maximum``."""
     levels = [steps]
     while (n := levels[-1].shape[-1]) > 1:
         pairs, last = levels[-1].split([n - n % 2, n % 2], -1)
@@ -34,21 +30,14 @@ def segments(steps: Tensor, join: Join) -> list[Tensor]:
 
 
 def log_total(levels: list[Tensor]) -> Tensor:
-    """log Σ over all paths, of the batch's shape: the state before the first step is of no effect
-    and taken to be 0."""
+    """log Σ over all paths, of the batch's shape; the state before the first step is 0."""
     off, on = levels[-1][0, ..., 0].unbind(0)
     return log_add(off, on)
 
 
 @torch.no_grad()
 def path(levels: list[Tensor], choose: Callable[[Tensor], Tensor], lead: tuple[int, ...]) -> Tensor:
-    """States ``(*lead, G)`` of a path, as booleans.
-
-    Args:
-        levels: of ``segments``.
-        choose: from the log-odds of state 1 ``(*lead, n)`` to whether it is taken.
-        lead: shape that the batch's own expands to.
-    """
+    """States ``(*lead, G)`` of a path, as booleans, by a choice from the log-odds of state 1."""
     top = levels[-1][0, ..., 0]
     after = choose((top[1] - top[0]).unsqueeze(-1).expand(*lead, 1))
     for level in reversed(levels[:-1]):
@@ -67,12 +56,10 @@ def path(levels: list[Tensor], choose: Callable[[Tensor], Tensor], lead: tuple[i
 
 
 def drawn(log_odds: Tensor) -> Tensor:
-    """Whether state 1 is taken, at random."""
     return torch.rand_like(log_odds) < log_odds.sigmoid()
 
 
 def likelier(log_odds: Tensor) -> Tensor:
-    """Whether state 1 is the likelier one; of two alike, state 0."""
     return log_odds > 0
 
 
@@ -82,41 +69,31 @@ class ChainMask(MaskDistribution):
     .. math:: p(z) = \frac1Z \exp\Big(\sum_{g=1}^{G} u_g z_g
               - \sum_{g=2}^{G} J_g \, |z_g - z_{g-1}|\Big)
 
-    with logits u and couplings J: a place where the mask switches between kept and hidden costs J
-    nats. J = 0 gives independent Bernoullis of logits u, J > 0 runs of entries kept together, as
-    words of a phrase or times of an episode, J < 0 entries that alternate. It is a binary Markov
-    chain with a transition of its own at each place. ``log_prob``, ``mean`` (E[z]), ``switches``
-    (P(z_g ≠ z_{g−1})), ``variance`` and ``entropy`` are exact, by the forward–backward algorithm,
-    and differentiable any number of times; draws are exact, by forward filtering and backward
-    sampling; ``mode`` is Viterbi's. All go in log2 G rounds over the entries, not in G steps.
-
-    Shapes: ``logits`` ``(*batch, G)``, ``coupling`` a number or what broadcasts with
-    ``(*batch, G − 1)``; event shape ``(G,)``. What depends on a row alone is computed once and
-    shared by all that ``expand`` makes. Scores are taken relative to the mode's, so that float32
-    serves for logits and couplings of ±50 at thousands of entries.
+    with logits u and couplings J, the nats of a switch between kept and hidden: positive ones give
+    runs, negative ones entries that alternate. ``log_prob``, ``mean``, ``switches`` (P(z_g ≠
+    z_{g−1})), ``variance``, ``entropy`` and draws are exact (forward–backward; forward filtering,
+    backward sampling), in log2 G rounds, and differentiable any number of times; ``mode`` is
+    Viterbi's. Scores are relative to the mode's, so that float32 serves for ±50 at thousands of
+    entries.
 
     Args:
-        logits: u, finite.
-        coupling: J, in nats a switch, finite; ``(*batch, 1)`` for one a row.
+        logits: u, finite, ``(*batch, G)``.
+        coupling: J, finite; a number or what broadcasts with ``(*batch, G − 1)``.
         validate_args: as in every torch distribution.
 
     Raises:
-        ValueError: logits without a dimension, or of no entries; a coupling that does not broadcast
-            with ``(*batch, G − 1)``; either not finite (when validated).
+        ValueError: logits without a dimension or entries; a coupling that does not broadcast;
+            either not finite (when validated).
 
     References:
-        Lafferty, McCallum and Pereira (2001), "Conditional random fields", ICML.
-        Frühwirth-Schnatter (1994), "Data augmentation and dynamic linear models", Journal of Time
-        Series Analysis 15, for the draws.
+        Lafferty, McCallum and Pereira (2001), "Conditional random fields", ICML;
+        Frühwirth-Schnatter (1994), "Data augmentation and dynamic linear models", J. Time Series
+        Analysis 15, for the draws.
 
     Example:
         >>> chain = ChainMask(torch.zeros(3), coupling=2.0)
         >>> chain.log_prob(torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])).exp()
         tensor([0.3879, 0.0071])
-        >>> chain.switches
-        tensor([0.1192, 0.1192])
-        >>> ChainMask(torch.tensor([0.0, 1.0]), coupling=0.0).mean
-        tensor([0.5000, 0.7311])
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
@@ -165,14 +142,14 @@ class ChainMask(MaskDistribution):
         return alike.expand(self._batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), of shape ``sample_shape + batch_shape``."""
+        """log p(value), ``sample_shape + batch_shape``."""
         if self._validate_args:
             self._validate_sample(value)
         result = self._rows.score(value, switches_of(value)) - self._rows.log_total()
         return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Exact draws, of shape ``sample_shape + batch_shape + (G,)`` and the logits' dtype."""
+        """Exact draws, ``sample_shape + batch_shape + (G,)``."""
         shape = self._extended_shape(sample_shape)
         return path(self._rows.sums(), drawn, shape[:-1]).to(self._rows.logits.dtype)
 
@@ -204,11 +181,8 @@ class ChainMask(MaskDistribution):
         return self._rows.entropy().expand(self._batch_shape)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All 2^G masks, ``(2^G, *batch, G)``; ``batch`` all ones for ``expand=False``.
-
-        Raises:
-            ValueError: there are more than 2^20.
-        """
+        """All 2^G masks, ``(2^G, *batch, G)``; ``batch`` all ones for ``expand=False``; at most
+        2^20."""
         size = self._event_shape[0]
         masks = all_of_sizes("ChainMask", torch.ones(size + 1, dtype=torch.bool), self.logits)
         return self._listed(masks, expand)
@@ -220,8 +194,7 @@ def switches_of(mask: Tensor) -> Tensor:
 
 
 class _Rows(ComputedOnce):
-    """The rows of a distribution before any expansion, with what has been computed of them so
-    far."""
+    """The rows of a distribution before any expansion, with what has been computed of them."""
 
     def __init__(self, logits: Tensor, coupling: Tensor) -> None:
         super().__init__()
@@ -230,7 +203,6 @@ class _Rows(ComputedOnce):
 
     @computed_once
     def mode(self) -> Tensor:
-        """A likeliest mask, a constant."""
         with torch.no_grad():
             # Relative to each entry's likelier value, so that sums stay small.
             near = (self.logits > 0).to(self.logits.dtype)
@@ -274,7 +246,7 @@ class _Rows(ComputedOnce):
 
 def _steps(logits: Tensor, coupling: Tensor, origin: Tensor) -> Tensor:
     """Scores of the steps by the states before and after, ``(2, 2, *batch, G)``, less those of the
-    mask ``origin``. The first step has no state before it."""
+    mask ``origin``."""
     to = [logits * (state - origin) for state in (0, 1)]
     paid = switches_of(origin)
     first = torch.zeros_like(logits[..., :1])
@@ -302,7 +274,7 @@ def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
 
 @register_kl(ChainMask, ChainMask)
 def _kl_chain(p: ChainMask, q: ChainMask) -> Tensor:
-    """E_p[log p(z)] − E_p[log q(z)], exact, from p's marginals and pairs."""
+    """E_p[log p(z)] − E_p[log q(z)], exact."""
     score = q._rows.score(p.mean, p.switches) - q._rows.log_total()
     return -p.entropy() - score
 

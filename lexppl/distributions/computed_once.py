@@ -18,8 +18,8 @@ class ComputedOnce:
 
 
 def computed_once(method: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """A method of a :class:`ComputedOnce` that computes its value once, and anew where a gradient
-    is first needed of it."""
+    """A method of a :class:`ComputedOnce` whose value is kept, and computed anew where a gradient
+    is first needed."""
 
     @wraps(method)
     def value(self: ComputedOnce) -> Value:
@@ -35,30 +35,14 @@ def computed_once(method: Callable[[Any], Value]) -> Callable[[Any], Value]:
 
 
 class MadeOnce:
-    """What a part makes of numbers that it has, for each type and device that is needed.
-
-    A device waits for what is copied there from the host, so that no step should copy.
-
-    Example:
-        >>> kept = MadeOnce()
-        >>> first = kept.like(torch.zeros(1), (1.0, 2.0), torch.tensor)
-        >>> first, kept.like(torch.zeros(5), (1.0, 2.0), torch.tensor) is first
-        (tensor([1., 2.]), True)
-        >>> kept.like(torch.zeros(1).double(), (1.0, 3.0), torch.tensor)
-        tensor([1., 3.], dtype=torch.float64)
-    """
+    """What a part makes of its numbers, kept for each type and device, so that no step copies from
+    the host."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[torch.dtype, torch.device], tuple[Any, Any]] = {}
 
     def like(self, tensor: Tensor, numbers: Any, make: Callable[..., Any]) -> Any:
-        """What is made of the numbers, in the type and on the device of a tensor.
-
-        Args:
-            tensor: any.
-            numbers: one or a tuple of them.
-            make: from the numbers, `dtype` and `device`.
-        """
+        """`make(numbers, dtype, device)` in the type and on the device of a tensor."""
         place = (tensor.dtype, tensor.device)
         known = self._made.get(place)
         if known is None or known[0] != numbers:

@@ -1,29 +1,12 @@
-r"""How many of G independent Bernoullis are on: the arithmetic under the exact k-subset
-distribution.
+"""How many of G independent Bernoullis are on: the arithmetic of the exact k-subset distribution.
 
-A tilt θ turns logits into probabilities p_i = σ(logit_i + θ); conditioning on the number that are
-on, S = Σ z_i, forgets the tilt. With θ such that E[S] ≈ k the probability P(S = k) is of the order
-of 1/sd(S), so all arithmetic can be done on plain probabilities, without logarithms, scaling or
-underflow, at any size and for any logits:
+With a tilt θ, p_i = σ(logit_i + θ) and E[S] ≈ k of S = Σ z_i, plain probabilities do not underflow:
 
-    log e_k(exp logits) = −Σ log(1 − p_i) − k θ + log P(S = k),
+    log e_k(exp logits) = −Σ log(1 − p_i) − k θ + log P(S = k).
 
-e_k being the elementary symmetric polynomial. The generating polynomial Π_i (q_i + p_i t) is a
-product of non-negative terms, formed pair by pair in log2 G rounds rather than G sequential steps;
-past degree 16 the factors are multiplied as characteristic functions, at as many frequencies as
-the spread of S needs (``frequencies``).
-
-Everything here has degree first, then batch, then the polynomials that are still to be multiplied:
-``(degree + 1, *batch, n)``.
-
-Draws given the sum go down the same tree: from the top, the number that is to be placed is divided
-between the two halves of the entries,
-
-    P(j left | c in all) ∝ P(S_left = j) P(S_right = c − j),
-
-until each entry knows whether it is on: log2 G rounds, each for all nodes of a level. The nodes'
-counts are sums of products of probabilities, without differences, and serve any number of draws.
-"""
+Π_i (q_i + p_i t) is formed pair by pair in log2 G rounds; past degree 16 by characteristic
+functions at as many frequencies as the spread of S needs. Draws go down the same tree, by
+P(j left | c in all) ∝ P(S_left = j) P(S_right = c − j). Tensors are ``(degree + 1, *batch, n)``."""
 
 import math
 
@@ -40,18 +23,15 @@ _LOG_ALIASING, _LOG_ALIASING_SINGLE = 42.0, 21.0
 _BISECTIONS, _NEWTON_STEPS = 8, 8
 
 _FEW = 16
-"""Up to so many entries in a half its counts are gone through one by one: few passes over many
-nodes. Beyond, all counts of few nodes are laid side by side."""
+"""Up to so many entries in a half its counts are gone through one by one, beyond side by side."""
 
 
 @torch.no_grad()
 def tilt(logits: Tensor, k: int | Tensor) -> Tensor:
-    r"""A constant θ, of the batch's shape, with Σ_i σ(logit_i + θ) ≈ k.
+    """A constant θ, of the batch's shape, with Σ_i σ(logit_i + θ) ≈ k; results are exact for any θ.
 
-    Results are exact for any θ; a good one keeps P(S = k) far from 0. Up to ``SMALL`` entries the
-    middle between the k-th and the next largest logit will do: the k largest then are on with
-    probability ≥ 1/2 and the others off, so P(S = k) ≥ 2^-G. Beyond, bisection and then Newton's
-    method within the bracket, a fixed number of steps without a look at the data.
+    Up to ``SMALL`` entries the middle between the k-th and the next largest logit, so that P(S = k)
+    ≥ 2^-G; beyond, bisection and Newton's method, a fixed number of steps.
     """
     size = logits.shape[-1]
     if size <= SMALL:
@@ -90,12 +70,12 @@ def multiply(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
 
 
 def frequencies(size: int, k: int | None, dtype: torch.dtype = torch.float64) -> int:
-    r"""An odd number N of frequencies at which P(S = k) is exact in the numbers' ``dtype``.
+    """An odd number N of frequencies at which P(S = k) is exact in the numbers' ``dtype``; ``k =
+    None``: any k.
 
-    With N frequencies the sum runs over all counts k + N·j in place of k. For N > G there are no
-    others. Otherwise Bernstein's inequality bounds what they add, P(|S − E S| ≥ t) ≤
-    2 exp(−t² / 2(V + t/3)) with V = Var S ≤ k (1 − k/G), by 10^-18, in float32 by 10^-9.
-    ``k = None``: any k.
+    With N > G there is no aliasing. Otherwise Bernstein's inequality bounds what the counts k + N·j
+    add, P(|S − E S| ≥ t) ≤ 2 exp(−t² / 2(V + t/3)), V ≤ k (1 − k/G), by 10^-18, in float32 by
+    10^-9.
     """
     variance = size / 4 if k is None else k * (1 - k / size)
     nats = _LOG_ALIASING if dtype == torch.float64 else _LOG_ALIASING_SINGLE
@@ -105,11 +85,7 @@ def frequencies(size: int, k: int | None, dtype: torch.dtype = torch.float64) ->
 
 
 def products(off: Tensor, on: Tensor, max_k: int) -> list[Tensor]:
-    """Polynomials of ever more entries, ``(degree + 1, *batch, n)``: n = G of one entry each first.
-
-    Each level pairs its first n // 2 polynomials with the next n // 2; where n is odd the last is
-    carried over. Up to ``SMALL`` entries the last level is the one polynomial of all of them.
-    """
+    """Polynomials of ever more entries, ``(degree + 1, *batch, n)``, from n = G of one entry."""
     size = off.shape[-1]
     polynomials = torch.stack([off, on])
     levels = [polynomials]
@@ -128,11 +104,8 @@ def products(off: Tensor, on: Tensor, max_k: int) -> list[Tensor]:
 
 
 def log_count_probability(polynomials: Tensor, size: int, k: int | Tensor) -> Tensor:
-    r"""log P(S = k) of ``size`` entries by the last level of ``products``; returns ``batch``.
-
-    The weights are multiplied as they are: they need not add up to one. Their tilt must make k a
-    likely count (``tilt``).
-    """
+    """log P(S = k) of ``size`` entries, ``batch``, by the last level of ``products``; the tilt must
+    make k likely."""
     if polynomials.shape[-1] == 1:
         coefficients = polynomials.squeeze(-1)
         if isinstance(k, Tensor):
@@ -174,12 +147,8 @@ def _probability_by_frequencies(polynomials: Tensor, size: int, k: int | Tensor)
 
 @torch.no_grad()
 def count_tables(levels: list[Tensor], max_k: int) -> list[Tensor]:
-    """The distributions of the counts of all nodes but the root, ``(count + 1, *batch, nodes)``.
-
-    Args:
-        levels: of ``products``.
-        max_k: no count is larger.
-    """
+    """The distributions of the counts of all nodes of ``products`` but the root, ``(count + 1,
+    *batch, nodes)``."""
     tables = [level.detach() for level in levels if level.shape[-1] > 1]
     if not tables or levels[-1].shape[-1] == 1:
         return tables
@@ -201,15 +170,8 @@ def count_tables(levels: list[Tensor], max_k: int) -> list[Tensor]:
 def draw(
     tables: list[Tensor], weights: Tensor, k: int | Tensor, number: int, batch_shape: torch.Size
 ) -> Tensor:
-    """``number`` draws of shape ``(number, *batch_shape, G)``.
-
-    Args:
-        tables: of ``count_tables``.
-        weights: of the entries, ``(*batch, G)``.
-        k: the sum, an int or ``batch``.
-        number: of draws.
-        batch_shape: has as many dimensions as ``batch``, and may expand those of size 1.
-    """
+    """``number`` draws ``(number, *batch_shape, G)`` with sum k, by ``count_tables`` and entries'
+    weights ``(*batch, G)``; ``batch_shape`` may expand dimensions of size 1."""
     # Every draw has the batch of the weights, of which a function transform may hide a dimension.
     total = torch.zeros_like(weights[..., :1], dtype=torch.long)
     total = total + (k.unsqueeze(-1) if isinstance(k, Tensor) else k)
@@ -261,7 +223,7 @@ def _first_above(below: Tensor, dim: int) -> Tensor:
 
 
 def _multiply_in_place(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
-    """Products of polynomials, one coefficient of ``b`` after the other; no gradients."""
+    """Products of polynomials without gradients."""
     product = _pad_degree(a * b[0], 0, b.shape[0] - 1)[: max_degree + 1]
     for degree in range(1, min(b.shape[0], max_degree + 1)):
         rows = min(a.shape[0], product.shape[0] - degree)

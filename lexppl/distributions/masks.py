@@ -14,11 +14,8 @@ ENUMERATION_LIMIT = 2**20
 
 
 class Vectors(constraints.independent):
-    """`torch.distributions.constraints.independent` of vectors, of which there may be none: torch's
-    own stops where a batch has no rows.
-
-    Args:
-        numbers: the constraint of each.
+    """`torch.distributions.constraints.independent` of vectors, which also checks batches without
+    rows.
 
     Example:
         >>> import torch
@@ -32,7 +29,6 @@ class Vectors(constraints.independent):
         super().__init__(numbers, 1)
 
     def check(self, value: Tensor) -> Tensor:
-        """Of each vector, whether all its numbers are of the kind."""
         inside: Tensor = self.base_constraint.check(value)
         return inside.all(-1)
 
@@ -53,50 +49,44 @@ class KHot(constraints.Constraint):
 
 
 def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
-    """All C(G, k) masks ``(C(G, k), G)`` of the dtype and on the device of ``like``.
-
-    Raises:
-        ValueError: there are more than ``ENUMERATION_LIMIT`` (2^20).
-    """
+    """All C(G, k) masks ``(C(G, k), G)``, at most 2^20, of type and device of ``like``."""
     count = math.comb(size, k)
-    if count > ENUMERATION_LIMIT:
-        raise ValueError(
-            f"{distribution} with G = {size}, k = {k} has {count} masks, more than "
-            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-        )
+    refuse_long_list(count, f"{distribution} with G = {size}, k = {k} has {count} masks")
     chosen = torch.tensor(list(combinations(range(size), k)), device=like.device)
     masks = torch.zeros(count, size, dtype=like.dtype, device=like.device)
     return masks.scatter(-1, chosen, 1.0)
 
 
 def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
-    """All masks ``(M, G)`` whose size is allowed, of the dtype and on the device of ``like``.
-
-    Args:
-        distribution: its name, for the message.
-        allowed: by size 0 … G, ``(G + 1,)``.
-        like: any tensor.
-
-    Raises:
-        ValueError: 2^G is more than ``ENUMERATION_LIMIT`` (2^20).
+    """All masks ``(M, G)`` whose size is allowed, by ``(G + 1,)`` booleans; 2^G at most 2^20.
 
     Example:
         >>> all_of_sizes("Some", torch.tensor([True, False, True]), torch.zeros(1)).tolist()
         [[0.0, 0.0], [1.0, 1.0]]
     """
     entries = len(allowed) - 1
-    if 2**entries > ENUMERATION_LIMIT:
-        raise ValueError(
-            f"{distribution} with G = {entries} has about 2^{entries} masks, more than "
-            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-        )
-    code = torch.arange(2**entries, device=like.device).unsqueeze(-1)
-    bits = (code >> torch.arange(entries, device=like.device)) & 1
+    refuse_long_list(2**entries, f"{distribution} with G = {entries} has about 2^{entries} masks")
+    bits = all_bits(entries, like.device)
     return bits[allowed[bits.sum(-1)]].to(like.dtype)
 
 
+def all_bits(entries: int, device: torch.device) -> Tensor:
+    """All 2^G masks ``(2^G, G)`` as integers."""
+    code = torch.arange(2**entries, device=device).unsqueeze(-1)
+    return (code >> torch.arange(entries, device=device)) & 1
+
+
+def refuse_long_list(count: int, found: str) -> None:
+    """Refuse to list more draws than ``ENUMERATION_LIMIT``."""
+    if count > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{found}, more than {ENUMERATION_LIMIT}, the most that enumerate_support lists; draw "
+            "samples instead"
+        )
+
+
 def bernoulli_base(distribution: Independent, function: str) -> Bernoulli:
-    """The Bernoulli distribution under ``Bernoulli(...).to_event(1)``; another is refused."""
+    """The Bernoulli distribution under ``Bernoulli(...).to_event(1)``; others are refused."""
     base = distribution.base_dist
     if not isinstance(base, Bernoulli) or len(distribution.event_shape) != 1:
         raise TypeError(
@@ -154,6 +144,11 @@ class MaskDistribution(TorchDistribution):
         TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
+
+    @property
+    def variance(self) -> Tensor:
+        """E[z] (1 − E[z]), ``(*batch, G)``."""
+        return self.mean * (1.0 - self.mean)
 
     def __repr__(self) -> str:
         k = getattr(self, "k", None)

@@ -1,5 +1,7 @@
-"""First how many entries are kept, then which: k-subset masks whose k has a distribution."""
+"""Masks whose size has a distribution: exchangeable ones, and k-subset masks of a random k."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,29 +10,192 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
-from lexppl.distributions.exchangeable import AllowedSizes, log_choose
 from lexppl.distributions.k_subset import KSubset
 from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
+
+
+class AllowedSizes(constraints.Constraint):
+    """Vectors of zeros and ones whose size is allowed, by ``(G + 1,)`` booleans."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, allowed: Tensor) -> None:
+        self.allowed = allowed
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        binary = ((value == 0) | (value == 1)).all(-1)
+        size = torch.where(binary, value.sum(-1), 0.0).long()
+        return binary & self.allowed[size]
+
+
+class ExchangeableMasks(MaskDistribution):
+    r"""Masks of G entries whose size has given probabilities, all masks of one size being alike:
+
+    .. math:: p(z) = P(|z|) \,/\, \tbinom{G}{|z|}, \qquad |z| = \textstyle\sum_i z_i .
+
+    All quantities are exact; nothing is learned.
+
+    Args:
+        size_probabilities: P(0), …, P(G), not negative; divided by their sum.
+        batch_shape: of the distribution, independent draws; event shape ``(G,)``.
+        dtype, device: of the masks.
+        validate_args: as in every torch distribution.
+
+    Raises:
+        ValueError: fewer than two probabilities, one that is negative or not finite, a sum of 0.
+
+    Example:
+        >>> distribution = ExchangeableMasks([0.0, 0.6, 0.4])
+        >>> distribution.log_prob(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).exp()
+        tensor([0.3000, 0.4000])
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        size_probabilities: Sequence[float],
+        batch_shape: Sequence[int] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        weights = [float(p) for p in size_probabilities]
+        total = sum(weights)
+        if len(weights) < 2 or not all(0.0 <= p < math.inf for p in weights) or total <= 0.0:
+            raise ValueError(
+                "size_probabilities must be P(0), …, P(G) for G of at least 1, none negative and "
+                f"not all 0; they are {weights}"
+            )
+        size = len(weights) - 1
+        exact = torch.tensor(weights, dtype=torch.float64) / total
+        ways = torch.tensor([log_choose(size, s) for s in range(size + 1)], dtype=torch.float64)
+        below = exact.cumsum(0)
+        # Rounding must not leave a size of probability 0 a place at the largest uniform.
+        below[max(s for s, weight in enumerate(weights) if weight / total > 0.0) :] = 1.0
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        self._mean = ((exact * torch.arange(size + 1)).sum() / size).to(device=device, dtype=dtype)
+        self._entropy = (-(exact * (exact.clamp(min=1e-300).log() - ways)).sum()).to(
+            device=device, dtype=dtype
+        )
+        self._log_mask = (exact.log() - ways).to(device=device, dtype=dtype)
+        self._below = below[:-1].to(device=device, dtype=dtype)
+        super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> AllowedSizes:
+        return AllowedSizes(self._log_mask.isfinite())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
+        if self._validate_args:
+            self._validate_sample(value)
+        size = value.sum(-1).round().long().clamp(0, self._event_shape[0])
+        result = self._log_mask[size]
+        return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Exact draws, ``sample_shape + batch_shape + (G,)``."""
+        like = self._below
+        shape = self._extended_shape(sample_shape)
+        uniform = torch.rand(shape[:-1], dtype=like.dtype, device=like.device)
+        size = (uniform.unsqueeze(-1) >= like).sum(-1, keepdim=True)
+        order = torch.rand(shape, dtype=like.dtype, device=like.device).argsort(-1).argsort(-1)
+        return (order < size).to(like.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        """E[z], ``(*batch, G)``: E|z| / G for every entry."""
+        return self._mean.expand(self._batch_shape + self._event_shape)
+
+    def entropy(self) -> Tensor:
+        """−E[log p(z)] in nats, of the batch's shape."""
+        return self._entropy.expand(self._batch_shape)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All masks that can be drawn, ``(M, *batch, G)``; ``batch`` all ones for ``expand=False``;
+        G at most 20."""
+        masks = all_of_sizes(type(self).__name__, self._log_mask.isfinite(), self._log_mask)
+        return self._listed(masks, expand)
+
+
+class ShapleyKernel(ExchangeableMasks):
+    r"""Coalitions of G players, neither none nor all of them, by the Shapley kernel:
+
+    .. math:: p(S) \propto \frac{G - 1}{\tbinom{G}{|S|} \, |S| \, (G - |S|)}, \qquad
+              P(|S| = s) = \frac{G}{2 H_{G-1}} \cdot \frac{1}{s (G - s)}, \quad 0 < s < G,
+
+    with the harmonic number :math:`H_n = \sum_{i \le n} 1/i`. Least squares of a game's values
+    under it, with the values of no and of all players kept, gives the Shapley values.
+
+    Args:
+        entries: G ≥ 2.
+        batch_shape, options: as in :class:`ExchangeableMasks`.
+
+    Raises:
+        ValueError: fewer than two entries.
+
+    References:
+        Charnes, Golany, Keane and Rousseau (1988), "Extremal principle solutions of games in
+        characteristic function form". Lundberg and Lee (2017), "A unified approach to interpreting
+        model predictions", NeurIPS, theorem 2.
+
+    Example:
+        >>> distribution = ShapleyKernel(4)
+        >>> distribution.log_prob(torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]])).exp()
+        tensor([0.0909, 0.0455])
+    """
+
+    def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
+        size = int_at_least("entries", entries, 2)
+        between = [1.0 / (s * (size - s)) for s in range(1, size)]
+        super().__init__([0.0, *between, 0.0], batch_shape, **options)
+
+
+class UniformSize(ExchangeableMasks):
+    r"""Masks of G entries whose size is uniform on 0, …, G, as of entries kept at a uniform rate u:
+
+    .. math:: p(z) = \frac{1}{(G + 1) \tbinom{G}{|z|}} = \int_0^1 u^{|z|} (1 - u)^{G - |z|} \, du .
+
+    Args:
+        entries: G ≥ 1.
+        batch_shape, options: as in :class:`ExchangeableMasks`.
+
+    Raises:
+        ValueError: fewer than one entry.
+
+    Source: Jethani, Sudarshan, Covert, Lee and Ranganath (2022), "FastSHAP: real-time Shapley value
+    estimation", ICLR.
+
+    Example:
+        >>> UniformSize(2).log_prob(torch.tensor([[0.0, 0], [1.0, 0], [1.0, 1]])).exp()
+        tensor([0.3333, 0.1667, 0.3333])
+    """
+
+    def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
+        super().__init__([1.0] * (int_at_least("entries", entries) + 1), batch_shape, **options)
+
+
+def log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 class RandomSizeSubset(MaskDistribution):
     r"""Masks of G entries by a distribution of their size and, given it, the exact k-subset law:
 
-    .. math:: p(z) = P(|z|) \; \mathrm{KSubset}(z \mid \mathrm{logits}, |z|), \qquad
-        \mathrm{KSubset}(z \mid \ell, k) = e^{\sum_i z_i \ell_i} / e_k(e^{\ell}) .
+    .. math:: p(z) = P(|z|) \; \mathrm{KSubset}(z \mid \mathrm{logits}, |z|).
 
-    It is `k ~ Categorical(P)`, `z ~ KSubset(logits, k)` with k summed out. Independent Bernoullis
-    are the case `P(k) ∝ e_k(e^ℓ)`; zero logits are :class:`ExchangeableMasks`. ``log_prob``,
-    ``mean``, ``variance``, ``entropy`` and the draws are exact, the former differentiable in logits
-    and sizes.
-
-    Shapes: ``logits`` ``(*batch, G)``; ``size_logits`` ``(*batch, S + 1)`` of the sizes 0, …, S,
-    with S ≤ G, or broadcastable; event shape ``(G,)``. What depends on a row alone is computed
-    once and shared by what ``expand`` makes. Cost: that of S k-subset distributions a row.
+    `k ~ Categorical(P)`, `z ~ KSubset(logits, k)` with k summed out; `P(k) ∝ e_k(e^ℓ)` gives
+    independent Bernoullis, zero logits :class:`ExchangeableMasks`. All quantities and draws are
+    exact, the former differentiable in logits and sizes. Cost: S k-subset distributions a row.
 
     Args:
-        logits: log-odds of each entry's weight, finite. A constant added to a row changes nothing.
-        size_logits: log P(k) up to a constant; −∞ for a size that never is.
+        logits: log-odds of each entry's weight, finite, ``(*batch, G)``; constants cancel.
+        size_logits: log P(k) up to a constant of the sizes 0, …, S ≤ G, broadcastable with
+            ``(*batch, S + 1)``; −∞ for a size that never is.
         validate_args: as in every torch distribution.
 
     Raises:
@@ -46,8 +211,6 @@ class RandomSizeSubset(MaskDistribution):
         >>> distribution = RandomSizeSubset(torch.zeros(2), geometric_sizes(0.5, 2).float().log())
         >>> distribution.log_prob(torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])).exp()
         tensor([0.5714, 0.1429, 0.1429])
-        >>> distribution.mean
-        tensor([0.2857, 0.2857])
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
@@ -68,20 +231,19 @@ class RandomSizeSubset(MaskDistribution):
         self._logits = logits.expand(*batch, entries)
         self._sizes = size_logits.log_softmax(-1)
         self._largest = size_logits.shape[-1] - 1
-        self._by_size = self._given_size()
+        # The laws given the sizes 1, …, S, of batch shape `(*batch, S)`.
+        self._by_size: KSubset | None = None
+        if self._largest > 0:
+            k = torch.arange(1, self._largest + 1, device=self._logits.device)
+            self._by_size = KSubset(
+                self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest
+            )
         super().__init__(batch, torch.Size((entries,)), validate_args=validate_args)
         self._refuse_infinite("logits")
         if self._validate_args and bool(self._sizes.isnan().any()):
             raise ValueError(
                 "size_logits must be numbers or −∞, with a size that can be in every row"
             )
-
-    def _given_size(self) -> KSubset | None:
-        """The distributions given the sizes 1, …, S, of batch shape `(*batch, S)`."""
-        if self._largest == 0:
-            return None
-        k = torch.arange(1, self._largest + 1, device=self._logits.device)
-        return KSubset(self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest)
 
     @property
     def logits(self) -> Tensor:
@@ -103,7 +265,7 @@ class RandomSizeSubset(MaskDistribution):
         return torch.nn.functional.pad(some, (0, self._event_shape[0] - self._largest))
 
     def uniform(self) -> "RandomSizeSubset":
-        """The distribution with the same sizes and shapes under which all masks are alike."""
+        """The distribution of the same sizes and shapes under which all masks are alike."""
         entries = self._event_shape[0]
         ways = [log_choose(entries, k) for k in range(self._largest + 1)]
         sizes = torch.where(self._sizes.isfinite(), self._sizes.new_tensor(ways), -torch.inf)
@@ -111,7 +273,7 @@ class RandomSizeSubset(MaskDistribution):
         return alike.expand(self._batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), of shape ``sample_shape + batch_shape``; −∞ for a size that never is."""
+        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
         if self._validate_args:
             self._validate_sample(value)
         size = value.sum(-1).round().long()
@@ -130,7 +292,7 @@ class RandomSizeSubset(MaskDistribution):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Exact draws, of shape ``sample_shape + batch_shape + (G,)`` and the logits' dtype."""
+        """Exact draws, ``sample_shape + batch_shape + (G,)``."""
         shape = self._extended_shape(sample_shape)
         if self._by_size is None:
             return self._logits.new_zeros(shape)
@@ -153,11 +315,6 @@ class RandomSizeSubset(MaskDistribution):
         mean = (self._sizes[..., 1:].exp().unsqueeze(-1) * self._by_size.mean).sum(-2)
         return mean.expand(self._batch_shape + self._event_shape)
 
-    @property
-    def variance(self) -> Tensor:
-        """E[z] (1 − E[z]), ``(*batch, G)``."""
-        return self.mean * (1.0 - self.mean)
-
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape: `H(k) + Σ_k P(k) H(z | k)`."""
         p = self._sizes.exp()
@@ -169,17 +326,13 @@ class RandomSizeSubset(MaskDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All masks that some row can have, ``(M, *batch, G)``; ``batch`` all ones for
-        ``expand=False``.
-
-        Raises:
-            ValueError: 2^G is more than 2^20.
-        """
+        ``expand=False``; G at most 20."""
         masks = all_of_sizes("RandomSizeSubset", self._allowed(), self._logits)
         return self._listed(masks, expand)
 
 
 def _taken(by_size: Tensor, index: Tensor) -> Tensor:
-    """The entry of the last dimension that an index of the leading shape names."""
+    """The entry of the last dimension at an index of the leading shape."""
     every = by_size.expand(*index.shape, by_size.shape[-1])
     return every.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
@@ -191,15 +344,12 @@ def geometric_sizes(
 
     .. math:: P(k) = \rho^k \Big/ \sum_{j=a}^{b} \rho^j, \qquad a \le k \le b .
 
-    With ρ = 1 all sizes are alike, with ρ < 1 few entries are likelier: −log ρ nats for each. It is
-    a prior on the size alone; masks of one size share it, where a penalty of λ nats for each entry
-    has `P(k) ∝ C(G, k) e^{−λk}`.
+    A prior on the size alone; a penalty of λ nats for each entry has `P(k) ∝ C(G, k) e^{−λk}`.
 
     Args:
         ratio: ρ > 0.
         entries: G.
-        smallest: a ≥ 0, the smallest size.
-        largest: b ≤ G; G if None.
+        smallest, largest: a ≥ 0 and b ≤ G; b is G if None.
 
     Returns:
         P(0), …, P(G), float64.
@@ -210,8 +360,6 @@ def geometric_sizes(
     Example:
         >>> geometric_sizes(0.5, 3, smallest=1)
         tensor([0.0000, 0.5714, 0.2857, 0.1429], dtype=torch.float64)
-        >>> geometric_sizes(1.0, 3, largest=1)
-        tensor([0.5000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
     """
     ratio = finite_float("ratio", ratio, above=0.0)
     entries = int_at_least("entries", entries)
@@ -229,9 +377,8 @@ def beta_binomial_sizes(entries: int, a: float = 1.0, b: float = 1.0) -> Tensor:
     .. math:: \pi \sim \mathrm{Beta}(a, b), \quad z_g \mid \pi \sim \mathrm{Bernoulli}(\pi), \qquad
         P(k) = \binom{G}{k} \frac{B(a + k,\; b + G - k)}{B(a, b)} .
 
-    With a = b = 1 all sizes are alike. A given mask of k entries has `P(k) / C(G, k)`, so that a
-    further entry costs the more the more there are to choose from: the correction for multiplicity
-    that a fixed rate lacks.
+    A further entry costs the more the more there are to choose from: the correction for
+    multiplicity that a fixed rate lacks. With a = b = 1 all sizes are alike.
 
     Args:
         entries: G.
@@ -248,8 +395,6 @@ def beta_binomial_sizes(entries: int, a: float = 1.0, b: float = 1.0) -> Tensor:
         variable-selection problem", Annals of Statistics 38, § 2.2 and eq. 6.
 
     Example:
-        >>> beta_binomial_sizes(3)
-        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
         >>> beta_binomial_sizes(2, 1.0, 3.0)
         tensor([0.6000, 0.3000, 0.1000], dtype=torch.float64)
     """

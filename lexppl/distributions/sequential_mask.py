@@ -18,39 +18,34 @@ from lexppl.argument_checks import finite_float, int_between
 from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
-of the next entry `(…, G)` and of stopping `(…)`. It is called row by row: of one row for the start,
-and then, on the CPU, of those that go on."""
+"""Called with one row at the start, then, on the CPU, with those that go on."""
 
 # A log-probability of 0, whose product with it is then 0 and has a gradient that is no NaN.
 _LEAST = -1e4
 
 
 class SequentialMask(TorchDistribution):
-    r"""A mask drawn entry by entry, each choice and the stop by what is kept already:
+    """A mask drawn entry by entry, each choice and the stop by what is kept already:
 
         p(j_1 … j_k | x) = Π_{t<k} (1 − s(z_t, x_{z_t})) π(j_{t+1} | z_t, x_{z_t}) s(z_k, x_{z_k}),
 
-    with `z_t = {j_1 … j_t}`; after `most` entries it stops for certain (the last factor is 1).
-    The policy is given `x ⊙ z_t` and `z_t` and nothing else, so that two rows with the same values
-    at `z_k` draw the sequence with the same probability: **the choice of features says nothing of
-    what they do not hold**, `p(y | x_z, E = z) = p(y | x_z)`.
+    with `z_t = {j_1 … j_t}`; after `most` entries it stops for certain. The policy sees `x ⊙ z_t`
+    and `z_t` alone, so that **the choice of features carries nothing of hidden values**, `p(y |
+    x_z, E = z) = p(y | x_z)`.
 
-    The latent is the **sequence**, `(T, G)`: row t is the entry of step t as zeros and one 1, all
-    zeros from the stop on. Its sum over steps is the mask. `log_prob` is exact for the sequence;
-    that of a mask, whichever order it came in, is :meth:`set_log_prob`.
-
-    With exploration ε a choice is `(1 − ε) π + ε uniform` over the entries that are left, and with
-    ε′ the number kept is `(1 − ε′) p(k) + ε′ / (T + 1)` along a sequence of choices.
+    The latent is the **sequence**, `(T, G)`: row t is the entry of step t one-hot, all zeros from
+    the stop on. Its sum over steps is the mask. `log_prob` is of the sequence, :meth:`set_log_prob`
+    of a mask. With exploration ε a choice is `(1 − ε) π + ε uniform` over the entries that are
+    left, and with ε′ the number kept is `(1 − ε′) p(k) + ε′ / (T + 1)`.
 
     Args:
-        policy: see :data:`Policy`; a network of the last dimensions.
+        policy: from what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`,
+            to the logits of the next entry `(…, G)` and of stopping `(…)`, row by row.
         x: rows, `(*batch, *event)`.
         entries: G.
         most: T, the most entries kept; G if None.
         carry: from masks `(…, G)` to the features `(…, *event)`; None where an entry is a feature.
-        explore: ε of the choices, in [0, 1].
-        explore_stop: ε′ of the stop.
+        explore, explore_stop: ε and ε′, in [0, 1].
         event_dim: of x.
 
     Raises:
@@ -58,14 +53,12 @@ class SequentialMask(TorchDistribution):
             without a `carry`.
 
     Source: Oosterhuis, Lyu, Anand. Local feature selection without label or feature leakage for
-        interpretable machine learning predictions. ICML 2024.
+    interpretable machine learning predictions. ICML 2024.
 
     Example:
         >>> def policy(kept, mask):
         ...     return torch.zeros_like(mask), torch.zeros(mask.shape[:-1])
         >>> law = SequentialMask(policy, torch.zeros(2, 3), 3, most=2)
-        >>> law.batch_shape, law.event_shape
-        (torch.Size([2]), torch.Size([2, 3]))
         >>> first = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
         >>> law.log_prob(first).exp()  # goes on, takes it of three, stops: 1/2 · 1/3 · 1/2
         tensor([0.0833, 0.0833])
@@ -107,7 +100,6 @@ class SequentialMask(TorchDistribution):
 
     @property
     def support(self) -> Any:
-        """Zeros and ones."""
         return constraints.independent(constraints.boolean, 2)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> SequentialMask:
@@ -153,31 +145,26 @@ class SequentialMask(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn.
 
-        Of the last draw itself, where a gradient may be needed, it is what the policy gave while it
-        was drawn, once: a step of training calls the policy no second time.
+        Of the last draw, where a gradient may be needed, it is kept from the draw: the policy is
+        not called again.
         """
         kept = self._kept_of(value, "log_prob")
         return self._along(value)[0] if kept is None else kept
 
     def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
-        r"""How far the law is from one that knows nothing of x, `u`, at the steps of sequences,
-        `(…)`, in nats:
+        """The law's divergence from a law u that is independent of x, at the steps of sequences
+        `(…, T, G)`, in nats, `(…)`:
 
-            Σ_t KL( p(step t | j_1 … j_{t−1}) ‖ u(step t | j_1 … j_{t−1}) ),
+            Σ_t KL( p(step t | j_1 … j_{t−1}) ‖ u(step t | j_1 … j_{t−1}) ).
 
-        over the steps that a sequence comes to. Under u it goes on with probability `going`
-        wherever it may, to any entry that is left alike. The sum over what each step may be is
-        exact, and the mean over draws of p is `KL(p ‖ u)`, by the chain rule.
-
-        Args:
-            value: sequences, `(…, T, G)`.
-            going: of u, in (0, 1).
+        Under u it goes on with probability `going`, to any entry left alike. The mean over draws is
+        `KL(p ‖ u)`, by the chain rule.
         """
         kept = self._kept_of(value, "steps")
         return self._apart(self._along(value)[1] if kept is None else kept, going)
 
     def _kept_of(self, value: Tensor, what: str) -> Any:
-        """What was kept of the last draw itself, once; None of any other value."""
+        """What was kept of the last draw, once; None of any other value."""
         last = self._last
         if last is None or value is not last.value or not torch.is_grad_enabled():
             self._last = None
@@ -211,11 +198,10 @@ class SequentialMask(TorchDistribution):
     def set_log_prob(self, mask: Tensor) -> Tensor:
         """`log p` of masks `(…, G)` in nats, summed over the orders in which they can be drawn.
 
-        Every order passes through subsets of the mask alone, so that it is a recursion over them:
-        `2^k` calls of the policy for the largest mask of k entries.
+        A recursion over subsets: `2^k` calls of the policy for the largest mask of k entries.
 
         Raises:
-            ValueError: masks of more than 16 entries, too many to be listed.
+            ValueError: masks of more than 16 entries; a law with `explore_stop`.
         """
         largest = int(mask.sum(-1).max())
         if largest > 16:
@@ -249,8 +235,7 @@ class SequentialMask(TorchDistribution):
         return final.masked_fill(size > self.most, -torch.inf)
 
     def _answers(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`log π` and the stop's logit, of the policy's answers to what a mask keeps: nothing else
-        of x reaches it."""
+        """`log π` and the stop's logit, of the policy's answers to what a mask keeps."""
         if self.explore == 1.0 and self.explore_stop == 1.0:
             # All is at random. A network that is not called has no gradient, where one of zeros
             # would let an optimizer's weight decay wear it away before it has learned anything.
@@ -260,14 +245,14 @@ class SequentialMask(TorchDistribution):
         return self._choices(logits, mask), stop
 
     def _first(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`_answers` before anything is kept: one row's answers, as all rows are alike."""
+        """:meth:`_answers` before anything is kept, of one row, as all rows are alike."""
         one = (1,) * (mask.dim() - 1)
         event = self.x.shape[self.x.dim() - self._event_dim :]
         return self._answers(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
 
     def _next(self, mask: Tensor, comes: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`_answers` of the rows that come to a step; zeros for those that have stopped, if
-        the host may know which they are."""
+        """:meth:`_answers` of the rows that come to a step; zeros of others, where the host may
+        choose rows."""
         x = self._rows(mask)
         if not may_choose_rows(comes):
             return self._answers(mask, x)
@@ -277,12 +262,11 @@ class SequentialMask(TorchDistribution):
         return choice.index_put(at, found[0]), stop.index_put(at, found[1])
 
     def _rows(self, mask: Tensor) -> Tensor:
-        """x at each of the masks."""
         event = self.x.shape[self.x.dim() - self._event_dim :]
         return self.x.expand(*mask.shape[:-1], *event)
 
     def _choices(self, logits: Tensor, mask: Tensor) -> Tensor:
-        """`log π` of the entries that are left, −∞ of those that are not."""
+        """`log π` of the entries that are left, −∞ of others."""
         taken = mask == 1
         log_pi = logits.masked_fill(taken, -torch.inf).log_softmax(-1)
         if self.explore == 0.0:
@@ -292,8 +276,8 @@ class SequentialMask(TorchDistribution):
         return mixed.masked_fill(taken, -torch.inf)
 
     def _stops(self, stop: Tensor, log_alive: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a sequence that has come to step t: `log` of the probability to stop there, and to go
-        on; and of the policy's own probability to come past it."""
+        """`log` of the probabilities to stop at step t and to go on, and of the policy's own to
+        come past it."""
         log_stop, log_go = logsigmoid(stop), logsigmoid(-stop)
         past = log_alive + log_go
         if self.explore_stop == 0.0:
@@ -305,7 +289,7 @@ class SequentialMask(TorchDistribution):
         return (stops / here).log(), (goes / here).log(), past
 
     def _apart(self, steps: list[_Step], going: float) -> Tensor:
-        """The sum of the steps' divergences: of the stop's, and of the entry's if there is one."""
+        """The sum of the steps' divergences: of the stop, and of the entry if there is one."""
         total = torch.zeros_like(steps[0].log_stop)
         for t, step in enumerate(steps):
             p = step.choice.exp()
@@ -319,7 +303,7 @@ class SequentialMask(TorchDistribution):
 
 @dataclass(frozen=True)
 class _Step:
-    """Of each sequence: whether it comes to a step, and that step's log-probabilities."""
+    """Whether each sequence comes to a step, and that step's log-probabilities."""
 
     came: Tensor
     choice: Tensor
@@ -329,7 +313,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A draw, and what the policy gave for it while it was drawn."""
+    """A draw, and the policy's answers to it."""
 
     value: Tensor
     version: int
@@ -342,31 +326,14 @@ def _at(choice: Tensor, chosen: Tensor) -> Tensor:
 
 
 def may_choose_rows(which: Tensor) -> bool:
-    """Whether a number of rows that depends on values costs no wait and is possible: of rows on
-    the CPU, outside `torch.vmap` and outside graphs, whose tensors have no values.
-
-    Args:
-        which: booleans, `(…)`.
-
-    Example:
-        >>> may_choose_rows(torch.tensor([True, False]))
-        True
-    """
+    """Whether a row number that depends on values is possible without a wait: on the CPU, outside
+    `torch.vmap` and graphs."""
     plain = type(which) is Tensor and not may_carry_gradient(which)
     return plain and which.device.type == "cpu" and which.dim() > 0
 
 
 class ChosenMask(dist.Delta):
-    """The mask of a sequence that was drawn before it: a Delta that states no mean, as over
-    sequences it has another.
-
-    Args:
-        steps: a :class:`SequentialMask`'s draw, `(…, T, G)`.
-
-    Example:
-        >>> ChosenMask(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).sample()
-        tensor([1., 1., 0.])
-    """
+    """The mask of a sequence that was drawn before it, a Delta without a stated mean."""
 
     def __init__(self, steps: Tensor, validate_args: bool | None = None) -> None:
         super().__init__(steps.sum(-2), event_dim=1, validate_args=validate_args)
@@ -376,10 +343,9 @@ class ChosenMask(dist.Delta):
         return super().expand(batch_shape, new)
 
     def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
-        """0: with the sequence nothing is left to choose."""
+        """0: given the sequence nothing is left to choose."""
         return value.new_zeros(value.shape[:-1])
 
     @property
     def mean(self) -> Tensor:
-        """Not stated."""
         raise NotImplementedError("a mask's mean is over the sequences that it comes of")

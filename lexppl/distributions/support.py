@@ -1,4 +1,4 @@
-"""What a mask distribution can draw: all of its masks, and its family's uniform member."""
+"""All masks that a distribution can draw, and its family's uniform member."""
 
 from functools import singledispatch
 from typing import Any
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
-from lexppl.distributions.exchangeable import AllowedSizes
-from lexppl.distributions.masks import KHot, bernoulli_base
+from lexppl.distributions.masks import KHot, all_bits, bernoulli_base
+from lexppl.distributions.random_size import AllowedSizes
 from lexppl.distributions.top_k import OrderedTopK
 
 DEFAULT_LIMIT = 2**16
@@ -19,10 +19,8 @@ DEFAULT_LIMIT = 2**16
 def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
     """All masks that a distribution can draw, ``(M,) + (1,) * len(batch_shape) + (G,)``.
 
-    For independent Bernoullis (``Bernoulli(...).to_event(1)``) the 2^G, for ``KSubset`` and
-    ``TopKMask`` the C(G, k), for any other distribution what its
-    ``enumerate_support(expand=False)`` lists. Register a function for a distribution of your own by
-    ``@mask_support.register``.
+    The 2^G of ``Bernoulli(...).to_event(1)``, else ``enumerate_support(expand=False)``. Register a
+    function for a distribution of your own by ``@mask_support.register``.
 
     Args:
         distribution: a distribution of masks of G zeros and ones.
@@ -62,21 +60,12 @@ def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
     size = distribution.event_shape[0]
     _refuse_too_many(distribution, 2**size, limit)
     # Their number is known without a look at a tensor, as it must be on other devices.
-    code = torch.arange(2**size, device=probabilities.device).unsqueeze(-1)
-    masks = ((code >> torch.arange(size, device=code.device)) & 1).to(probabilities.dtype)
+    masks = all_bits(size, probabilities.device).to(probabilities.dtype)
     return masks.reshape(-1, *(1,) * len(distribution.batch_shape), size)
 
 
 def draws_zeros_and_ones(distribution: Any) -> bool:
-    """Whether every draw is of zeros and ones, by what the distribution says of its support.
-
-    Example:
-        >>> from lexppl.distributions import KSubset
-        >>> draws_zeros_and_ones(KSubset(torch.zeros(3), k=2))
-        True
-        >>> draws_zeros_and_ones(dist.Poisson(torch.ones(3)).to_event(1))
-        False
-    """
+    """Whether every draw is of zeros and ones, by the distribution's support."""
     try:
         support = distribution.support
     except NotImplementedError:
@@ -92,8 +81,7 @@ def uniform_masks(distribution: Any) -> Any:
 
     Bernoulli(½) for independent Bernoullis and ``ChainMask``; zero logits and the same k for
     ``KSubset``, ``TopKMask`` and ``OrderedTopK``; all masks of sizes that can be for
-    ``RandomSizeSubset``. Register a function for a distribution of your own by
-    ``@uniform_masks.register``.
+    ``RandomSizeSubset``. Register your own by ``@uniform_masks.register``.
 
     Raises:
         TypeError: none is registered for the distribution.

@@ -1,5 +1,4 @@
-"""Sampling k of G entries without replacement: the Plackett–Luce distribution, ordered and as a
-mask."""
+"""Sampling k of G entries without replacement: Plackett–Luce, ordered and as a mask."""
 
 import math
 from itertools import combinations, permutations
@@ -13,7 +12,6 @@ from torch.distributions import constraints
 
 from lexppl.distributions.log_space import LOG_ZERO, gumbel, log_add, log_cumulative_sum
 from lexppl.distributions.masks import (
-    ENUMERATION_LIMIT,
     KHot,
     MaskDistribution,
     Vectors,
@@ -21,6 +19,7 @@ from lexppl.distributions.masks import (
     checked_k,
     checked_logits,
     largest_entries,
+    refuse_long_list,
 )
 
 
@@ -41,26 +40,22 @@ class DistinctIndices(constraints.Constraint):
 
 
 class _WithoutReplacement(MaskDistribution):
-    """What the ordered distribution and the distribution of its mask share: logits, an int k, and
-    Gumbel keys."""
+    """Base of both: logits, an int k, and Gumbel keys."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     expanded = ("logits",)
 
     logits: Tensor
     k: int
+    ordered_draws: ClassVar[bool]
 
     def __init__(self, logits: Tensor, k: int, validate_args: bool | None = None) -> None:
         size = checked_logits(logits)
         self.k = checked_k(k, size)
         self.logits = logits
-        super().__init__(
-            logits.shape[:-1], torch.Size((self._event_size(),)), validate_args=validate_args
-        )
+        event = torch.Size((self.k if self.ordered_draws else size,))
+        super().__init__(logits.shape[:-1], event, validate_args=validate_args)
         self._refuse_infinite("logits")
-
-    def _event_size(self) -> int:
-        raise NotImplementedError
 
     def uniform(self) -> Self:
         """The distribution of the same shapes and k under which all draws are alike."""
@@ -80,15 +75,11 @@ class OrderedTopK(_WithoutReplacement):
               \frac{\exp \mathrm{logit}_{i_j}}{\sum_{m \notin \{i_1, \dots, i_{j-1}\}} \exp
               \mathrm{logit}_m}.
 
-    A draw is the k largest of ``logits`` plus Gumbel noise, in falling order. It is an integer
-    tensor ``(…, k)`` of indices; ``mask`` turns it into zeros and ones ``(…, G)``. The order
-    belongs to the draw, and ``log_prob`` is that of the ordered draw. For a distribution whose
-    value is the mask see ``TopKMask``.
-
-    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(k,)``.
+    A draw is the indices ``(…, k)`` of the k largest of ``logits`` plus Gumbel noise, in falling
+    order; ``mask`` turns it into zeros and ones ``(…, G)``. ``TopKMask`` has the mask as its value.
 
     Args:
-        logits: log-weights, finite. A constant added to a row changes nothing.
+        logits: log-weights, finite, ``(*batch, G)``; constants cancel.
         k: how many entries are drawn, 1 ≤ k ≤ G.
         validate_args: as in every torch distribution.
 
@@ -104,12 +95,9 @@ class OrderedTopK(_WithoutReplacement):
         >>> distribution = OrderedTopK(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
         >>> distribution.log_prob(torch.tensor([3, 1])).exp()
         tensor(0.0833)
-        >>> distribution.mask(torch.tensor([3, 1]))
-        tensor([0., 1., 0., 1.])
     """
 
-    def _event_size(self) -> int:
-        return self.k
+    ordered_draws = True
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> DistinctIndices:
@@ -120,7 +108,7 @@ class OrderedTopK(_WithoutReplacement):
         return self._order(sample_shape)
 
     def mask(self, value: Tensor) -> Tensor:
-        """The k-hot mask of ordered indices: ``(…, k) → (…, G)``, of the logits' dtype."""
+        """The k-hot mask of ordered indices: ``(…, k) → (…, G)``."""
         like = self.logits
         size = (*value.shape[:-1], like.shape[-1])
         return torch.zeros(size, dtype=like.dtype, device=like.device).scatter(-1, value, 1.0)
@@ -136,11 +124,9 @@ class OrderedTopK(_WithoutReplacement):
         """All G! / (G − k)! ordered draws, ``(G!/(G−k)!, *batch, k)``; at most 2^20."""
         size = self.logits.shape[-1]
         count = math.perm(size, self.k)
-        if count > ENUMERATION_LIMIT:
-            raise ValueError(
-                f"OrderedTopK with G = {size}, k = {self.k} has {count} ordered draws, more than "
-                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-            )
+        refuse_long_list(
+            count, f"OrderedTopK with G = {size}, k = {self.k} has {count} ordered draws"
+        )
         draws = torch.tensor(list(permutations(range(size), self.k)), device=self.logits.device)
         return self._listed(draws, expand)
 
@@ -148,27 +134,20 @@ class OrderedTopK(_WithoutReplacement):
 class TopKMask(_WithoutReplacement):
     r"""The k-hot mask of k entries drawn without replacement, whatever their order.
 
-    The probability of a mask is the sum of ``OrderedTopK`` over the k! orders of its ones. With
-    D(T) the total weight of what is not in T, and T ranging over subsets of the mask,
+    With D(T) the total weight of what is not in T, and T ranging over subsets of the mask,
 
     .. math:: p(z) = h(z) \prod_{i: z_i = 1} e^{\mathrm{logit}_i}, \qquad
               h(T) = \sum_{i \in T} h(T \setminus i) / D(T \setminus i), \quad h(\emptyset) = 1,
 
-    2^k terms instead of k!, in log space. It is another distribution than ``KSubset`` with the same
-    logits, which makes large weights less likely to exclude one another.
-
-    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of
-    ``log_prob``: 2^k numbers a mask.
+    2^k terms instead of k!, in log space and in memory. Another distribution than ``KSubset`` with
+    the same logits.
 
     Args:
-        logits: log-weights, finite. A constant added to a row changes nothing.
+        logits, validate_args: as in :class:`OrderedTopK`.
         k: how many entries are on, 1 ≤ k ≤ G; ``log_prob`` needs k ≤ 8.
-        validate_args: as in every torch distribution.
 
     Raises:
-        ValueError: k < 1 or k > G; logits without a dimension, or not finite (when validated);
-            from ``log_prob``, k > 8.
-        TypeError: k is not an int.
+        ValueError, TypeError: as :class:`OrderedTopK`; from ``log_prob``, k > 8.
 
     Example:
         >>> distribution = TopKMask(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
@@ -177,9 +156,7 @@ class TopKMask(_WithoutReplacement):
     """
 
     MAX_K = 8
-
-    def _event_size(self) -> int:
-        return self.logits.shape[-1]
+    ordered_draws = False
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:
@@ -187,8 +164,7 @@ class TopKMask(_WithoutReplacement):
 
     @property
     def ordered(self) -> OrderedTopK:
-        """The distribution of the ordered draw behind the mask; its ``log_prob`` knows no limit on
-        k."""
+        """The distribution of the ordered draw behind the mask, for any k."""
         return OrderedTopK(self.logits, self.k, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -201,7 +177,7 @@ class TopKMask(_WithoutReplacement):
         return largest_entries(self.logits, self.k)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``; without validation of any k-hot mask."""
+        """log p(value), ``sample_shape + batch_shape``."""
         if self.k > self.MAX_K:
             raise ValueError(
                 f"TopKMask.log_prob sums over the orders of at most {self.MAX_K} entries; k is "
@@ -219,21 +195,8 @@ class TopKMask(_WithoutReplacement):
 
 
 class TopEntries(dist.Delta):
-    """The k entries of largest logit, with probability one: how L2X selects once it is trained.
-
-    Args:
-        logits: ``(*batch, G)``.
-        k: how many, 1 ≤ k ≤ G; by row in an integer tensor that broadcasts with ``batch``.
-
-    Raises:
-        ValueError: k < 1 or k > G.
-
-    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.
-
-    Example:
-        >>> TopEntries(torch.tensor([0.3, -1.0, 2.0]), k=2).sample()
-        tensor([1., 0., 1.])
-    """
+    """The k entries of largest logit, with probability one (L2X, Chen et al. 2018, § 4); k an int,
+    or a tensor by row."""
 
     def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
         size = checked_logits(logits)
@@ -242,12 +205,12 @@ class TopEntries(dist.Delta):
         super().__init__(largest_entries(logits, self.k), event_dim=1, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        """A Delta at the mask: the logits stay with the distribution of the rows."""
+        """A Delta at the mask."""
         return dist.Delta(self.v, event_dim=1).expand(batch_shape)
 
 
 def log_weights_of_picks(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """For each pick of ``order`` (…, k): its logit, and the log-sum of all still to choose from."""
+    """The logit of each pick of ``order`` (…, k), and the log-sum of all still to choose from."""
     chosen, outside = _chosen_and_outside(logits, order)
     backwards = torch.cat([outside.unsqueeze(-1), chosen.flip(-1)], -1)
     return chosen, log_cumulative_sum(backwards)[..., 1:].flip(-1)

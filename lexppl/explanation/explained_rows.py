@@ -13,7 +13,6 @@ import xarray as xr
 from pyro.distributions import Unit
 from torch import Tensor
 
-from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -46,6 +45,7 @@ from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_r
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
+from lexppl.threads import evaluating
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""

@@ -16,13 +16,12 @@ from pyro.poutine.runtime import _MODULE_NAMESPACE_DIVIDER, _PYRO_PARAM_STORE
 from torch import Tensor, nn
 from torch.distributions import transform_to
 
-from lexppl.effects import ParticleCounts
-from lexppl.evaluation_mode import evaluating
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.fingerprint import KNOWN, is_of
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.stages import LossTerm, Stage, modules_of
-from lexppl.weights_drawn_first import weights_first
+from lexppl.threads import evaluating
 
 HELD = "pyro_params"
 """The part of a program that holds what its `pyro.param` statements learn."""

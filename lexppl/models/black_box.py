@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood, distribution_targets
+from lexppl.threads import evaluating
 
 Task = Literal["classification", "regression"]
 Output = Literal["logits", "probabilities", "response"]

@@ -15,6 +15,7 @@ from lexppl.distributions.sequential_mask import ChosenMask
 from lexppl.effects import (
     MASK_KIND,
     RowPenalties,
+    draw_weights,
     imputation_particles,
     label_expectation,
     mask_particles,
@@ -23,7 +24,6 @@ from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import Penalty
 from lexppl.models.priors.with_prior import name_by_place
-from lexppl.weights_drawn_first import draw_weights
 
 
 class LEX(Configured, PyroModule):

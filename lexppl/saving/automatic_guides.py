@@ -16,9 +16,9 @@ from pyro.infer.autoguide import (
 )
 from torch import Tensor
 
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.automatic_guides import set_up
+from lexppl.threads import evaluating
 
 AUTOMATIC, SITES = "automatic", "sites"
 ROW = "guide_row."

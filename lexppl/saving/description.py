@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-import lexppl.inference
-import lexppl.models
-import lexppl.systems  # noqa: F401
-from lexppl.configured import Configured
+from lexppl.configured import Configured, refuse_types
 from lexppl.models.priors.with_prior import prior_from, weight_priors, with_prior, written_class
-from lexppl.type_checks import refuse_types
 
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
 """Where the parts are that a file may name."""

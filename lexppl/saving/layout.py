@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from lexppl.configured import made_of, refuse_types
 from lexppl.inference import FitResult, History, NestedIWAE, SamplerRecord
 from lexppl.inference.training.settings import CompiledSteps
-from lexppl.type_checks import made_of, refuse_types
 
 FORMAT = 6
 """The one that is read."""

@@ -12,7 +12,6 @@ from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import save as to_bytes
 from torch import nn
 
-from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.saving.automatic_guides import described_guide, rows_seen
@@ -25,7 +24,7 @@ from lexppl.saving.layout import (
     WEIGHTS_CHECKSUM,
     fields_of,
 )
-from lexppl.sealed_files import checksum_of, sealed
+from lexppl.sealed_files import checksum_of, output_file, sealed, write_through
 
 
 def save(result: FitResult, folder: str | Path) -> None:

@@ -18,11 +18,11 @@ import pandas as pd
 from torch import nn
 from tqdm.auto import tqdm
 
-from lexppl.atomic_output import output_file, write_through
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
 from lexppl.saving import load, save
+from lexppl.sealed_files import output_file, write_through
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 

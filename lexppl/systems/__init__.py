@@ -3,18 +3,15 @@
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method, Registry
 from lexppl.systems.cxplain import CXPlain, cxplain, cxplain_targets
 from lexppl.systems.fastshap import FastSHAP, fastshap
-from lexppl.systems.invase import invase
-from lexppl.systems.l2x import l2x
+from lexppl.systems.joint import invase, l2x, rationale, vibi
 from lexppl.systems.lex import lex
 from lexppl.systems.meed import FadingPrior, meed
 from lexppl.systems.q_fit import importance_divergence, q_fit
-from lexppl.systems.rationale import rationale
 from lexppl.systems.real_x import base_x, random_mask_predictor, real_x
 from lexppl.systems.registry import Settings, system_for
 from lexppl.systems.senn import SENN, senn
 from lexppl.systems.suwr import suwr
 from lexppl.systems.vaeac import fit_vaeac
-from lexppl.systems.vibi import vibi
 from lexppl.systems.xtab import xtab
 
 __all__ = [

@@ -31,7 +31,7 @@ class CXPlain(Configured, PyroModule):
 
     Args:
         network: x `(B, *event)` to logits `(B, G)`.
-        grouping: which features an entry stands for: the names of the shares.
+        grouping: which features an entry stands for.
 
     Sites: `mask` `(L, B)` + `(G,)`, the shares Â, for certain; given y, the shares ω `(B, G)`,
     `entry`, observed with them.
@@ -80,20 +80,17 @@ def cxplain(
 
         min_Â 1/N Σ_n KL(ω(x_n) ‖ Â(x_n)),
 
-    with the shares ω of :func:`cxplain_targets` as y. Fit it to `(x, ω)`:
-    `fit(cxplain(D), (x, cxplain_targets(model, x, y)), replicates=10)`.
-
-    The ensemble that the paper's intervals come from are the fit's replicates: the quantiles of
-    `selection_probability` over chains.
+    with the shares ω of :func:`cxplain_targets` as y. Fit it to `(x, ω)`: `fit(cxplain(D), (x,
+    cxplain_targets(model, x, y)), replicates=10)`. Its intervals are quantiles of
+    `selection_probability` over replicates.
 
     Deviations: the paper's members are fitted to bootstrap samples of the rows, replicates to the
-    same rows, in the same batches, so that their intervals show what initial weights do and not
-    what the sample does; they are narrower.
+    same rows in the same batches: their intervals are narrower, of initial weights alone.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
+        features: as in :func:`lexppl.systems.lex`.
         grouping: which features an entry stands for; the same as that of the targets.
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers; (64, 64) if None.
         activation: of the hidden layers; "relu" if None.
 
     Raises:
@@ -133,21 +130,17 @@ def cxplain_targets(
 
         Δ_g = max(ε(x without g) − ε(x), 0),    ω_g = Δ_g / Σ_j Δ_j,
 
-    with the loss ε = −log p(y | x) of labels, or `(y − ŷ)²` of responses. An entry is absent where
-    its features are replaced by a constant.
-
-    Negative differences are put to 0, because shares of a sum of both signs are none; the released
-    code puts them to 1e-7, which is the same but for rows in which no entry's absence costs
-    anything. Those rows get equal shares 1/G, here as there.
+    with the loss ε = −log p(y | x) of labels, or `(y − ŷ)²` of responses. Absent features are
+    replaced by a constant. Negative differences are put to 0 (the released code: to 1e-7); rows in
+    which no absence costs anything get shares 1/G, here as there.
 
     Args:
-        model: the explained model: a :class:`~lexppl.models.black_box.BlackBox` or what
-            :func:`~lexppl.models.black_box` wraps without more arguments.
+        model: a :class:`~lexppl.models.black_box.BlackBox` or what :func:`~lexppl.models.black_box`
+            wraps without more arguments.
         x: rows, `(B, *event)`.
-        y: labels or responses `(B,)`, or probabilities of labels `(B, C)`, over which the loss is
-            averaged.
+        y: labels or responses `(B,)`, or probabilities of labels `(B, C)`.
         grouping: which features an entry stands for; one entry a column of a table if None.
-        imputer: what absent features become, a :class:`~lexppl.models.ConstantImputer`; 0 if None.
+        imputer: a :class:`~lexppl.models.ConstantImputer`; 0 if None.
 
     Returns:
         ω, `(B, G)`, of the type of x.

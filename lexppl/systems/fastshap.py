@@ -27,22 +27,7 @@ from lexppl.models.regimes import frozen
 
 
 class UniformSizeSelector(Configured, nn.Module):
-    """Masks that know nothing of x, of a size that is uniform on 0 … G: `z ~ UniformSize(G)`.
-
-    Args:
-        entries: G.
-
-    Raises:
-        ValueError: fewer entries than 1.
-
-    Source: Jethani et al. 2022 (FastSHAP): the masks of its surrogate.
-
-    Example:
-        >>> import torch
-        >>> UniformSizeSelector(3)(torch.zeros(2, 5)).mean
-        tensor([[0.5000, 0.5000, 0.5000],
-                [0.5000, 0.5000, 0.5000]])
-    """
+    """Masks that are independent of x, `z ~ UniformSize(G)`: those of FastSHAP's surrogate."""
 
     def __init__(self, entries: int) -> None:
         super().__init__()
@@ -56,24 +41,10 @@ class UniformSizeSelector(Configured, nn.Module):
 
 
 class TeacherTargets(Configured, PyroModule):
-    """A program that observes what a given model says of all of x in place of y.
+    """A program that observes a given model's probabilities `(B, C)` or mean `(B,)` of all of x in
+    place of y.
 
-    Args:
-        program: called with x and the model's probabilities `(B, C)`, or its mean `(B,)`.
-        teacher: the given model, from x to the distribution of y; a frozen copy is used.
-
-    The y that is given is only looked at: one that the model could not have given is refused where
-    arguments are checked.
-
-    Raises:
-        TypeError: a teacher that is no module.
-        ValueError: from a call, probabilities of another number of labels.
-
-    Example:
-        >>> from lexppl.models.predictor import table_predictor
-        >>> taught = TeacherTargets(lambda x, y: y, table_predictor(3, 2, (8,)))
-        >>> taught(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
-        torch.Size([4, 2])
+    A y that the model could not have given is refused where arguments are checked.
     """
 
     def __init__(self, program: Any, teacher: nn.Module) -> None:
@@ -98,16 +69,15 @@ class TeacherTargets(Configured, PyroModule):
 
 
 class FastSHAP(Configured, PyroModule):
-    r"""Shapley values φ(x, c) that explain the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which
-    predicts y from all of x, with the misfit of φ as a penalty:
+    """Shapley values φ(x, c) of the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which predicts y
+    from all of x, with the misfit of φ as a penalty:
 
         y ~ q(y | x),    S ~ ShapleyKernel,
         misfit = mean (v_{x,c}(S) − v_{x,c}(∅) − Σ_{g ∈ S} φ_g(x, c))²,
 
-    the mean over the C classes and, where pairs are used, over S and its complement; before that
-    `φ += (v(1) − v(∅) − Σ_g φ_g) / G`, so that the values of no and of all features are met. The
-    loss of a row is the paper's squared error and `−log q(y | x)`, which does not depend on φ. It
-    is a penalty and no likelihood, so that the distribution of y given x is the surrogate's alone.
+    the mean over the C classes, and over S and its complement; before that `φ += (v(1) − v(∅) − Σ_g
+    φ_g) / G`. The misfit is a penalty and no likelihood, so that the distribution of y given x is
+    the surrogate's alone.
 
     Args:
         network: x `(B, *event)` to `(B, C · G)`, by class and then by entry.
@@ -129,8 +99,7 @@ class FastSHAP(Configured, PyroModule):
         >>> from lexppl.models import MLP
         >>> from lexppl.models.predictor import table_predictor
         >>> program = FastSHAP(MLP(3, 6, (8,)), table_predictor(3, 2, (8,)), entries=3, classes=2)
-        >>> phi = program.attributions(torch.zeros(5, 3))
-        >>> phi.shape
+        >>> program.attributions(torch.zeros(5, 3)).shape
         torch.Size([5, 2, 3])
     """
 
@@ -155,14 +124,7 @@ class FastSHAP(Configured, PyroModule):
         self._kept = MadeOnce()
 
     def values(self, x: Tensor, coalition: Tensor) -> Tensor:
-        """The game's values `v_{x,c}(S)`, without gradient.
-
-        Args:
-            x: rows, `(B, *event)`.
-            coalition: `(…, B, G)` of zeros and ones.
-
-        Returns:
-            `(…, B, C)`: probabilities, or the mean of a response (C = 1).
+        """The game's values `v_{x,c}(S)`, without gradient: coalitions `(…, B, G)` to `(…, B, C)`.
 
         Raises:
             ValueError: a surrogate of another number of classes.
@@ -248,30 +210,27 @@ def fastshap(
 
         min_q E_x E_{S ~ UniformSize} KL(p_m(· | x) ‖ q(· | x_S)).
 
-    At its minimum φ holds the exact Shapley values of v. The attribution of a row is the signed φ
-    of the class that is likeliest by the surrogate, `φ_g > 0` where the feature speaks for it (of a
-    response: raises it).
+    The attribution of a row is the signed φ of the class that is likeliest by the surrogate, or of
+    the response.
 
     Deviations: the mean over classes is exact, where the paper draws a class (the released code
     averages too); the released code multiplies the loss by G, and lets its surrogate of tables see
-    the mask beside the masked row, which this one does not: a hidden feature and one that is 0 are
-    the same to it. Of a response the game is the mean, in the response's units. The learning rate
-    is constant, where the released code lowers it on a plateau.
+    the mask beside the masked row: here a hidden feature and one that is 0 are the same. Of a
+    response the game is the mean, in its units. The learning rate is constant, where the released
+    code lowers it on a plateau.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
+        features, classes: as in :func:`lexppl.systems.lex`.
         surrogate: a given distribution of y given features of which some are hidden, from `(…, B,
             *event)`; a frozen copy is used, and there is one stage only.
-        classes: C for labels, or None for a real response.
-        black_box: the explained model, a module from x to the distribution of y, whose output the
-            surrogate is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a
-            black box's probabilities, or labels.
+        black_box: the explained model, whose output the surrogate is fitted to; a frozen copy is
+            used. If None the surrogate is fitted to y: a black box's probabilities, or labels.
         samples: coalitions (pairs) a row and step; the released code's 32 coalitions are 16 pairs.
         surrogate_samples: masks a row and step in the surrogate's stage.
         grouping: which features a player stands for; one player a feature if None.
         imputer: what hidden features become, a constant; 0 if None.
-        hidden: widths of φ's hidden layers; (128, 128) if None.
-        predictor_hidden: widths of the surrogate's; (128, 128) if None.
+        hidden, predictor_hidden: widths of φ's and the surrogate's hidden layers; (128, 128) if
+            None.
 
     Raises:
         ValueError: fewer than two players or classes; both a surrogate and a black box.

@@ -2,16 +2,17 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.estimators.score_function import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import GapImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
@@ -19,7 +20,6 @@ from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import check_classes, check_likelihood
 from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
-from lexppl.weights_drawn_first import weights_with_priors
 
 PENALTY = 0.02
 """Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
@@ -47,27 +47,23 @@ def lex(
     prior: Prior | None = None,
 ) -> System:
     """LEX (Senetaire, Garreau, Frellsen & Mattei, "Explainability as statistical inference", ICML
-    2023, eq. 6 and 8), for tables with the networks of its paper's synthetic experiments:
+    2023, eq. 6 and 8):
 
         max_{θ,γ} Σ_n E[log 1/(LK) Σ_{l,k} Φ(y_n | f_θ(x̃_{n,l,k}))] − λ Σ_n E[‖z‖₀].
 
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
     Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
-    one; the gradient is leave-one-out; the selector is annealed
-    (:func:`lexppl.inference.annealed`, earlier where there is a range of λ) towards keeping, from
-    where it starts; and predictors are
-    cross-fitted, so that a row's Φ above is that of a predictor fitted without it. `folds=1,
-    towards=0.5` has neither.
+    one; the gradient is leave-one-out; the selector is annealed (:func:`lexppl.inference.annealed`,
+    earlier for a range of λ) towards keeping; predictors are cross-fitted, so that a row is judged
+    by a predictor fitted without it. `folds=1, towards=0.5` has neither.
 
-    The command line and :class:`lexppl.ExplainerClassifier` have these defaults too: folds,
-    towards, L, K, and λ in units. What they have beside is read off the rows, which a factory has
-    not seen:
+    The command line and :class:`lexppl.ExplainerClassifier` also choose by the rows, which a
+    factory has not seen:
 
     ==================  ==========================  ==============================================
     what                here and in `fit`           there
     ==================  ==========================  ==============================================
-    `unit`              1                           `entropy_unit(y, classes)`, of λ, the annealing
-                                                    and the weight decay
+    `unit`              1                           `entropy_unit(y, classes)`
     λ                   one: 0.02 units             one fit of every λ from a sixteenth to four
                                                     times the usual one, read at 0.02 units; in
                                                     `lexppl explain` at one of seven, by
@@ -79,63 +75,53 @@ def lex(
     learning rate       1e-3                        3e-3 after a warm-up
     validation rows     a fifth at random           a fifth in the proportions of the classes
     replicates          1                           in `lexppl explain` 5, the folds of a table
-    masks               of the epoch that is best   of the last epoch; validation rows choose λ,
-                        on validation rows          and no epoch
-    after the fit       the mean of F predictors    the same; in `lexppl explain` boosted trees of
-                                                    what is kept, where they predict validation
-                                                    rows better
+    masks               of the best epoch           of the last epoch; validation rows choose λ
+    after the fit       the mean of F predictors    the same; in `lexppl explain` boosted trees
+                                                    where they predict validation rows better
     ==================  ==========================  ==============================================
 
-    With a k, of λ = 0 and of posteriors there is no range of λ there. With a k and of λ = 0 widths
-    are 64 below 2000 rows, epochs 200 or 2000 steps of at most 500 rows at 1e-3, and the best epoch
-    is kept.
+    With a k or of λ = 0, widths there are 64 below 2000 rows, epochs 200 or 2000 steps of at most
+    500 rows at 1e-3, and the best epoch is kept.
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a response, with a normal likelihood if none is given.
+        classes: C for labels, or None for a response, normal unless a likelihood is given.
         k: entries that a mask keeps; or
-        penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
-            neither is given. A pair, as `(0.005, 0.08)`, for one fit of every λ between, or
-            three numbers, of which the second is its middle
-            (:class:`lexppl.models.PenaltyConditioned`); of these one is named afterwards:
-            `explain(result, x, penalty=0.02)`.
-        masks: L.
-        imputations: K.
+        penalty: λ in nats; 0.02 units if neither is given. `(low, high)` or `(low, middle, high)`
+            for one fit of every λ between (:class:`lexppl.models.PenaltyConditioned`), of which
+            `explain(result, x, penalty=0.02)` names one.
+        masks, imputations: L and K.
         folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
-            for one that judges on the rows it has learned from, and lets a column be kept that it
-            only memorises by.
+            for one that judges the rows it has learned from, and so keeps columns that it memorises
+            by.
         towards: the rate of keeping that free masks start at and are annealed to; 0.5 for none.
-        labels: "observed", or "averaged" to judge masks by what they gain of every label, as
-            likely as the predictor says (:class:`lexppl.inference.LeaveOneOut`): less noise, and an
-            explanation of what the predictor uses. For y that are labels, not probabilities.
-        unit: what the penalty, where none is given, and the annealing's weight are counted in:
-            :func:`lexppl.inference.entropy_unit` of y, which is 1 for two labels as frequent as
-            each other. A penalty that is given is in nats.
-        imputer: distribution of what is hidden; the standard Gaussian of a table if None, 0 of an
-            image, and a gap where the predictor is one that reads gaps.
+        labels: "observed", or "averaged" to judge masks by every label, as likely as the predictor
+            says (:class:`lexppl.inference.LeaveOneOut`): less noise, and an explanation of what the
+            predictor uses. For y that are labels, not probabilities.
+        unit: of the default penalty and the annealing, as :func:`lexppl.inference.entropy_unit` of
+            y.
+        imputer: distribution of what is hidden; None for the standard Gaussian of a table, 0 of an
+            image, and a gap where the predictor reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
-        predictor: a given predictor in place of the network, of which a copy learns from the
-            weights it has, unless it is :func:`lexppl.models.frozen`; a
-            :func:`lexppl.models.tree_predictor` is fitted before the selector's first step.
-        likelihood: what the network's outputs mean, in place of a categorical or normal
-            likelihood: :class:`lexppl.models.CoxLikelihood` for survival times,
-            `NegativeBinomialLikelihood`, `OrdinalLikelihood` …; a copy of it is learned. Of
-            survival times λ and the annealing are weighed against a partial likelihood of a few
-            nats an event, and none of a censored row: `unit=` the share of events.
+        predictor: in place of the network. A copy learns from its weights, unless it is
+            :func:`lexppl.models.frozen`; a :func:`lexppl.models.tree_predictor` is fitted before
+            the selector's first step.
+        likelihood: what the network's outputs mean: :class:`lexppl.models.CoxLikelihood` for
+            survival times, `NegativeBinomialLikelihood`, `OrdinalLikelihood` …; a copy is learned.
+            Of survival times give `unit=` the share of events.
         hidden: widths of the selector's hidden layers; (200, 200) if None.
         predictor_hidden: widths of the predictor's; (200, 200, 200) if None.
-        objective: in place of the annealed bound, whose L and K are then its own.
-        prior: of the networks' weights: a distribution of one number, such as
-            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
-            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
-            then has their posterior, and where the predictor's have a prior there are no folds:
-            its posterior is of all rows. None for weights that are fitted.
+        objective: in place of the annealed bound, with L and K of its own.
+        prior: of the networks' weights: a distribution of one number, such as `dist.Normal(0.0,
+            1.0)`, for all of them; by part, as `{"selector": …}`; or a function of a weight's name
+            and value (:func:`lexppl.models.with_prior`). A guide or a sampler then has their
+            posterior; where the predictor's have a prior there are no folds.
 
     Raises:
-        ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; a likelihood of
-            labels without classes, of responses with some, or beside a predictor; no folds, a rate
-            outside (0, 1), a unit that is not above 0; labels of another name, or averaged ones of
-            a real response or beside an objective of your own.
+        ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; a likelihood that
+            does not fit the classes, or beside a predictor; no folds, a rate outside (0, 1), a unit
+            that is not above 0; labels of another name, or averaged ones of a real response or
+            beside an objective.
 
     Example:
         >>> lex(11, classes=2, k=5).program().selector.k
@@ -145,16 +131,8 @@ def lex(
     architecture = architecture_of(
         features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
-    entries = architecture.entries
     unit = finite_float("unit", unit, above=0.0)
-    if k is not None:
-        int_between("k", k, 1, entries, note="the mask entries")
-        if penalty is not None:
-            raise ValueError(
-                "give either k, the entries a mask keeps, or a penalty for each of them"
-            )
-    elif penalty is None:
-        penalty = PENALTY * unit
+    penalty = _charged(architecture, k, penalty, PENALTY * unit)
     check_classes(classes)
     if likelihood is not None:
         check_likelihood(likelihood, classes)
@@ -165,21 +143,24 @@ def lex(
     estimator = LeaveOneOut(labels=labels)
     if labels == "averaged":
         _check_averaged(classes, objective)
+    reads_gaps = getattr(predictor, "reads_gaps", False)
     course = EARLY_COURSE if isinstance(penalty, tuple) else COURSE
     bound = objective or annealed(
         masks, imputations, towards=towards, unit=unit, estimator=estimator, course=course
     )
 
     def build() -> list[Stage]:
+        selector: nn.Module
         costs: list[Penalty] = []
         if k is not None:
-            selector: nn.Module = KSubsetSelector(architecture.selector(entries), k)
-        elif penalty is not None:
+            selector = KSubsetSelector(architecture.selector(architecture.entries), k)
+        else:
             selector, cost = penalised(architecture, penalty, towards)
             costs.append(cost)
+        usual_imputer = GapImputer() if reads_gaps else architecture.multiple_imputer()
         model = LEX(
             selector,
-            _usual_imputer(architecture, predictor) if imputer is None else imputer,
+            usual_imputer if imputer is None else imputer,
             _own(predictor) or predictor_of(architecture, classes, likelihood),
             costs,
             architecture.grouping,
@@ -193,9 +174,14 @@ def lex(
     return system
 
 
-def _usual_imputer(architecture: Architecture, predictor: nn.Module | None) -> Imputer:
-    reads_gaps = getattr(predictor, "reads_gaps", False)
-    return GapImputer() if reads_gaps else architecture.multiple_imputer()
+def _charged(architecture: Architecture, k: int | None, penalty: Any, usual: float) -> Any:
+    """λ, or None where a mask keeps k entries."""
+    if k is None:
+        return usual if penalty is None else penalty
+    int_between("k", k, 1, architecture.entries, note="the mask entries")
+    if penalty is not None:
+        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
+    return None
 
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
@@ -212,7 +198,7 @@ def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
 
 
 def _own(predictor: nn.Module | None) -> nn.Module | None:
-    """A copy where it learns: the given one stays as it is, and replicates share nothing."""
+    """A copy of a predictor that learns, so that replicates share nothing."""
     learns = predictor is not None and (
         hasattr(predictor, "fit_rows") or any(p.requires_grad for p in predictor.parameters())
     )

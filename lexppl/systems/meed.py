@@ -25,20 +25,20 @@ from lexppl.models.selectors import MaxConcreteSelector
 
 
 class FadingPrior(Penalty):
-    r"""`λ · mean_g |z̃_g − z_g| / (m + 1)` with `z̃ ∝ (z^m r)^{1/(m+1)}`, `r = softmax|∇ × input|`.
+    """`λ · mean_g |z̃_g − z_g| / (m + 1)` with `z̃ ∝ (z^m r)^{1/(m+1)}`, `r = softmax|∇ × input|`,
+    m the epoch.
 
-    In the first epoch (m = 0) the selector's probabilities z are drawn to the attributions r of
-    the explained model; later the target is ever more z itself and its weight falls (MEED, Liang
-    et al. 2020, § 3.4). The released code takes the softmax of the negative attributions; this is
-    the paper's.
+    Selection probabilities z are drawn to the attributions r of the explained model, later ever
+    less (MEED, Liang et al. 2020, § 3.4). The released code takes the softmax of the negative
+    attributions; this is the paper's.
 
     Args:
         weight: λ.
         model: the explained model, from x to a distribution of labels; a frozen copy is used.
         epochs: of the fit, which turn its progress into m.
         grouping: which features an entry stands for; their attributions add up.
-        imputer: what hides features from the model, for attributions to what the mask keeps where
-            a gradient in x has no meaning, such as of word numbers; 0 if None.
+        imputer: what hides features from the model, for attributions to what the mask keeps where x
+            has no gradient, such as of word numbers; 0 if None.
 
     Raises:
         ValueError: a weight below 0, fewer than one epoch.
@@ -80,8 +80,8 @@ class FadingPrior(Penalty):
         return self.weight * (target - log_z.exp()).abs().mean(-1) / (m + 1)
 
     def attributions(self, x: Tensor) -> Tensor:
-        """`|∂ max_c log p(c | x̃) / ∂z|` at z = 1, `(B, G)`; it is `|∂/∂x · x|` where hidden
-        features are 0."""
+        """`|∂ max_c log p(c | x̃) / ∂z|` at z = 1, `(B, G)`; `|∂/∂x · x|` where hidden features are
+        0."""
 
         def certainty(rows: Tensor) -> Tensor:
             return self.model(rows).logits.log_softmax(-1).amax(-1).sum()
@@ -96,24 +96,8 @@ class FadingPrior(Penalty):
 
 
 class OutputFeedback(Configured, nn.Module):
-    """`network([x, p_m(· | x)])`: the rows of a table with a model's probabilities appended, or
-    what else joins the two.
-
-    MEED's selector sees what it explains (Liang et al. 2020, § 3.1).
-
-    Args:
-        network: `(B, D + C)`, or what `join` makes, to logits `(B, G)`.
-        model: from x to a distribution of labels; a frozen copy is used.
-        join: from x `(B, *event)` and the probabilities `(B, C)` to what the network takes, such as
-            `ExtraChannel`; None for rows laid out flat, with the
-            probabilities after them.
-
-    Example:
-        >>> from lexppl.models import MLP
-        >>> from lexppl.models.predictor import table_predictor
-        >>> OutputFeedback(MLP(5, 3), table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
-        torch.Size([4, 3])
-    """
+    """`network([x, p_m(· | x)])`, or `network(join(x, p_m))`: MEED's selector sees what it explains
+    (Liang et al. 2020, § 3.1)."""
 
     def __init__(self, network: nn.Module, model: nn.Module, join: nn.Module | None = None) -> None:
         super().__init__()
@@ -122,7 +106,7 @@ class OutputFeedback(Configured, nn.Module):
         self.model = frozen(model)
 
     def possible_entries(self, x: Tensor) -> Tensor | None:
-        """Which entries a mask can keep, `(B, G)`, by the network; None for all of them."""
+        """Which entries a mask can keep, `(B, G)`, by the network; None for all."""
         return possible_entries(self.network, x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,18 +117,7 @@ class OutputFeedback(Configured, nn.Module):
 
 
 class FlippedTargets(Configured, PyroModule):
-    """A program of the opposite targets: probabilities `(1 − p_c) / (C − 1)` of the labels.
-
-    Args:
-        program: called with x and the flipped probabilities.
-        classes: C.
-
-    Example:
-        >>> import torch
-        >>> flipped = FlippedTargets(lambda x, y: y, classes=2)
-        >>> flipped(torch.zeros(1, 3), torch.tensor([[0.9, 0.1]]))
-        tensor([[0.1000, 0.9000]])
-    """
+    """A program of the opposite targets: probabilities `(1 − p_c) / (C − 1)` of the labels."""
 
     def __init__(self, program: Any, classes: int) -> None:
         super().__init__()
@@ -180,15 +153,14 @@ def meed(
         A_u:     min E_v CE(p_m, A_u(x ⊙ (1 − v)))                             (eqs. 7 and 12)
         E:       + w E_v CE(1 − p_m, A_u(x ⊙ (1 − v))) + fading prior          (eqs. 8 and 13)
 
-    with v the largest of k Concrete draws whose logits see x and the model's output. Every term is
-    turned off by a number, as the paper's ablation does: `adversary=0`, `output_feedback=False`,
-    `prior=0`.
+    with v the largest of k Concrete draws whose logits see x and the model's output. The paper's
+    ablations: `adversary=0`, `output_feedback=False`, `prior=0`.
 
     Deviations: the terms of one step draw masks of their own (the same expectation); for C classes
     the flipped target is `(1 − p) / (C − 1)`, the paper's for two.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
+        features, grouping: as in :func:`lexppl.systems.lex`.
         black_box: the explained model, a module from x to a distribution of labels; frozen copies
             are used.
         classes: C.
@@ -199,9 +171,7 @@ def meed(
         prior: weight of the fading prior.
         prior_epochs: epochs of the fit, by which the prior fades.
         samples: masks averaged a row and step.
-        grouping: which features an entry keeps.
-        hidden: widths of the selector's hidden layers; (100, 100) if None.
-        predictor_hidden: widths of both predictors'; (200, 200) if None.
+        hidden, predictor_hidden: widths; (100, 100) and (200, 200) if None.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, a negative weight, τ ≤ 0.
@@ -212,8 +182,6 @@ def meed(
         >>> explained = table_predictor(11, 2, (8,))
         >>> len(meed(11, explained, classes=2, k=4).build()[0].terms)
         3
-        >>> len(meed(11, explained, classes=2, k=4, adversary=0.0).build()[0].terms)
-        1
     """
     usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
     architecture = architecture_of(
@@ -238,28 +206,21 @@ def meed(
         else:
             network = architecture.selector(entries)
         selector = MaxConcreteSelector(network, k, temperature)
-        zero = architecture.imputer()
+        zero, groups = architecture.imputer(), architecture.grouping
         # Where what is hidden is 0 the gradient in x does, and costs less.
         hides = None if isinstance(zero, ConstantImputer) else zero
-        fading = (
-            [FadingPrior(prior, black_box, prior_epochs, architecture.grouping, hides)]
-            if prior > 0.0
-            else []
-        )
-        explainer = LEX(
-            selector, zero, predictor_of(architecture, classes), fading, architecture.grouping
-        )
+        fading = []
+        if prior > 0.0:
+            fading = [FadingPrior(prior, black_box, prior_epochs, groups, hides)]
+        explainer = LEX(selector, zero, predictor_of(architecture, classes), fading, groups)
         objective = NestedIWAE(1, samples=samples, estimator=Pathwise())
         terms = [LossTerm(explainer, objective)]
         if adversary > 0.0:
             left = predictor_of(architecture, classes)
-            rest = LEX(selector, ComplementImputer(zero), left, grouping=architecture.grouping)
-            terms += [
-                LossTerm(rest, objective, learns=[left]),
-                LossTerm(
-                    FlippedTargets(rest, classes), objective, learns=[selector], weight=adversary
-                ),
-            ]
+            rest = LEX(selector, ComplementImputer(zero), left, grouping=groups)
+            flipped = FlippedTargets(rest, classes)
+            terms.append(LossTerm(rest, objective, learns=[left]))
+            terms.append(LossTerm(flipped, objective, learns=[selector], weight=adversary))
         return [Stage(terms)]
 
     return System(build)

@@ -28,16 +28,10 @@ from lexppl.models.selectors import DirichletSelector
 
 
 def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
-    """How far one model's explanations are from another's, by row, in nats: `(…, G)` to `(…,)`.
+    """`KL(Dir(α) ‖ Dir(α'))` of two models' explanations, by row, in nats: `(…, G)` to `(…,)`.
 
-        KL(Dir(α) ‖ Dir(α'))
-
-    It is of the paper's three the forward one. The backward one is that of (α', α), and the
-    Bregman divergence of the log-partition is for this family the backward one again.
-
-    Args:
-        alpha: concentrations of the first model's explanations.
-        other: of the second's.
+    The paper's forward divergence; its backward one is that of (α', α), as is here the Bregman
+    divergence of the log-partition.
 
     Raises:
         ValueError: concentrations that are not positive, other sizes.
@@ -61,12 +55,9 @@ def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
 
 
 START_RATE, END_RATE = 0.5, 1e-3
-"""Adam's rate for the global posterior, in logarithms of α: over any fit's steps it carries α from
-1 to tens of thousands, and settles within a hundredth of a posterior's sd in the end."""
+"""Adam's rate for the global posterior, in log α, which it carries to tens of thousands."""
 SECOND_MOMENT = 0.95
-"""Adam's β₂ there. The gradient shrinks by the factor that α grows by; a memory of 1,000 steps
-would hold the last steps to the size of the first ones' gradients."""
-
+"""Adam's β₂ there: the gradient shrinks as α grows, and a long memory would hold steps small."""
 
 LOCAL_SAMPLES = 10
 """Draws of f a row and step, where each row has its own."""
@@ -76,27 +67,10 @@ LEAST = 1e-4
 
 
 class GlobalImportance(Configured, PyroModule):
-    """One importance for all rows, a global latent outside the particle plates:
+    """One importance for all rows: `f ~ Dir(α₀, …, α₀)`, `y_n ~ Φ(y | model(f ⊙ x_n))`.
 
-        f ~ Dir(α₀, …, α₀),    y_n ~ Φ(y | model(f ⊙ x_n)).
-
-    Args:
-        entries: G.
-        predictor: the given model's distribution of y.
-        concentration: α₀ of the prior.
-        kl_weight: factor of the prior's and the guide's term, 1 for the posterior.
-        imputer: what hidden shares are replaced with, 0 for `f ⊙ x`.
-        grouping: which features an entry scales.
-
-    Sites: `importance` `(G,)`; `mask` `(L, B)` + `(G,)`, the importance at each row; `x_imputed`,
-    `y`.
-
-    Example:
-        >>> from lexppl.models import UnmaskedPredictor
-        >>> from lexppl.models.predictor import table_predictor
-        >>> program = GlobalImportance(3, table_predictor(3, 2, (8,)))
-        >>> program(torch.zeros(4, 3)).shape
-        torch.Size([1, 1, 4])
+    Sites: `importance` `(G,)`; `mask` `(L, B)` + `(G,)`; `x_imputed`; `y`. `kl_weight` multiplies
+    the prior's and the guide's term.
     """
 
     def __init__(
@@ -131,22 +105,8 @@ class GlobalImportance(Configured, PyroModule):
 
 
 class DirichletGuide(Configured, PyroModule):
-    """The guide `q(f) = Dir(α)` of `GlobalImportance`, α = s · softmax(v) for a free total
-    `s = e^c` and a free vector v.
-
-    Its total says how sure the posterior is and its shares where it lies. N rows bring the total to
-    the order of N, and the shares to within 1/√N: an optimizer that takes steps by coordinate, as
-    Adam does, needs the two apart.
-
-    Args:
-        entries: G.
-        point: put the importance at its mean `α / Σα` in place of a draw.
-        kl_weight: as the model's.
-
-    Example:
-        >>> DirichletGuide(3).distribution.mean.detach().sum()
-        tensor(1.)
-    """
+    """The guide `q(f) = Dir(α)`, α = s · softmax(v), of a free total `s = e^c` and a free vector v,
+    which an optimizer by coordinate needs apart: N rows bring s to the order of N."""
 
     def __init__(self, entries: int, point: bool = False, kl_weight: float = 1.0) -> None:
         super().__init__()
@@ -187,55 +147,46 @@ def q_fit(
     grouping: Grouping | None = None,
     hidden: Sequence[int] | None = None,
 ) -> System:
-    """Q-FIT (Adamczewski, Harder & Park, "Bayesian importance of features"): importances that
-    scale the features of a given model and share out a unit among them,
+    """Q-FIT (Adamczewski, Harder & Park, "Bayesian importance of features"): importances that scale
+    the features of a given model and share out a unit among them,
 
         max_q Σ_n E_{f ~ q} log p_m(y_n | f ⊙ x_n) − w KL(q(f) ‖ Dir(α₀)),     w = 1,
 
-    with `q(f) = Dir(α)` for all rows ("global"; a global latent, and one KL), or
-    `q(f | x) = Dir(softplus(MLP(x)))` ("local"; a KL a row, in closed form). At a point estimate
-    the expectation is taken at the mean `f̄ = α / Σα`.
+    with `q(f) = Dir(α)` for all rows ("global"; a global latent, and one KL), or `q(f | x) =
+    Dir(softplus(MLP(x)))` ("local"; a KL a row, in closed form). At a point estimate the
+    expectation is taken at the mean `f̄ = α / Σα`.
 
-    The global posterior is that of the training rows, without those that `fit` sets apart for
-    validation: `fit(q_fit(…, scope="global"), rows, valid=None)` has all of them. It is learned by
-    a rate of its own, unless `fit` is given one, and the last state is kept: a held-out loss would
-    stop it before it is narrow. Where features bear unlike information, no Dirichlet has the sd of
-    each: the nearest is too wide for the one and too narrow for the other.
+    The global posterior is that of the training rows: `fit(q_fit(…, scope="global"), rows,
+    valid=None)` has all of them. Its last state is kept, and it has a learning rate of its own
+    unless `fit` is given one. Where features bear unlike information, no Dirichlet has the sd of
+    each.
 
-    The paper explains the given model, frozen, and so does this by default. Its released code
-    explains another: its linear layers stay, and the batch norms' statistics, γ and β go on
-    learning on the scaled rows `f ⊙ x`, all draws of a batch together. `adapt="normalisation"` is
-    that one. The importances are then those of a model that has been fitted, as far as its norms
-    can be, to rows of which the features share out a unit, and **not of the model that was given**,
-    against the paper's text. The paper's local figures are reached by it and not without
-    (`benchmarks/q_fit.py`). The adapted model is the result's `model.predictor`; it predicts by
-    running statistics.
+    `adapt="normalisation"` is the released code: the batch norms' statistics, γ and β go on
+    learning on the scaled rows, all draws of a batch together. Its importances are **not of the
+    model that was given**, against the paper's text; the paper's local figures are reached by it
+    and not without (`benchmarks/q_fit.py`). The adapted model is the result's `model.predictor`.
 
-    Deviations: none in the objective. α = softplus(v) of the paper's global q is here a total and
-    shares (`DirichletGuide`), the same family. The released code pools a batch into one
-    Dirichlet in the local point estimate, weights the local KL by one over the batch and the global
-    one by about 1e-4/N, and adapts the given model's batch norms; here each row has its
-    distribution, the KL has weight 1, and the model is frozen unless `adapt` says otherwise.
+    Deviations: none in the objective. The released code pools a batch into one Dirichlet in the
+    local point estimate, weights the local KL by one over the batch and the global one by about
+    1e-4/N, and adapts the given model's batch norms; here each row has its distribution, the KL has
+    weight 1, and the model is frozen unless `adapt` says otherwise.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        black_box: the given model, from `(…, B, *event)` to the distribution of y; a copy is used,
-            frozen or as `adapt` says.
+        features: as in :func:`lexppl.systems.lex`.
+        black_box: the given model, from `(…, B, *event)` to the distribution of y; a copy is used.
         scope: "local" or "global".
         point: at the mean, in place of draws.
         concentration: α₀; 0.1 or 0.01 in the paper.
         kl_weight: w > 0. At 1 a local q is the posterior given one label, which says little beside
             its prior; smaller weights give sharper importances that are no posterior.
-        samples: draws of f averaged a step; None for 10 a row where they are local, 1 where one
-            draw is all rows'.
-        adapt: "normalisation" to let the given model's batch norms learn with the explainer;
-            None for the model as it is given.
+        samples: draws of f averaged a step; None for 10 a row (local) or 1 (global).
+        adapt: "normalisation", or None for the model as it is given.
         grouping: which features an entry scales.
         hidden: widths of the local network's hidden layers; (200, 200) if None.
 
     Raises:
-        ValueError: another scope, a concentration or a weight that is not positive; another word
-            for what adapts, or a model without batch norms.
+        ValueError: another scope, a concentration or weight that is not positive; another `adapt`,
+            or a model without batch norms.
         TypeError: a predictor that is no module.
 
     Example:
@@ -279,10 +230,7 @@ def q_fit(
             architecture.grouping,
         )
         estimator = PlugInMean() if point else Pathwise()
-        return [
-            Stage(
-                [LossTerm(model, NestedIWAE(1, samples=1 if point else drawn, estimator=estimator))]
-            )
-        ]
+        objective = NestedIWAE(1, samples=1 if point else drawn, estimator=estimator)
+        return [Stage([LossTerm(model, objective)])]
 
     return System(build_local if scope == "local" else build_global)

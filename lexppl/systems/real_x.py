@@ -43,35 +43,29 @@ def real_x(
         max_γ E_{s ~ Bernoulli(π_γ(x))} log q_θ*(y | x ⊙ s) − λ E‖s‖₀,
         θ* = argmax_θ E_{r ~ Bernoulli(½)} log q_θ(y | x ⊙ r).
 
-    The predictor learns from masks that know nothing of x, so that no label can be read off which
-    features are kept; the selector learns by REBAR.
+    The predictor learns from masks that are independent of x, so that no label can be read off
+    which features are kept; the selector learns by REBAR.
 
     Deviations: the predictor is fitted to its end and then frozen, as the released code does it,
-    where the paper alternates and reports both equal; `alternate=True` is the paper's. λ is in
-    nats for each entry kept (the released code's λ is G times this one). Neither paper nor code
-    anneals or cross-fits: `towards` and `folds` are :func:`lexppl.systems.lex`'s. At a low λ on S3
-    a selector that saturates early keeps the features of both branches (`benchmarks/real_x.py`).
+    where the paper alternates and reports both equal; `alternate=True` is the paper's. λ is in nats
+    for each entry kept (the released code's λ is G times this one). Neither paper nor code anneals
+    or cross-fits. At a low λ on S3 a selector that saturates early keeps the features of both
+    branches (`benchmarks/real_x.py`).
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
-        penalty: λ, or the two ends of a range, as :func:`lexppl.systems.lex` has them. The paper's
-            grid is .05 … .25 over the mean of the entries: .0045 … .023 here for its 11 features.
+        features, classes, grouping: as in :func:`lexppl.systems.lex`.
+        penalty: λ, or the two ends of a range. The paper's grid is .05 … .25 over the mean of the
+            entries: .0045 … .023 here for its 11 features.
         temperature: of REBAR; its scale is 1.
         samples: masks averaged a row and step.
         alternate: move predictor and selector in the same steps.
-        folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
-            for the paper's one.
-        towards: the rate of keeping that masks start at and are annealed to, by
-            :func:`lexppl.inference.annealed`; None for the paper's constant λ, without an entropy.
-        grouping: which features an entry keeps.
+        folds: cross-fitted predictors; 1 for the paper's one.
+        towards: as in :func:`lexppl.systems.lex`; None for the paper's constant λ without an
+            entropy.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers; (200, 200, 200) if None, as in the paper.
-        predictor_hidden: widths of the predictor's; (200, 200) if None.
-        prior: of the selector's weights: a distribution of one number, such as
-            `dist.Normal(0.0, 1.0)`, or a function of a weight's name and value
-            (:func:`lexppl.models.with_prior`). A guide or a sampler then has their posterior. The
-            predictor is fitted by itself, before or beside, and can have none.
+        hidden, predictor_hidden: widths; the paper's (200, 200, 200) and (200, 200) if None.
+        prior: of the selector's weights, as in :func:`lexppl.systems.lex`; the predictor is fitted
+            by itself and can have none.
 
     Raises:
         ValueError: fewer than two classes, λ < 0, a temperature that is not positive, no folds, a
@@ -127,18 +121,16 @@ def base_x(
     prior: Prior | None = None,
 ) -> System:
     """BASE-X (Jethani et al. 2021, § 5): REAL-X whose predictor learns from the selector's own
-    masks, `max_{θ,γ} E_{s ~ Bernoulli(π_γ(x))} log q_θ(y | x ⊙ s) − λ E‖s‖₀`, jointly by REBAR.
+    masks, jointly by REBAR,
 
-    What it predicts well with may then be read off which features are kept: the ablation that shows
-    what REAL-X's random masks are for.
+        max_{θ,γ} E_{s ~ Bernoulli(π_γ(x))} log q_θ(y | x ⊙ s) − λ E‖s‖₀.
+
+    An ablation: the label may be read off which features are kept.
 
     Args:
         features, classes, penalty, temperature, samples, grouping, imputer, hidden,
             predictor_hidden: as in :func:`real_x`.
-        prior: of the networks' weights: a distribution of one number, such as
-            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
-            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
-            then has their posterior. None for weights that are fitted.
+        prior: of the networks' weights, as in :func:`lexppl.systems.lex`.
 
     Raises:
         ValueError: as in :func:`real_x`.
@@ -168,14 +160,11 @@ def random_mask_predictor(
     grouping: Grouping | None = None,
     samples: int = 1,
 ) -> LossTerm:
-    """The term in which a predictor learns from masks that know nothing of x:
+    """The term in which a predictor learns from masks that are independent of x:
 
         max_θ E_{r ~ Bernoulli(½)} E_{x̃ ~ p_ι(·|x, r)} log q_θ(y | x̃).
 
-    With a constant imputer the predictor learns what its constant stands for, `q_θ(y | x̃)` near
-    `p(y | x_r)`, and cannot read the label off which entries are kept: REAL-X's first stage, and
-    the surrogate constant of LEX (Senetaire et al. 2023, App. B), where the explainer's stage
-    follows with this predictor frozen.
+    REAL-X's first stage, and the surrogate constant of LEX (Senetaire et al. 2023, App. B).
 
     Args:
         predictor: the distribution of y given x̃; it is what learns.

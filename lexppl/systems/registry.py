@@ -14,25 +14,23 @@ from lexppl.models.predictor import check_classes
 
 @dataclass(frozen=True)
 class Settings:
-    """What a method is built for and from; what a method's factory does not take, it does not read,
-    and what is None is left to the factory's own default.
+    """What a method is built from; a factory reads those that it takes, and None is its own
+    default.
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
-        k: entries that a mask keeps, or None.
-        penalty: nats for each entry kept; of a factory that takes `unit` too a range of them,
-            `(low, middle, high)`, as :func:`lexppl.systems.lex` takes it; or None.
-        black_box: the explained model, a module from x to the distribution of y; for methods that
-            explain one.
+        k: entries that a mask keeps.
+        penalty: nats for each entry kept, or a range of them as :func:`lexppl.systems.lex` takes
+            it.
+        black_box: the explained model, a module from x to the distribution of y.
         predictor: a given predictor, for LEX's regimes in which it does not learn.
-        masks, imputations: L and K, for bounds of several.
-        folds: F, for methods whose predictor is cross-fitted.
-        unit: of its constants in nats, for methods that count them in the base rate's entropy.
-        imputer: distribution of the hidden features, or None for the method's own.
-        grouping: which features an entry keeps, or None for one a feature.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
+        masks, imputations: L and K.
+        folds: F, where the predictor is cross-fitted.
+        unit: of constants in nats.
+        imputer: distribution of the hidden features.
+        grouping: which features an entry keeps.
+        hidden, predictor_hidden: widths of the selector's and the predictor's hidden layers.
     """
 
     features: int | Architecture
@@ -55,8 +53,7 @@ def system_for(method: str | Method, settings: Settings) -> System:
     """The system of a method, or of a method's name.
 
     Raises:
-        ValueError: another name; settings that the method needs and has not been given, or that it
-            cannot take.
+        ValueError: another name; settings that the method lacks or cannot take.
 
     Example:
         >>> type(system_for("real_x", Settings(11, 2)).program()).__name__

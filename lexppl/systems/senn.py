@@ -22,15 +22,15 @@ from lexppl.models.predictor import check_classes
 
 
 class SENN(Configured, PyroModule):
-    r"""A predictor that explains itself: outputs `f_c(x) = θ_c(x)ᵀ x + b_c`, with the penalty
+    """A predictor that explains itself: outputs `f_c(x) = θ_c(x)ᵀ x + b_c`, with the penalty
 
         λ Σ_c ‖∇_x f_c(x) − θ_c(x)‖²,
 
-    which is 0 where the coefficients stand still, so that they are the slopes of f.
+    which is 0 where the coefficients are the slopes of f.
 
     Args:
-        network: x `(B, *event)` to θ `(B, C · D)`, by output and then by feature, row-major; each
-            row by itself.
+        network: x `(B, *event)` to θ `(B, C · D)`, by output and then by feature; each row by
+            itself.
         likelihood: what the C outputs mean.
         outputs: C; 1 for a response.
         robustness: λ, in nats (for labels) a unit of the squared norm.
@@ -134,30 +134,27 @@ def senn(
     hidden: Sequence[int] | None = None,
     activation: str | None = None,
 ) -> System:
-    """SENN (Alvarez-Melis & Jaakkola, "Towards robust interpretability with self-explaining
-    neural networks", NeurIPS 2018, eqs. 3 and 4), with the features themselves as
-    concepts, `h(x) = x`:
+    """SENN (Alvarez-Melis & Jaakkola, "Towards robust interpretability with self-explaining neural
+    networks", NeurIPS 2018, eqs. 3 and 4), with the features as concepts, `h(x) = x`:
 
         f(x) = θ(x)ᵀ x + b,    min E [ −log p(y | f(x)) + λ ‖∇_x f(x) − θ(x)‖² ].
 
-    The attribution of a row is the signed `θ_g(x) x_g` of its likeliest class (of a response: of
-    the response), and together with b they add up to that class's logit.
+    The attribution of a row is the signed `θ_g(x) x_g` of its likeliest class (or of the response);
+    with b they add up to that class's logit.
 
     Deviations: the norm is squared and by row, summed over classes, so that λ does not depend on
     the batch; the paper writes the norm, and the released code takes that of a whole batch at once,
     of the log-probabilities' gradient, where ours is that of the logits, as in the paper's f. θ is
-    not confined to (−1, 1), as the released code has it. Concepts are not learned, so the paper's
-    reconstruction loss has no place.
+    not confined to (−1, 1), as the released code has it. Concepts are not learned, so there is no
+    reconstruction loss.
 
     Args:
-        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
-        classes: C for labels, or None for a real response.
+        features, classes: as in :func:`lexppl.systems.lex`.
         robustness: λ; the released code's default is 0.01.
         bias: whether there is a b.
         grouping: which features an entry of the attribution adds up.
         hidden: widths of θ's hidden layers; (100, 100) if None.
-        activation: of θ, "tanh" if None; a smooth one, since the penalty is a function of its
-            slopes.
+        activation: of θ, smooth; "tanh" if None.
 
     Raises:
         ValueError: fewer than two classes, λ < 0.

@@ -49,63 +49,50 @@ def suwr(
 
         max_{θ,γ} E_{j_1 … j_k ~ p_γ(· | x)} [ log q_θ(y | x ⊙ z_k) − λ k ],    z_k = {j_1 … j_k},
 
-    so that which entries are kept says nothing that their values do not: there is no leak, of
-    labels or of features, whatever the networks (:class:`lexppl.distributions.SequentialMask`).
+    so that the choice of entries cannot leak (:class:`lexppl.distributions.SequentialMask`).
 
-    **Schedules.** An entry may be worth nothing before another is kept (x_1 and x_2 of a product),
-    and must then be tried with it often enough, by a predictor that knows what the two say.
-
-    `"annealed"` maximises, at a share t of the fit,
+    **Schedules.** `"annealed"` (not the paper's) maximises, at a share t of the fit,
 
         max_γ E_{p_γ}[ log q_θ(y | x ⊙ z_k) − λ c(t) k ] − β(t) KL( p_γ ‖ u ),
         max_θ E_{p_γ}[ log q_θ(y | x ⊙ z_k) ] + E_{r ~ Bernoulli(½)^G}[ log q_θ(y | x ⊙ r) ],
 
-    u being the law of nothing, which goes on with probability .9 to any entry left alike
-    (:meth:`SequentialMask.divergence_along`). β falls from .05 nats to .002 in a line over .7 of
-    the fit, and c rises from 0 to 1 between .3 and .6 of it: sequences are tried in proportion to
-    what they are worth, `u exp(value / β)`, and the stop is not settled before the choices are.
-    Gradients are unbiased (leave-one-out). What is left of β charges a sure choice among n entries
-    `.002 log(n / .9)` nats, by which λ is higher than it says. It is not the paper's. The stop may
-    still settle too early at going on, so that rows of few features are given their budget, in some
-    runs on S1 and not in others (`benchmarks/README.md`).
+    u going on with probability .9 to any entry left alike
+    (:meth:`SequentialMask.divergence_along`). β falls linearly from .05 nats to .002 over .7 of the
+    fit, and c rises from 0 to 1 between .3 and .6 of it. Gradients are leave-one-out. The rest of β
+    charges a sure choice among n entries `.002 log(n / .9)` nats beside λ. The stop may settle too
+    early at going on, in some runs on S1 (`benchmarks/README.md`).
 
     `"published"`, with `folds=1`, is the paper's, stretched from its 1,000 epochs to those of the
-    fit: for 50 epochs choices and stops are uniform and λ is 0; then λ rises to its value over 50
-    more, and exploration falls by .995 an epoch from 1, to .05 of the choices and .1 of the stops.
-    There is none after training. Where all is at random the policy learns nothing, and weight decay
-    leaves it as it is. A fit of far fewer steps than its 10,000 may keep nothing: what one entry
-    more is worth to a predictor that has learned little is less than λ.
+    fit: for 50 epochs choices and stops are uniform and λ is 0; λ rises to its value over 50 more,
+    and exploration falls by .995 an epoch from 1, to .05 of the choices and .1 of the stops, and to
+    none after training. A fit of far fewer steps than its 10,000 may keep nothing.
 
     `"constant"` has λ and the law itself from the start.
 
     Deviations: the stop is drawn with the choices and both are scored among `samples` sequences of
     a row, where the paper sums over stops along one sequence and scores the choices without a
     baseline (the same expectation); the three networks share no layers, and rectify where its
-    `simple` one has tanh, layer norm and dropout; they see which entries are kept in place of
-    the step's number. λ is in nats for each entry kept (the released code multiplies the
-    log-likelihood by 10: its λ is ten times this one).
+    `simple` one has tanh, layer norm and dropout; they see which entries are kept in place of the
+    step's number. λ is in nats for each entry kept (the released code multiplies the log-likelihood
+    by 10: its λ is ten times this one).
 
     Args:
-        features: D of a table; an architecture is refused: the policy is a perceptron of columns
-            and of which are kept.
+        features: D of a table; an architecture is refused.
         classes: C for labels, or None for a real response.
         penalty: λ.
         most: the most entries kept (its budget); all of them if None.
         samples: sequences averaged a row and step, at least 2.
         schedule: "annealed", "published" or "constant".
-        folds: F predictors, each fitted without a fold's rows, on which it judges the policy, so
-            that an entry that a predictor only memorises by is not worth its λ; 1 for the paper's
-            one.
+        folds: cross-fitted predictors; 1 for the paper's one.
         grouping: which features an entry keeps.
         imputer: of the predictor's hidden features, 0 if None. The policy sees 0 in their places.
-        hidden: widths of the hidden layers of the policy.
-        predictor_hidden: widths of the predictor's.
-        prior: of the networks' weights, as in :func:`lexppl.systems.base_x`: there are then no
-            folds and no random masks. None for weights that are fitted.
+        hidden, predictor_hidden: widths of the policy's and the predictor's hidden layers.
+        prior: of the networks' weights, as in :func:`lexppl.systems.lex`: then without folds and
+            random masks.
 
     Raises:
-        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, a
-            schedule of another name, no folds.
+        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, another
+            schedule, no folds.
 
     Example:
         >>> (stage,) = suwr(11, classes=2).build()

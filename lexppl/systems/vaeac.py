@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyro.infer import TraceMeanField_ELBO
@@ -33,25 +35,22 @@ def fit_vaeac(
 ) -> VAEACImputer:
     """An imputer by a variational autoencoder with arbitrary conditioning, fitted to rows.
 
-    The program is :class:`lexppl.models.VAEAC` with its guide; it is fitted by :func:`lexppl.fit`
-    under Pyro's `TraceMeanField_ELBO`, which has the divergence of the two normal distributions in
-    closed form. Networks are multilayer perceptrons for tables, convolutional for images.
+    The program is :class:`lexppl.models.VAEAC` under Pyro's `TraceMeanField_ELBO`: perceptrons for
+    tables, convolutions for images.
 
     Args:
         x: training rows, `(N, D)`, standardised, or images `(N, channels, H, W)` in [0, 1].
         latent: size of the latent variable.
         width: of the hidden layers, 200 for tables if None; channels, 32 for images.
         features: "normal" or "pixels"; the first for tables, the second for images if None.
-        grouping: from mask entries to features, so that the masks it is fitted on are of the kind
-            that an explainer draws; an entry for each feature, or pixel, if None.
+        grouping: from mask entries to features, for masks of the kind that an explainer draws.
         seed: of networks, batches and draws.
-        epochs, batch_size, progress: of the fit.
-        options: of :func:`lexppl.fit`, more of them.
+        epochs, batch_size, progress, options: of :func:`lexppl.fit`.
 
     Raises:
         TypeError: when `x` is not a floating-point tensor.
-        ValueError: rows that are not finite, of neither shape, fewer than 2, or pixels outside
-            [0, 1].
+        ValueError: rows that are not finite, of neither shape, fewer than 2, or pixels outside [0,
+            1].
 
     Source: Ivanov, Figurnov, Vetrov. Variational autoencoder with arbitrary conditioning. ICLR
     2019.
@@ -91,15 +90,12 @@ def fit_vaeac(
 
 def _networks(x: Tensor, latent: int, width: int | None) -> tuple[nn.Module, nn.Module, nn.Module]:
     """Prior, decoder and proposal."""
-    channels = x.shape[1]
-
-    def encoder() -> nn.Module:
-        if x.ndim == 2:
-            return MLP(2 * channels, 2 * latent, (width or 200,) * 2, "silu")
-        return ImageEncoder(2 * channels, 2 * latent, (width or 32, 2 * (width or 32)))
-
+    channels, wide = x.shape[1], width or (200 if x.ndim == 2 else 32)
+    encoder: Callable[[], nn.Module]
     if x.ndim == 2:
-        decoder: nn.Module = TableDecoder(latent, channels, (width or 200,) * 2)
+        decoder: nn.Module = TableDecoder(latent, channels, (wide, wide))
+        encoder = partial(MLP, 2 * channels, 2 * latent, (wide, wide), "silu")
     else:
-        decoder = ImageDecoder(latent, channels, width or 32)
+        decoder = ImageDecoder(latent, channels, wide)
+        encoder = partial(ImageEncoder, 2 * channels, 2 * latent, (wide, 2 * wide))
     return encoder(), decoder, encoder()

@@ -27,24 +27,7 @@ class SubsetNetwork(Configured, nn.Module):
     """`network(mean_i leaky_relu(encoder(x[subset i])))` (Uçar & Hajiramezanali 2022, § 3.2).
 
     The D columns are cut into n runs of `⌈D / n⌉`; each takes `round(overlap · ⌈D / n⌉)` more from
-    its right neighbour, cyclically, so that all have the same width and no column is lost.
-
-    Args:
-        features: D.
-        subsets: n, from 1 to D.
-        overlap: share in [0, 1] taken from the neighbour.
-        encoder: `(N, width)` to codes, shared by the subsets; see :func:`subset_width`.
-        network: codes to outputs.
-
-    Raises:
-        ValueError: n outside 1 … D, a share outside [0, 1].
-
-    Example:
-        >>> subset_width(10, 3, 0.5)
-        6
-        >>> network = SubsetNetwork(10, 3, 0.5, nn.Linear(6, 4), nn.Linear(4, 2))
-        >>> network(torch.zeros(5, 10)).shape, sorted(set(network.columns.flatten().tolist()))
-        (torch.Size([5, 2]), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    its right neighbour, cyclically.
     """
 
     columns: Tensor
@@ -67,11 +50,7 @@ class SubsetNetwork(Configured, nn.Module):
 
 
 def subset_width(features: int, subsets: int, overlap: float) -> int:
-    """Columns of each subset, `⌈D / n⌉ + round(overlap · ⌈D / n⌉)`, at most D.
-
-    Raises:
-        ValueError: n outside 1 … D, a share outside [0, 1].
-    """
+    """Columns of each subset, `⌈D / n⌉ + round(overlap · ⌈D / n⌉)`, at most D."""
     subsets = int_between("subsets", subsets, 1, features, note="the features")
     overlap = fraction("overlap", overlap, zero=True, one=True)
     step = math.ceil(features / subsets)
@@ -83,25 +62,10 @@ MOMENTUM = 0.1
 
 
 class CombinedMask(Configured, nn.Module):
-    """A soft mask between a given global one and a local one that learns, as logits.
+    """Logits of `m = (m_g + m_l) / C`, `C = max (m_g + m_l)` over the batch, of a frozen global and
+    a learning local mask (Uçar & Hajiramezanali 2022, eq. 7).
 
-        m = (m_g + m_l) / C,    C = max (m_g + m_l),    m_g = σ(shared(x)), m_l = σ(local(x)),
-
-    XTab's final round (Uçar & Hajiramezanali 2022, eq. 7). C is one number, the largest entry
-    of all rows of the batch. Afterwards it is the running mean of the training batches' numbers, so
-    that a row's mask does not depend on the rows it stands with; entries above it are one.
-
-    Args:
-        shared: network of the global mask, `(B, D)` to logits; a frozen copy is used.
-        local: network of the local mask.
-
-    Example:
-        >>> combined = CombinedMask(nn.Identity(), nn.Identity())
-        >>> mask = torch.sigmoid(combined(torch.tensor([[0.0, 2.0], [-2.0, 0.0]])))
-        >>> [[round(entry, 3) for entry in row] for row in mask.tolist()]
-        [[0.568, 1.0], [0.135, 0.568]]
-        >>> round(float(combined.divisor), 3)
-        1.762
+    After training C is the running mean of the batches' numbers.
     """
 
     divisor: Tensor
@@ -126,23 +90,8 @@ class CombinedMask(Configured, nn.Module):
 
 
 class NoisyFeatures(Configured, nn.Module):
-    """While training, each entry is replaced with probability p by a Gaussian draw `ε ~ N(0, σ²)`;
-    afterwards rows pass as they are. Of rows in pieces, each piece's entries are changed for
-    themselves (Uçar & Hajiramezanali 2022, § 3.2).
-
-    Args:
-        network: what sees the rows, `(N, …, D)`.
-        share: p, in [0, 1].
-        scale: σ.
-
-    Raises:
-        ValueError: a share outside [0, 1], a negative scale.
-
-    Example:
-        >>> noisy = NoisyFeatures(nn.Identity(), share=1.0, scale=0.0)
-        >>> noisy(torch.ones(1, 2)), noisy.eval()(torch.ones(1, 2))
-        (tensor([[0., 0.]]), tensor([[1., 1.]]))
-    """
+    """While training, each entry is replaced with probability p by a draw `ε ~ N(0, σ²)` (Uçar &
+    Hajiramezanali 2022, § 3.2)."""
 
     def __init__(self, network: nn.Module, share: float, scale: float = 1.0) -> None:
         super().__init__()
@@ -174,25 +123,23 @@ def xtab(
     encoder_hidden: Sequence[int] | None = None,
     predictor_hidden: Sequence[int] = (1024, 1024),
 ) -> System:
-    """XTab (Uçar & Hajiramezanali, 2022, eqs. 3 to 8): a deterministic soft mask
-    `m = σ(MLP_{D → D → D}(x))`, rows `m² ⊙ x`, cut into overlapping subsets of which each has noise
-    of its own, one encoder, the mean over subsets, a classifier of three linear layers, and the
-    loss
+    """XTab (Uçar & Hajiramezanali, 2022, eqs. 3 to 8): a deterministic soft mask `m = σ(MLP_{D → D
+    → D}(x))`, rows `m² ⊙ x`, cut into overlapping noisy subsets, one encoder, the mean over
+    subsets, a classifier, and the loss
 
         −log q(y | m² ⊙ x) + mean_g (1 − m_g² − (1 − m_g)²) + mean_g m_g.
 
     Round one is `fit(xtab(…), train, replicates=10)`; the global mask is the mean of the mask
-    networks' **parameters**, `averaged(result.models).selector.network`; round two is
-    `xtab(…, shared=that)`, whose mask is `(m_g + m_l) / C` with one number C
-    (`CombinedMask`), with m_g frozen. The paper's fits have all rows for training:
-    `fit(…, valid=None)`.
+    networks' **parameters**, `averaged(result.models).selector.network`; round two is `xtab(…,
+    shared=that)`, whose mask is `(m_g + m_l) / C` with one number C, m_g frozen. The paper's fits
+    have all rows for training: `fit(…, valid=None)`.
 
     Deviations: none in the loss. For a real response the normal log-likelihood takes the place of
     the cross-entropy; subsets lose no column. The paper's gates, its clipped weights and its other
     kinds of noise are left out.
 
     Args:
-        features: D of a table; an architecture is refused, which has no columns to cut.
+        features: D of a table; an architecture is refused.
         classes: C for labels, or None for a real response.
         shared: a global mask's network, for the final round.
         subsets, overlap: n (two, of a single column one) and the share taken from the neighbour.
@@ -201,13 +148,12 @@ def xtab(
         gini, size: weights of the two penalties.
         grouping: columns of one variable that share an entry; one a column if None, as in the
             paper, which adds up the columns' masks afterwards.
-        encoder_hidden: widths of the encoder's layers, leaky ReLUs after each; the last is that of
-            the code. The classifier's first width if None.
+        encoder_hidden: widths of the encoder's layers; the classifier's first width if None.
         predictor_hidden: widths of the classifier's hidden layers.
 
     Raises:
-        ValueError: an architecture, an encoder without layers, n outside 1 … D, shares outside
-            [0, 1], fewer than two classes.
+        ValueError: an architecture, an encoder without layers, n outside 1 … D, shares outside [0,
+            1], fewer than two classes.
 
     Example:
         >>> xtab(10, classes=2, encoder_hidden=(8,), predictor_hidden=(8,)).published["epochs"]
@@ -227,20 +173,15 @@ def xtab(
     if not encoder_hidden:
         raise ValueError("encoder_hidden must have at least one width, that of the code; it is ()")
 
-    def mask_network() -> nn.Module:
-        local = MLP(features, entries, (features,), "leaky_relu")
-        if shared is None:
-            return local
-        return CombinedMask(shared, local)
-
     def build() -> list[Stage]:
         *before, code = encoder_hidden
         encoder = NoisyFeatures(MLP(width, code, before, "leaky_relu"), noise, noise_scale)
         classifier = MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout)
         network = SubsetNetwork(features, subsets, overlap, encoder, classifier)
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+        local = MLP(features, entries, (features,), "leaky_relu")
         model = LEX(
-            SoftMaskSelector(mask_network()),
+            SoftMaskSelector(local if shared is None else CombinedMask(shared, local)),
             SquaredMaskImputer(),
             Predictor(network, likelihood),
             [GiniPenalty(gini), SizePenalty(size / entries)],

@@ -1,6 +1,5 @@
 """Explainers of tables as scikit-learn estimators."""
 
-from lexppl.tabular.explainer_classifier import ExplainerClassifier
-from lexppl.tabular.explainer_regressor import ExplainerRegressor
+from lexppl.tabular.estimators import ExplainerClassifier, ExplainerRegressor
 
 __all__ = ["ExplainerClassifier", "ExplainerRegressor"]

@@ -1,12 +1,16 @@
-"""Rows for training and validation, as a fit takes them."""
+"""Rows for training and validation, as a fit takes them, and how often each counts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
 from lexppl.data import Dataset
@@ -16,26 +20,17 @@ from lexppl.models import Grouping, regime_targets
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
 MOST_JUDGED = 10_000
-"""Most rows by which a fit is judged while it is made: they tell a loss to within a hundredth of
-its spread over rows."""
+"""Most rows by which a fit is judged: a loss to within a hundredth of its spread over rows."""
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
+    """Rows for training and validation: x `(N, D)` with labels or responses `(N,)` or probabilities
+    `(N, C)`.
 
-    Args:
-        train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
-        valid: the same, or None.
-        grouping: which features an entry keeps, and the entries' names; of values alone where some
-            features are markers.
-        feature_names: of the D features.
-        class_names: of the C labels, or None for responses.
-        weights: how often each row counts, `(N,)` for training and the same for validation or
-            None; None for once.
-        markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
-        folds: of the rows for training, of which each replicate leaves a part out; None where all
-            replicates learn from all of them.
+    `weights`: how often each row counts, or None; `markers`:
+    :attr:`lexppl.data.TableEncoding.markers` where values may be missing; `folds`: of the training
+    rows, one left out by each replicate.
     """
 
     train: tuple[Tensor, Tensor]
@@ -56,14 +51,7 @@ class EncodedRows:
         observed: Tensor | None = None,
         folds: Folds | None = None,
     ) -> Self:
-        """Rows of a data set by their places.
-
-        Args:
-            data: with all rows.
-            train, valid: places; None for no validation.
-            observed: what the explainer observes of all rows; their y if None.
-            folds: of the rows at `train`.
-        """
+        """The rows of a data set at places `train` and `valid`; `observed` replaces y."""
         y = data.y if observed is None else observed
         markers = markers_in(data.encoding)
         return cls(
@@ -84,16 +72,7 @@ class EncodedRows:
     def judged(
         self, most: int, seed: int
     ) -> tuple[tuple[Tensor, Tensor], Folds | None, Tensor | None]:
-        """At most so many rows to judge a fit on, at random: x and y, their folds where each is
-        held out by one of the replicates, and how often each counts.
-
-        Args:
-            most: how many.
-            seed: of the choice.
-
-        Raises:
-            ValueError: there are none.
-        """
+        """At most `most` random rows to judge a fit on: x and y, their folds, and their weights."""
         place = 0 if self.folds is not None else 1
         part = (self.train, self.valid)[place]
         if part is None:
@@ -107,18 +86,17 @@ class EncodedRows:
         return rows, folds, None if weights is None else weights[chosen]
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many rows of each part, at random, with their weights; None for all."""
+        """At most so many random rows of each part; None for all."""
         of_train, of_valid = (None, None) if self.weights is None else self.weights
         train_rows, of_train = _some(self.train, of_train, train, seed)
-        weights = None if of_train is None else (of_train, of_valid)
-        if self.valid is None:
-            return replace(self, train=train_rows, weights=weights)
-        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
+        valid_rows = None
+        if self.valid is not None:
+            valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
         weights = None if of_train is None else (of_train, of_valid)
         return replace(self, train=train_rows, valid=valid_rows, weights=weights)
 
     def observing(self, predictor: nn.Module) -> Self:
-        """The same rows with what a predictor says of them."""
+        """The same rows with a predictor's outputs as y."""
 
         def outputs(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
@@ -130,7 +108,7 @@ class EncodedRows:
 def _some(
     part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """At most so many rows at random, with one of each label that is there, and their weights."""
+    """At most so many random rows, one of each label among them, and their weights."""
     chosen = None if most is None else _chosen(part, most, seed)
     if chosen is None:
         return part, weights
@@ -138,9 +116,96 @@ def _some(
 
 
 def _chosen(part: tuple[Tensor, Tensor], most: int, seed: int) -> Tensor | None:
-    """Places of so many rows at random, one of each label among them; None where all are taken."""
+    """Places of so many random rows, one of each label among them; None for all."""
     x, y = part
     if len(x) <= most:
         return None
     strata = np.zeros(len(x)) if y.is_floating_point() else y.cpu().numpy()
     return torch.from_numpy(some_of_each(strata, most, np.random.default_rng(seed))).to(x.device)
+
+
+BALANCED = "balanced"
+
+Counts = NDArray[np.float64]
+
+MOST_COPIES = 20
+"""Of a row on average by whole weights; above, rows are drawn in proportion."""
+DRAWN_ROWS = 5000
+"""Rows that others are drawn to, where they are not more already."""
+
+
+def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
+    """`sample_weight` as `(N,)` numbers of at least 0, two of them above 0; or None.
+
+    Example:
+        >>> checked_weights([1, 0, 2], 3)
+        array([1., 0., 2.])
+    """
+    if sample_weight is None:
+        return None
+    weights: Counts = _check_sample_weight(
+        sample_weight, np.empty(rows), dtype=np.float64, ensure_non_negative=True
+    )
+    if int((weights > 0).sum()) < 2:
+        above = int((weights > 0).sum())
+        raise ValueError(f"sample_weight must be above 0 for two rows at least; {above} are")
+    return weights
+
+
+def with_class_weights(
+    class_weight: Any, classes: NDArray[Any], labels: NDArray[np.int64], weights: Counts | None
+) -> Counts | None:
+    """Row weights times class weights, `v_n = w_n u_{y_n}`.
+
+    "balanced" is `u_c = Σ_n w_n / (C Σ_{n: y_n = c} w_n)`.
+    """
+    if class_weight is None:
+        return weights
+    times = np.ones(len(labels)) if weights is None else weights
+    if isinstance(class_weight, str):
+        if class_weight != BALANCED:
+            raise ValueError(
+                f"class_weight must be {BALANCED!r}, a mapping from labels to weights, or None; it "
+                f"is {class_weight!r}"
+            )
+        each = times.sum() / (len(classes) * np.bincount(labels, times, minlength=len(classes)))
+    elif isinstance(class_weight, Mapping):
+        each = compute_class_weight(dict(class_weight), classes=classes, y=classes[labels])
+    else:
+        raise TypeError(
+            f"class_weight must be {BALANCED!r}, a mapping from labels to weights, or None; it is "
+            f"{type(class_weight).__name__}"
+        )
+    if not bool((np.isfinite(each) & (each >= 0)).all()) or int((each > 0).sum()) < 2:
+        raise ValueError(
+            "class_weight must be finite and at least 0, and above 0 for two labels or more; it is "
+            f"{class_weight!r}"
+        )
+    found: Counts = times * each[labels]
+    return found
+
+
+def as_counts(weights: Counts | None) -> Counts | None:
+    """Whole weights as they are, others divided by their mean; None where each row counts once."""
+    if weights is None or bool((weights == 1.0).all()):
+        return None
+    return weights if _whole(weights) else weights / weights.mean()
+
+
+def repeated_rows(x: Tensor, weights: Tensor, seed: int) -> Tensor:
+    """Rows as often as they count, `(M, D)`: whole weights repeat, others draw 5000 or N
+    systematically."""
+    counts = weights.detach().cpu().double().numpy()
+    if _whole(counts) and counts.sum() <= MOST_COPIES * len(counts):
+        times = counts.astype(np.int64)
+    else:
+        total = max(len(counts), DRAWN_ROWS)
+        sums = counts.cumsum()
+        reached = np.concatenate([[0.0], sums / sums[-1]]) * total
+        start = np.random.default_rng(seed).random()
+        times = np.diff(np.ceil(reached - start)).astype(np.int64)
+    return x.repeat_interleave(torch.as_tensor(times, device=x.device), 0)
+
+
+def _whole(weights: Counts) -> bool:
+    return bool((weights == np.round(weights)).all())

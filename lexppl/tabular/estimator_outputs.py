@@ -19,15 +19,7 @@ from lexppl.models.black_box import BlackBox, Output, black_box
 
 
 class EstimatorByRow:
-    """An estimator by the numbers of a table's rows.
-
-    It was fitted on the table's own columns, words among them, which no tensor holds.
-
-    Args:
-        estimator: with `predict_proba` (then the numbers of labels are `classes_`) or `predict`.
-        table: what it was fitted on the like of.
-        labels: what its labels are called, where that is not `classes_`.
-    """
+    """An estimator that is called by row numbers `(B, 1)`, since tensors hold no words."""
 
     def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
         known = isinstance(estimator, BaseEstimator)
@@ -46,7 +38,7 @@ class EstimatorByRow:
             self.predict_proba = self._probabilities
 
     def predict(self, rows: NDArray[Any]) -> Any:
-        """What the estimator predicts of rows by number, `(B, 1)`."""
+        """The estimator's predictions of rows by number."""
         return self._estimator.predict(self._chosen(rows))
 
     def _probabilities(self, rows: NDArray[Any]) -> Any:
@@ -77,30 +69,9 @@ def asked_by_table(
     labels: Sequence[str] | None = None,
     output: Output | None = None,
 ) -> tuple[BlackBox, Tensor]:
-    """A model as a black box, and the rows of a table as it takes them.
+    """A model as a black box, and rows `x` such that `box.targets(x)` are its outputs of the table.
 
-    Args:
-        model: an estimator, a torch module or a function, as :func:`lexppl.models.black_box` takes
-            them.
-        table: rows in their own units, a frame or an array of numbers.
-        classes: the C labels, or None for responses.
-        labels: what an estimator's labels are called among them, where that is not `classes_`.
-        output: what a module returns, where it does not tell.
-
-    Returns:
-        the black box and `x`, so that `box.targets(x)` is what the model says of every row.
-
-    Raises:
-        ValueError, TypeError: as :func:`lexppl.models.black_box`; a table with other columns than
-            the model was fitted on, or with words for a model that takes numbers.
-
-    Example:
-        >>> from sklearn.linear_model import LinearRegression
-        >>> table = pd.DataFrame({"dose": [1.0, 2.0], "age": [30.0, 40.0]})
-        >>> model = LinearRegression().fit(table[["dose"]], [10.0, 20.0])
-        >>> box, x = asked_by_table(model, table, classes=None)
-        >>> box.targets(x)
-        tensor([10., 20.], dtype=torch.float64)
+    A table with other columns than those fitted on, or words for a module of numbers, is refused.
     """
     if hasattr(model, "predict") or hasattr(model, "predict_proba"):
         # Errors call a black box by its class.
@@ -112,7 +83,7 @@ def asked_by_table(
 
 
 def as_it_takes(model: Any, x: Tensor) -> Tensor:
-    """Rows on the device and in the type of a module's parameters; as they are for what has none.
+    """Rows on the device and in the type of a module's parameters.
 
     Example:
         >>> as_it_takes(nn.Linear(2, 1), torch.zeros(3, 2, dtype=torch.float64)).dtype
@@ -123,7 +94,7 @@ def as_it_takes(model: Any, x: Tensor) -> Tensor:
 
 
 def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
-    """The columns that an estimator was fitted on, by name where it knows names."""
+    """The columns that an estimator was fitted on, by name where it has names."""
     if not isinstance(table, pd.DataFrame):
         return np.asarray(table)
     name = type(estimator).__name__
@@ -149,18 +120,8 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
 
 
 def said_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:
-    """That a model says one thing of all rows, in words; None where it does not.
-
-    Args:
-        outputs: probabilities `(N, C)`, or responses `(N,)`.
-        classes: the C labels, or None for responses.
-
-    Example:
-        >>> said_of_all(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), ["no", "yes"])
-        "the black box gives every row the label 'no'; what is explained is how sure it is"
-        >>> said_of_all(torch.tensor([2.0, 2.0]), None)
-        'the black box says the same of every row: there is nothing to explain'
-    """
+    """A note that a model's outputs, `(N, C)` or `(N,)`, are one label or one value; None if they
+    are not."""
     if bool(((outputs - outputs[:1]).abs() < SAME).all()):
         return "the black box says the same of every row: there is nothing to explain"
     if classes is None or outputs.dim() < 2:

@@ -1,4 +1,4 @@
-"""How an explainer of a table is fitted: checked settings, and defaults by the rows."""
+"""How an explainer of a table is fitted: checked settings, and defaults by the number of rows."""
 
 from __future__ import annotations
 
@@ -31,60 +31,33 @@ FEW_ROWS = 2000
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
 STEPS, EVERY_PENALTY_STEPS, FEW_ENTRIES = 2000, 350, 30
-"""Steps that are enough where rows are many, of one λ; epochs are cut so that there are no more. Of
-a range of λ, of :data:`FEW_ROWS` or fewer and so many entries or fewer; they grow with the square
-root of the rows and with the entries."""
+"""Most steps of one λ; and of a range of λ, which grow with √(N / FEW_ROWS) and G / FEW_ENTRIES."""
 MOST_EPOCHS = 200
 LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
 LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
-"""Weight decay of a fit of a range of penalties, over the rows it is fitted on, and at most: with
-1e-3 predictors of 180 rows whose labels no column predicts lose .1 nats a row to the base rate."""
+"""Weight decay of a range of λ, over N, and at most: with 1e-3 predictors of 180 rows of noise lose
+.1 nats a row to the base rate."""
 PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
-"""Of labels that say fewer bits than this, N times those of a row (one of a real response), the
-path of penalties is about a larger one, by √(730 / bits): what a column that says nothing gains, on
-average over N rows, has a standard error that grows so, and below twice of it chance pays. Of 180
-rows of two labels as frequent as each other λ is doubled, and of 1,200 with 2 % positives."""
+"""Below so many bits of the labels (N times those of a row) the usual λ is √(730 / bits) times as
+large: the standard error of what a useless column gains grows so. Of 180 rows of two even labels,
+and of 1,200 with 2 % positives, λ is doubled."""
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
 
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How an explainer is fitted, with every default filled in: the same through every door.
+    """Settings of a fit, defaults filled in; numbers are in nats.
 
-    Args:
-        method: a name of :data:`lexppl.systems.METHODS`.
-        k: entries that a mask keeps, or None.
-        penalty: nats for each entry kept; "auto" to choose it from the data; or None where a k or
-            the method says it.
-        imputer: a name of :data:`lexppl.choices.imputers.IMPUTERS`, or a module.
-        conditional: whether hidden features are drawn given the kept ones where columns depend, as
-            no imputer is named.
-        masks, imputations: L and K, or None for a method whose bound has its own.
-        folds: F, or None for a method that is not cross-fitted by itself.
-        hidden, predictor_hidden: widths of hidden layers.
-        epochs, batch_size: of the fit.
-        learning_rate: of Adam, the highest of :attr:`schedule`.
-        rate_given: whether that rate was given; a method's own optimizer, if it has one, then
-            gives way to Adam.
-        regime: what is explained, for methods that take a given predictor.
-        replicates: R.
-        seed: of everything.
-        weight_decay: of Adam.
-        unit: what the constants of a method that has one are counted in,
-            :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
-            nats.
-        usual_penalty: λ in nats within the path, which is kept where nothing speaks against it.
-        penalties: the ends of the range of λ that one fit is of, and the usual one between them;
-            None for one of `penalty`.
-        predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
-            features are hidden.
-        posterior: of the weights, where there is one: the selector is then linear, and the
-            predictor of an inference too; replicates are chains, where it has some.
+    `conditional`: hidden features are drawn given the kept ones where columns depend. `rate_given`:
+    the learning rate replaces the method's own optimizer. `unit`:
+    :func:`lexppl.inference.entropy_unit` of y. `usual_penalty`: λ kept unless the rows speak
+    against it. `penalties`: `(low, usual, high)` of a fit of a range of λ, None for one λ.
+    `posterior`: of the weights; the selector is then linear.
     """
 
     method: str
@@ -113,27 +86,26 @@ class FitPlan:
 
     @property
     def own_predictor_hidden(self) -> tuple[int, ...]:
-        """Widths of the explainer's own predictor; others that stand beside it have
-        `predictor_hidden`."""
+        """Widths of the explainer's own predictor."""
         sampled = self.posterior is not None and self.posterior.inference is not None
         return () if sampled else self.predictor_hidden
 
     @property
     def path(self) -> tuple[float, ...]:
-        """The penalties, in nats, of which "auto" takes one."""
+        """Candidate penalties of "auto", in nats."""
         return tuple(share * self.usual_penalty for share in PATH)
 
     @property
     def schedule(self) -> Linear | WarmUp:
-        """The learning rate over the fit: the library's own schedule, at this height; of a range of
-        penalties one that rises first and falls late."""
+        """Learning rate over the fit: constant then falling, with a warm-up for a range of
+        penalties."""
         if self.penalties is None:
             return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
         return WarmUp(Linear(self.learning_rate, 0.01 * self.learning_rate, begin=0.7), 0.03)
 
     @property
     def needs_full_predictor(self) -> bool:
-        """Whether a predictor of all of x comes first, where no model is given."""
+        """Whether a predictor of all of x is fitted first, where no model is given."""
         return METHODS[self.method].explains_model or not self.regime.learns_predictor
 
 
@@ -149,33 +121,12 @@ def plan_for(
     in_folds: bool = False,
     **settings: Any,
 ) -> FitPlan:
-    """The plan of a fit of a method to so many rows; what is None is chosen here.
+    """The plan of a fit to `rows` rows of G entries; settings that are None are chosen by the
+    number of rows.
 
-    Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
-    steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
-    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 350 steps,
-    times √(N / 2000) and G / 30 where these are above 1, and layers 64 wide below 20,000 rows. A
-    batch has a row more where the last one would have one row only, which batch norm cannot take.
-    The rest is the method's own; where it counts its constants in the base rate's entropy, the
-    default penalty and the weight decay are multiplied by it. A penalty that is given is in nats as
-    it stands.
-
-    Args:
-        rows: how many there are to fit on.
-        entries: G.
-        method: its name.
-        regime, unit, posterior: of :class:`FitPlan`.
-        one_penalty: whether the fit is of one λ in any case.
-        in_folds: whether each replicate leaves one part in R of the rows out.
-        settings: of :data:`lexppl.choices.settings.SETTINGS`, by name.
-
-    Raises:
-        ValueError, TypeError: as :func:`lexppl.choices.settings.check_settings`; a k above G.
-
-    Example:
-        >>> plan = plan_for(90, 10, "l2x")
-        >>> plan.batch_size, plan.epochs, plan.k, plan_for(100_000, 10).epochs
-        (30, 200, 3, 5)
+    Batches: a third of the rows, at most 500 (range of λ: 256). Epochs: at most 200 and 2000 steps
+    (range of λ: 350 √(N / 2000) G / 30, factors at least 1). `in_folds`: each replicate leaves one
+    part in R of the rows out.
     """
     known, given = METHODS[method], check_settings(method, **settings)
     k, penalty, imputer = (given.get(name) for name in ("k", "penalty", "imputer"))
@@ -227,7 +178,8 @@ def plan_for(
 
 
 def _batch_size(given: int | None, rows: int, every: bool) -> int:
-    """Rows of a step, so that no batch has one row alone."""
+    """Rows of a batch; one more where the last batch would have a single row, which batch norm
+    refuses."""
     largest = EVERY_PENALTY_BATCH if every else LARGEST_BATCH
     size = min(given or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
     while rows % size == 1 % size and size < rows:
@@ -244,15 +196,7 @@ def _epochs(rows: int, entries: int, size: int, every: bool) -> int:
 
 
 def check_method(method: Any, labels: bool) -> None:
-    """Refuse a method that is not there, or has no form for a real response, before any work.
-
-    Args:
-        method: a name of :data:`lexppl.systems.METHODS`.
-        labels: whether y holds labels.
-
-    Raises:
-        ValueError: as it says.
-    """
+    """Refuse an unknown method, or one of labels only for a real response."""
     one_of(list(METHODS), "method", method)
     if METHODS[method].labels_only and not labels:
         raise ValueError(
@@ -262,11 +206,7 @@ def check_method(method: Any, labels: bool) -> None:
 
 
 def _predictor_kind(kind: str, imputer: Any, regime: Regime) -> str:
-    """The kind of predictor, of which trees learn, and read nothing where features are hidden.
-
-    Raises:
-        ValueError: trees with an imputer, or where a predictor is given.
-    """
+    """The kind of predictor; trees are refused with an imputer or a given predictor."""
     if kind == NETWORK:
         return NETWORK
     if not regime.learns_predictor:
@@ -283,21 +223,13 @@ def _predictor_kind(kind: str, imputer: Any, regime: Regime) -> str:
 
 
 def kept_entries(method: str, k: int | None, entries: int) -> int | None:
-    """k as given, or a quarter of the G entries, rounded up, for a method that needs one.
-
-    Raises:
-        ValueError: k above G.
-
-    Example:
-        >>> kept_entries("l2x", None, 10), kept_entries("real_x", None, 10)
-        (3, None)
-    """
+    """k as given, or a quarter of the G entries rounded up for a method that needs one."""
     if k is None:
         return math.ceil(SHARE_KEPT * entries) if METHODS[method].needs("k") else None
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
 def _range(usual: float, penalty: Any) -> tuple[float, float, float]:
-    """The range of λ that one fit is of, with a λ that is given within."""
+    """Ends and middle of the range of λ, which includes a given λ."""
     given = usual if penalty == AUTO else float(penalty)
     return min(PATH[0] * usual, given), usual, max(PATH[-1] * usual, given)

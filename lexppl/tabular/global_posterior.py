@@ -1,23 +1,21 @@
-"""A posterior of a table's explainer: its weights have priors, and are sampled or have a guide."""
+"""The posterior of the weights of a table's explainer, by a sampler or a guide."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 from pyro.infer import HMC, NUTS
-from pyro.infer.autoguide import (
-    AutoLowRankMultivariateNormal,
-    AutoMultivariateNormal,
-    AutoNormal,
-)
+from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariateNormal, AutoNormal
 from torch import Tensor
 
 from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
+from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     MCMC,
     SGHMC,
@@ -33,35 +31,24 @@ from lexppl.inference import (
 )
 from lexppl.inference.schedules import Linear
 from lexppl.models.priors.with_prior import explainer_with_prior
-from lexppl.weights_drawn_first import weights_with_priors
 
+GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "normal": AutoNormal,
+        "low-rank": AutoLowRankMultivariateNormal,
+        "multivariate-normal": AutoMultivariateNormal,
+    }
+)
 CHAIN = 250
 """Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""
 GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's, of a fit with a guide: a guide's scale is slow to come down."""
 MOST_LISTED = 256
-"""Masks that each step of a Hamiltonian chain, or a dense Hessian, sums over: of more a chain takes
-hours."""
+"""Masks that a step of a Hamiltonian chain, or a dense Hessian, sums over; more take hours."""
 
 
 def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) -> None:
-    """Refuse an inference that sums over all masks where these are too many, before any fit.
-
-    Args:
-        posterior: the posterior.
-        entries: G.
-        k: entries that a mask keeps, or None for any number.
-
-    Raises:
-        ValueError: with their number, and what to use instead.
-
-    Example:
-        >>> refuse_unlistable(AskedPosterior("nuts", None, 1.0), 30, None)
-        Traceback (most recent call last):
-        ...
-        ValueError: nuts sums over every mask of a row, and of 30 features there are 1,073,741,824,
-        of which at most 256 can be: use sghmc, or the guide normal, ...
-    """
+    """Refuse NUTS, HMC and Laplace, which sum over all masks of a row, above 256 masks."""
     masks = 2**entries if k is None else math.comb(entries, k)
     if posterior.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
         kept = "" if k is None else f" that keep {k}"
@@ -73,13 +60,7 @@ def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) ->
 
 
 def with_prior_scale(system: System, posterior: AskedPosterior) -> System:
-    """The system, whose weights have normal priors: of an inference all of them, of a guide the
-    selector's, beside a predictor that is fitted along.
-
-    Args:
-        system: of one stage and one program.
-        posterior: the posterior.
-    """
+    """The system with normal priors: on all weights, or with a guide on the selector's."""
     normal = dist.Normal(0.0, posterior.prior)
     prior: Any = normal if posterior.guide is None else {"selector": normal}
 
@@ -104,51 +85,20 @@ def fit_posterior(
     chains: int,
     training: dict[str, Any],
 ) -> FitResult:
-    """The posterior of a system with priors.
-
-    An inference is conditioned on all rows, those for validation among them: it chooses no epoch.
-
-    Args:
-        posterior: how.
-        system: of :func:`with_prior_scale`.
-        train, valid: x and y.
-        chains: C, of a sampler of chains; fits from different seeds, of a guide.
-        training: arguments of `fit`, of which an inference reads seed and progress.
-
-    Raises:
-        ValueError, TypeError: what the inference cannot read, before any draw.
-        ImportError: the extra `bayes` is missing.
-
-    Warns:
-        SamplerWarning: chains that disagree, few draws, divergences.
-        NotSettledWarning: a guide that still moves.
-    """
+    """The posterior of a system with priors; an inference is conditioned on validation rows too."""
     if posterior.inference is not None:
-        rows = train if valid is None else _joined(train, valid)
+        rows = train if valid is None else tuple(map(torch.cat, zip(train, valid, strict=True)))
         method = _inference(posterior.inference, chains, len(rows[0]))
         seed, progress = training["seed"], training["progress"]
         return fit(system, rows, inference=method, seed=seed, progress=progress)
     # Adam's usual decay: the guide's own parameters have none.
     training = {name: value for name, value in training.items() if name != "weight_decay"}
     training["learning_rate"] = training["learning_rate"] or GUIDE_RATE
-    result = fit(
-        system, train, valid=valid, guide=_guide(posterior.guide), replicates=chains, **training
-    )
+    guide = GUIDES[str(posterior.guide)]
+    result = fit(system, train, valid=valid, guide=guide, replicates=chains, **training)
     if not result.interrupted:
         settled(result)
     return result
-
-
-def _joined(train: tuple[Tensor, Tensor], valid: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return torch.cat([train[0], valid[0]]), torch.cat([train[1], valid[1]])
-
-
-def _guide(name: str | None) -> Callable[..., Any]:
-    return {
-        "normal": AutoNormal,
-        "low-rank": AutoLowRankMultivariateNormal,
-        "multivariate-normal": AutoMultivariateNormal,
-    }[str(name)]
 
 
 def _inference(name: str, chains: int, rows: int) -> Any:

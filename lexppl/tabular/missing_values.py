@@ -1,4 +1,4 @@
-"""Methods on rows of which some values are missing: what is wrapped, and what is refused."""
+"""Methods on rows with missing values."""
 
 from __future__ import annotations
 
@@ -17,25 +17,11 @@ from lexppl.models.missing import GapsFromMarkers, MarkedRows, ObservedSelector
 
 
 def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int) -> Tensor:
-    """Rows whose missing values are those of random rows in which they are there.
+    """Rows `(N, D)` whose missing values are those of random rows that have them, one row for an
+    entry's values.
 
-    The values of one entry are taken from one row. Each column so has the distribution of its
-    observed values, up to chance; what a value has to do with the rest of its row is lost where it
-    was missing, in so large a share of the rows.
-
-    Args:
-        x: values, `(N, D)`.
-        observed: 1 where a value is there and 0 where it is missing, `(N, D)`.
-        groups: the entry of each of the D values.
-        seed: of the choice.
-
-    Raises:
-        ValueError: an entry that is missing in every row.
-
-    Example:
-        >>> x, there = torch.tensor([[1.0], [0.0], [1.0]]), torch.tensor([[1.0], [0.0], [1.0]])
-        >>> completed_rows(x, there, [0], seed=0).flatten()
-        tensor([1., 1., 1.])
+    Each column keeps its distribution; its dependence on the rest of the row is lost where it was
+    missing.
     """
     generator = torch.Generator().manual_seed(seed)
     filled = x.clone()
@@ -55,30 +41,14 @@ def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int
 
 
 METHODS_OF_MISSING = ("base_x", "lex", "rationale", "real_x")
-"""Methods that are programs of a selector, an imputer and a predictor alone, with masks of entries
-that are kept or not."""
+"""Methods that are LEX programs alone, with masks of zeros and ones."""
 
 IMPUTERS_OF_MISSING = ("marginal", "gaussian", "constant", GAP)
 """Imputers that need no whole rows, or make do with columns that are whole."""
 
 
 def check_missing(method: str, imputer: object, learns_predictor: bool) -> None:
-    """Refuse a fit to rows with missing values that has no form for them, before any work.
-
-    Args:
-        method: its name.
-        imputer: its name, or a module of one's own.
-        learns_predictor: whether the predictor learns, or was fitted before.
-
-    Raises:
-        ValueError: as it says.
-
-    Example:
-        >>> check_missing("l2x", "constant", True)
-        Traceback (most recent call last):
-        ...
-        ValueError: l2x has no form for missing values that are hidden: ...
-    """
+    """Refuse a method, regime or imputer that cannot take missing values."""
     mend = "drop the rows that have any, or fill them in"
     if method not in METHODS_OF_MISSING:
         raise ValueError(
@@ -101,26 +71,8 @@ def check_missing(method: str, imputer: object, learns_predictor: bool) -> None:
 def fitted_imputer(
     imputer: Any, x: Tensor, markers: Sequence[int], groups: Sequence[int], seed: int
 ) -> nn.Module:
-    """An imputer by its name, fitted on the values of training rows that are there; a copy of one
-    that is given.
-
-    Args:
-        imputer: a name, of :data:`IMPUTERS_OF_MISSING` where there are markers, or a module.
-        x: training rows with their markers, `(N, F)`.
-        markers: of the F features, or none.
-        groups: the entry of each of the D values.
-        seed: of the choice of rows.
-
-    Raises:
-        TypeError: neither.
-
-    Example:
-        >>> import torch
-        >>> x = torch.tensor([[0.0, 1.0], [3.0, 0.0]])
-        >>> fitted_imputer("marginal", x, [1, 1], [0], seed=0).reference
-        tensor([[3.],
-                [3.]])
-    """
+    """An imputer by its name, fitted to the observed values of training rows; a copy of a given
+    module."""
     if not isinstance(imputer, str):
         if not isinstance(imputer, nn.Module):
             raise TypeError(
@@ -137,8 +89,7 @@ def fitted_imputer(
 
 
 def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:
-    """The values of rows `(N, F)` with NaN where they are missing, `(N, D)`; the rows themselves
-    where there are no markers.
+    """The values `(N, D)` of rows `(N, F)` with NaN where they are missing.
 
     Example:
         >>> import torch
@@ -149,21 +100,8 @@ def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:
 
 
 def with_missing(system: System, markers: Sequence[int]) -> System:
-    """A system for rows with markers: what they mark is hidden by nature, and never kept.
-
-    Args:
-        system: of LEX programs for the D values.
-        markers: of the F features of x, as :attr:`lexppl.data.TableEncoding.markers` has them.
-
-    Raises:
-        TypeError: a system with a program of another kind.
-
-    Example:
-        >>> from lexppl.systems import lex
-        >>> model = with_missing(lex(2, classes=2, hidden=(4,)), [-1, 2, 2]).program()
-        >>> type(model.imputer).__name__, type(model.selector).__name__
-        ('HiddenByNature', 'ObservedSelector')
-    """
+    """A system of LEX programs for rows with markers: what they mark is hidden by nature, and never
+    kept."""
 
     def build() -> list[Stage]:
         stages = list(system.build())
@@ -173,18 +111,15 @@ def with_missing(system: System, markers: Sequence[int]) -> System:
                 raise TypeError(
                     f"missing values are known to LEX programs; this is {type(term.model).__name__}"
                 )
-            if id(term.model) not in seen:
-                seen.add(id(term.model))
-                _wrap(term.model, markers)
+            if id(term.model) in seen:
+                continue
+            seen.add(id(term.model))
+            model, rows = term.model, MarkedRows(markers)
+            groups = range(rows.features) if model.grouping is None else model.grouping.groups
+            model.selector = ObservedSelector(model.selector, groups, markers)
+            model.imputer = HiddenByNature(model.imputer, markers)
+            if getattr(model.predictor, "reads_gaps", False):
+                model.predictor = GapsFromMarkers(model.predictor, markers)
         return stages
 
     return replace(system, build=build)
-
-
-def _wrap(model: LEX, markers: Sequence[int]) -> None:
-    rows = MarkedRows(markers)
-    groups = range(rows.features) if model.grouping is None else model.grouping.groups
-    model.selector = ObservedSelector(model.selector, groups, markers)
-    model.imputer = HiddenByNature(model.imputer, markers)
-    if getattr(model.predictor, "reads_gaps", False):
-        model.predictor = GapsFromMarkers(model.predictor, markers)

@@ -23,20 +23,10 @@ GAMMA_TRIES = 24
 
 
 class CommonRandomNumbers(TorchFunctionMode):
-    """Draw from a row's distribution by numbers that are not the row's.
+    """Draws by random numbers that all rows share, under `torch.func.vmap(…, randomness="same")`.
 
-    `torch.func.vmap(…, randomness="same")` gives all rows the same numbers, but refuses samplers
-    whose parameters differ by row. Here these draw numbers of a fixed distribution first, and then
-    carry them to the row's: Bernoulli and categorical by the inverse distribution function, normal
-    by location and scale, gamma by the first accepted of 24 proposals (Marsaglia and Tsang 2000).
-
-    Example:
-        >>> def draw(p):
-        ...     with CommonRandomNumbers():
-        ...         return torch.bernoulli(p.expand(5))
-        >>> drawn = torch.func.vmap(draw, randomness="same")(torch.tensor([0.3, 0.3]))
-        >>> torch.equal(drawn[0], drawn[1])
-        True
+    Bernoulli and categorical by the inverse distribution function, normal by location and scale,
+    gamma by the first accepted of 24 proposals (Marsaglia and Tsang 2000).
     """
 
     def __torch_function__(
@@ -70,23 +60,17 @@ def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tens
     return mean + std * torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
-def standard_gamma(alpha: Tensor, tries: int = GAMMA_TRIES) -> Tensor:
-    """Draws of Gamma(α, 1) by numbers whose distribution does not depend on α.
-
-    Example:
-        >>> _ = torch.manual_seed(0)
-        >>> bool((standard_gamma(torch.full((1000,), 0.5)).mean() - 0.5).abs() < 0.1)
-        True
-    """
+def standard_gamma(alpha: Tensor) -> Tensor:
+    """Draws of Gamma(α, 1) by numbers whose distribution does not depend on α."""
     raised = torch.where(alpha < 1.0, alpha + 1.0, alpha)
     d = raised - 1.0 / 3.0
-    z = torch.randn((tries, *alpha.shape), dtype=alpha.dtype, device=alpha.device)
-    u = _uniform(alpha, tries, *alpha.shape)
+    z = torch.randn((GAMMA_TRIES, *alpha.shape), dtype=alpha.dtype, device=alpha.device)
+    u = _uniform(alpha, GAMMA_TRIES, *alpha.shape)
     v = (1.0 + z / (9.0 * d).sqrt()) ** 3
     bound = 0.5 * z.square() + d - d * v + d * v.clamp(min=torch.finfo(v.dtype).tiny).log()
     accepted = (v > 0.0) & (u.log() < bound)
     # The first accepted one: the earlier, the larger.
-    order = torch.arange(tries, 0, -1, device=alpha.device).reshape(-1, *[1] * alpha.dim())
+    order = torch.arange(GAMMA_TRIES, 0, -1, device=alpha.device).reshape(-1, *[1] * alpha.dim())
     first = (accepted * order).argmax(0, keepdim=True)
     drawn = d * v.gather(0, first).squeeze(0)
     less = _uniform(alpha, *alpha.shape) ** (1.0 / alpha)
@@ -107,36 +91,11 @@ Read = Callable[[ParticleTrace], Tensor]
 
 
 def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:
-    r"""What a fitted explainer predicts of each row, averaged over L masks and the R replicates,
+    """`1/(RL) Σ_{r,l} p_r(y | x̃_{r,l})`, z_{r,l} ~ p_r(z | x): `(N, C)` probabilities or `(N,)`
+    means.
 
-        p(y = c | x) = 1/(RL) Σ_{r,l} p_r(y = c | x̃_{r,l}),   z_{r,l} ~ p_r(z | x).
-
-    All rows share the random numbers of the L draws, so that a row has the same prediction alone
-    and among others; each row's is unbiased. Latents that all rows share are drawn L times from the
-    fit's guide.
-
-    Args:
-        result: of :func:`lexppl.inference.fit`.
-        x: rows, `(N, D)`; computed in their type.
-        masks: L.
-        seed: of the draws.
-
-    Returns:
-        probabilities `(N, C)`, or mean responses `(N,)`.
-
-    Raises:
-        ValueError: rows unlike those of the fit.
-
-    Example:
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        >>> result = fit(model, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
-        >>> together = row_predictions(result, x.double(), masks=20, seed=0)
-        >>> alone = row_predictions(result, x[7:8].double(), masks=20, seed=0)
-        >>> torch.allclose(together[7:8], alone, atol=1e-12)
-        True
+    All rows share the random numbers of the L draws; latents shared by rows are drawn L times from
+    the guide.
     """
 
     def prediction(run: ParticleTrace) -> Tensor:
@@ -146,18 +105,7 @@ def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tens
 
 
 def row_importances(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:
-    """E[z | x] of each row, averaged over the replicates: by the masks' distribution where it
-    states its mean, else over L draws whose random numbers all rows share.
-
-    Args:
-        result, x, masks, seed: as in :func:`row_predictions`.
-
-    Returns:
-        `(N, G)`.
-
-    Raises:
-        ValueError: rows unlike those of the fit.
-    """
+    """E[z | x], `(N, G)`, over replicates: the masks' stated mean, else the mean of L draws."""
 
     def reading(sites: ProgramSites) -> tuple[int, Read]:
         site = sites.masks[0]
@@ -173,7 +121,7 @@ def _over_replicates(
     draws: int,
     seed: int,
 ) -> Tensor:
-    """The mean over replicates, and over draws of the latents that rows share, of what is read."""
+    """Mean of `read` over replicates and draws of the shared latents."""
     result.check(x, in_type=False)
     values = []
     for model, guide in zip(result.models, result.guides, strict=True):
@@ -205,7 +153,7 @@ def _of_rows(program: FittedProgram, x: Tensor, masks: int, read: Read, seed: in
 
 
 def _no_response(site: Site) -> Tensor | None:
-    """A response that nobody reads; its distribution alone is wanted."""
+    """A placeholder for the response; only its distribution is used."""
     if site.name != RESPONSE:
         return None
     return torch.zeros(site.distribution.shape())
@@ -223,7 +171,7 @@ def _selection(site: Site) -> Tensor:
 
 
 def _in_type(module: Any, dtype: torch.dtype) -> Any:
-    """A copy of a module that computes in the type of the rows."""
+    """A copy of a module in another floating-point type."""
     if not isinstance(module, nn.Module):
         return module
     own = copy.deepcopy(module).to(dtype).eval()

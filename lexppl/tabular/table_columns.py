@@ -1,4 +1,4 @@
-"""Columns of a table that an estimator is given: of what kind, whole, and which go together."""
+"""Columns of a table: their kinds, missing cells, and mask entries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,25 +14,14 @@ from lexppl.models import Grouping
 
 
 def has_levels(table: Any) -> bool:
-    """Whether a table is a data frame with words, categories or booleans in it.
-
-    Example:
-        >>> has_levels(pd.DataFrame({"age": [40, 50], "smokes": [True, False]}))
-        True
-        >>> has_levels(pd.DataFrame({"age": [40, 50]}))
-        False
-    """
+    """Whether a table is a data frame with words, categories or booleans."""
     return isinstance(table, pd.DataFrame) and not all(
         kind_of(table.iloc[:, place]) == "number" for place in range(table.shape[1])
     )
 
 
 def refuse_missing_cells(frame: pd.DataFrame) -> None:
-    """Refuse a table with missing values, in scikit-learn's words.
-
-    Raises:
-        ValueError: naming the columns and how many cells of each are missing.
-    """
+    """Refuse a table with missing values, by columns and counts."""
     found = missing_in(frame)
     if found:
         raise ValueError(
@@ -42,12 +31,7 @@ def refuse_missing_cells(frame: pd.DataFrame) -> None:
 
 
 def markers_in(encoding: TableEncoding | None) -> tuple[int, ...]:
-    """The markers of an encoding's features, or none where no value may be missing.
-
-    Example:
-        >>> markers_in(None)
-        ()
-    """
+    """The markers of an encoding's features; () where no value may be missing."""
     markers = () if encoding is None else encoding.markers
     return markers if any(place >= 0 for place in markers) else ()
 
@@ -55,17 +39,7 @@ def markers_in(encoding: TableEncoding | None) -> tuple[int, ...]:
 def grouping_of_values(
     groups: Sequence[int], names: Sequence[str], markers: Sequence[int]
 ) -> Grouping:
-    """Which values a mask entry keeps, of features of which some are markers.
-
-    Args:
-        groups: the entry of each of the F features.
-        names: of the entries.
-        markers: of the F features, or none.
-
-    Example:
-        >>> grouping_of_values([0, 0, 1], ["age", "height"], [1, 1, -1]).groups
-        (0, 1)
-    """
+    """The grouping of the features that are values; some of the F features may be markers."""
     if not markers:
         return Grouping(groups, names)
     values = [group for place, group in enumerate(groups) if markers[place] != place]
@@ -73,14 +47,7 @@ def grouping_of_values(
 
 
 def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Grouping:
-    """Which features a mask entry keeps: those of one column, or of all columns of one group.
-
-    Args:
-        encoding: of the table.
-        groups: for each column the name (or number) of its group, or None for an entry a column.
-
-    Raises:
-        ValueError: not one group for each column.
+    """The features of each mask entry: of one column, or of all columns of one group.
 
     Example:
         >>> from lexppl.data import TargetColumn
@@ -108,15 +75,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
 
 
 def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[np.int64]:
-    """The mask entry that each column of a table belongs to, `(columns,)`.
-
-    Example:
-        >>> from lexppl.data import TargetColumn
-        >>> frame = pd.DataFrame({"job": ["cook", "king"], "age": [2.0, 1.0]})
-        >>> encoding = TableEncoding.fit(frame, TargetColumn("y", None))
-        >>> entries_of_columns(encoding, grouping_of(encoding, None))
-        array([0, 1])
-    """
+    """The mask entry of each column, `(columns,)`."""
     values = [place for place, marker in enumerate(encoding.markers) if marker != place]
     columns, first = np.unique(np.asarray(encoding.groups)[values], return_index=True)
     read = [not isinstance(encoding.columns[column], IndicatorColumn) for column in columns]

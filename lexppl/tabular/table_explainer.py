@@ -37,24 +37,14 @@ from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.groups import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_weights
+from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
-from lexppl.tabular.given_model import (
-    has_likelihood,
-    predictor_on_standardised_rows,
-    said_by,
-)
-from lexppl.tabular.reference_fits import fit_judge
+from lexppl.tabular.given_model import has_likelihood, predictor_on_standardised_rows, said_by
+from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
-from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
-from lexppl.tabular.selected_columns import SelectsColumns, checked_threshold
-from lexppl.tabular.table_columns import (
-    entries_of_columns,
-    grouping_of,
-    markers_in,
-)
+from lexppl.tabular.table_columns import entries_of_columns, grouping_of, markers_in
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.table_reading import ReadsTables, seed_of
 
 JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 
@@ -62,24 +52,21 @@ TARGET = "y"
 
 
 class _Fitted:
-    """What a fit leaves."""
+    """Attributes of a fitted explainer."""
 
     classes_: NDArray[Any]
     result_: FitResult
     penalty_: float | None
     penalty_path_: pd.DataFrame | None
     predictor_kind_: str
-    encoding_: TableEncoding
-    feature_importances_: NDArray[np.float64]
     entry_names_: NDArray[Any]
-    n_features_in_: int
     feature_names_in_: NDArray[Any]
     _seed: int
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
-    """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
+    """Base of the two estimators, which define what y is."""
 
     method: str = field(default=DEFAULT_METHOD, kw_only=False)
     k: int | None = None
@@ -110,10 +97,10 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
     @abstractmethod
     def _fitted_target(self, targets: NDArray[Any], weights: Counts | None) -> TargetColumn:
-        """The target's encoding, by the targets of training rows and how often each counts."""
+        """The target's encoding, from the training rows."""
 
     def _reweighted(self, labels: NDArray[np.int64], weights: Counts | None) -> Counts | None:
-        """How often rows count, once their labels are known."""
+        """Row weights, given the labels."""
         return weights
 
     @abstractmethod
@@ -127,16 +114,15 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
         Args:
             X: `(n, n_features_in_)`, as in `fit`; a data frame's index names the rows.
-            y: what was observed, for masks from p(z | x, y) beside those from p(z | x), and for the
-                rows' log-likelihood; None for p(z | x) alone.
+            y: observed, for masks from p(z | x, y) beside p(z | x) and the log-likelihood; or None.
             draws: masks a row and replicate.
-            penalty: λ of the masks, of lex with a penalty: in nats, from a sixteenth to four times
-                the usual one. None for that of the fit.
+            penalty: λ in nats, for lex with a penalty, from a sixteenth to four times the usual
+                one; None for that of the fit.
 
         Returns:
-            ArviZ data with the mask entries' names, and replicates as chains. `constant_data` has
-            x as the explainer sees it: standardised, with an indicator for each level; and, where
-            an entry is a column, `value`, the columns in their own units.
+            ArviZ data by the entries' names, replicates as chains. `constant_data` has x as the
+            explainer sees it and, where an entry is a column, `value`, the columns in their own
+            units.
 
         Raises:
             ValueError, TypeError: as :func:`lexppl.explain`; rows unlike those of `fit`.
@@ -172,14 +158,12 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     ) -> pd.DataFrame:
         """What groups of features are worth for the prediction of y, and which are found.
 
-        The rows judge each other: EVAL-X is fitted to them in five folds, and each is judged by the
-        fit that has not seen it, with the masks of this explainer
-        (:func:`lexppl.evaluation.feature_gains`).
+        EVAL-X is fitted to the rows in five folds; each row is judged by the fit without it, with
+        the masks of this explainer (:func:`lexppl.evaluation.feature_gains`).
 
         Args:
-            X: rows that were not fitted on, `(n, n_features_in_)`.
-            y: their labels or responses.
-            groups: by its name, the mask entries of each group; if None those that depend on each
+            X, y: rows that were not fitted on.
+            groups: the mask entries of each group by its name; None for those that depend on each
                 other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
             fdr: false discovery rate of what is found.
             by: a line for each group, or for each feature given the rest of its group.
@@ -191,7 +175,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             row.
 
         Raises:
-            ValueError: fewer rows than folds; as `feature_gains`; masks that do not select.
+            ValueError: fewer rows than folds; masks that do not select.
         """
         if by not in ("group", "feature"):
             raise ValueError(f"by must be 'group' or 'feature'; it is {by!r}")
@@ -224,14 +208,9 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return (group_table if by == "group" else gain_table)(found, fdr)
 
     def explain_row(self, X: Any, row: int) -> RowSteps:
-        """One row's prediction as a sum of steps, a feature each, the most kept first.
+        """The prediction of row number `row` as a sum of steps, one a feature, the most kept first.
 
-        Args:
-            X: rows, as in `fit`.
-            row: its place among them, from 0.
-
-        Returns:
-            the steps, with their spread over replicates: `lexppl.plots.plot_row` draws them.
+        The steps have their spread over replicates; `lexppl.plots.plot_row` draws them.
 
         Raises:
             ValueError: no such row; masks that do not select.
@@ -245,15 +224,10 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return steps if target.class_names else steps.in_units(target.scale, target.mean)
 
     def importances(self, X: Any, *, penalty: float | None = None) -> NDArray[np.float64]:
-        """Probability of each mask entry to be kept in each row, E[z | x], over the replicates.
+        """E[z | x] of each mask entry, `(n, G)`, over the replicates, at the penalty λ if one is
+        given.
 
-        Args:
-            X: `(n, n_features_in_)`, as in `fit`.
-            penalty: λ of the masks, as :meth:`explain` has it.
-
-        Returns:
-            `(n, G)`; a soft mask's own values, for methods that have one; signed attributions
-            for fastshap and senn.
+        Soft masks have their own values; fastshap and senn have signed attributions.
 
         Raises:
             ValueError, TypeError: rows unlike those of `fit`.
@@ -262,7 +236,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return self._importances_of(self._encoded(X, torch.float64), penalty)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what only a running fit needs, such as its optimizers."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "result_" in state:
             state["result_"] = replace(state["result_"], modules=[])
@@ -325,7 +298,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
 
     def _checked_share(self) -> float | None:
-        """The share of the rows for validation, once the settings are known to fit the method."""
+        """The validation share, after a check of all settings."""
         check_method(self.method, is_classifier(self))
         check_settings(self.method, **self._settings())
         int_at_least("prediction_masks", self.prediction_masks)
@@ -336,7 +309,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return None if share is None else fraction("validation_fraction", share, note="or None")
 
     def _settings(self) -> dict[str, Any]:
-        """The settings of the fit among the constructor's arguments."""
         return {name: getattr(self, name) for name in SETTINGS if hasattr(self, name)}
 
     def _plan(self, rows: int, entries: int, seed: int, unit: float, has_valid: bool) -> FitPlan:
@@ -346,13 +318,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         regime = Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC
         return plan_for(rows, entries, self.method, regime=regime, unit=unit, seed=seed, **settings)
 
-    @property
-    def _model_output(self) -> Any:
-        """What a given torch module of labels returns."""
-        return getattr(self, "model_output", None)
-
     def _target_of(self, y: Any, dtype: torch.dtype) -> Tensor:
-        """y of other rows as the explainer observes it: labels, or responses of a type."""
         values = torch.from_numpy(self._encoded_target(y))
         return values.to(dtype) if values.is_floating_point() else values
 
@@ -369,18 +335,18 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return importances
 
     def _observed(self, table: Any, targets: NDArray[Any], dtype: torch.dtype) -> Tensor:
-        """What the explainer observes of the rows: y, or what the given model says of them."""
+        """What the explainer observes of the rows: y, or the given model's outputs."""
         target = self.encoding_.target
         observed = torch.tensor(targets)
         if self.model is not None:
             labels = getattr(self, "classes_", None)
-            observed = said_by(self.model, table, labels, self._model_output)
+            observed = said_by(self.model, table, labels, getattr(self, "model_output", None))
         if target.class_names is None:
             observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed
 
     def _explained_module(self) -> nn.Module | None:
-        """A torch predictor to be explained, where the method takes one and one is given."""
+        """The given torch predictor, where the method takes one."""
         if not METHODS[self.method].explains_model or not isinstance(self.model, nn.Module):
             return None
         if not has_likelihood(self.model):
@@ -389,7 +355,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
 
 def _row_names(X: Any) -> list[Any] | None:
-    """The index of a data frame, where it names each row."""
+    """The index of a data frame, where it is unique."""
     if not isinstance(X, pd.DataFrame) or not X.index.map(str).is_unique:
         return None
     return list(X.index)

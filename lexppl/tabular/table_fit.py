@@ -1,4 +1,4 @@
-"""The fit of a method on encoded rows, with a full predictor where the method explains one."""
+"""The fit of a method on encoded rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,9 @@ from torch import Tensor, nn
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
-from lexppl.evaluation import (
-    FittedPredictor,
-    penalty_path,
-    plateau,
-)
+from lexppl.evaluation import FittedPredictor, penalty_path, plateau
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
-from lexppl.inference import (
-    Checkpoints,
-    CollapseWarning,
-    FitResult,
-    Stage,
-    System,
-    fit,
-)
+from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.diagnostics import (
@@ -44,16 +33,13 @@ from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
-from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
-from lexppl.tabular.reference_fits import fit_full_predictor
-from lexppl.tabular.sample_weights import repeated_rows
-from lexppl.tabular.trees_of_kept import trees_where_better
+from lexppl.tabular.predictors import fit_full_predictor, trees_where_better
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
-"""What the kinds of predictors are called."""
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         ALL_OFF: "no row keeps any feature: give a lower penalty=, penalty='auto', or k=",
@@ -65,18 +51,13 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 """What to try where masks have collapsed, in the words of the estimators."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
+Watch = Callable[[tuple[Tensor, Tensor]], Iterable[Callback]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableFit(Summarised):
-    """An explainer of a table, and how it came about.
-
-    Args:
-        plan: with the penalty that it has.
-        result: the fit.
-        path: where the penalty was chosen, what it was chosen from.
-        log_likelihood: of either predictor, where both were tried, the mean over validation rows
-            in nats, of the best replicate.
+    """An explainer of a table: its plan with the chosen penalty, its fit, the penalty path if λ was
+    chosen, and the mean validation log-likelihood of either predictor, in nats, if both were tried.
     """
 
     plan: FitPlan
@@ -85,7 +66,7 @@ class TableFit(Summarised):
     log_likelihood: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def summarised(self) -> Summary:
-        """The method with its settings, and its fit."""
+        """Heading and settings of the fit."""
         plan, of_fit = self.plan, self.result.summarised()
         imputer = plan.imputer if isinstance(plan.imputer, str) else type(plan.imputer).__name__
         path = "" if self.path is None else f" of a path of {len(self.path.table)}"
@@ -101,14 +82,7 @@ class TableFit(Summarised):
 
     @property
     def predictor(self) -> str:
-        """The predictor in words, with what it was preferred to.
-
-        Example:
-            >>> from lexppl.tabular.fit_plan import plan_for
-            >>> scores = {"network": -0.61, "trees": -0.64}
-            >>> TableFit(plan_for(90, 10), None, log_likelihood=scores).predictor
-            'a network (-0.610 nats a held-out row; boosted trees: -0.640)'
-        """
+        """The predictor in words, with the log-likelihood of the alternative."""
         kind, scores = self.plan.predictor_kind, dict(self.log_likelihood)
         if not scores:
             return WORDS[kind]
@@ -118,7 +92,7 @@ class TableFit(Summarised):
 
     @property
     def penalty(self) -> float | None:
-        """λ of the fit in nats, or None where there is none."""
+        """λ of the fit in nats, or None."""
         penalty = self.plan.penalty
         return None if isinstance(penalty, str) else penalty
 
@@ -131,52 +105,15 @@ def fit_table(
     full: FittedPredictor | None = None,
     checkpoint: Checkpoints | None = None,
     progress: Progress = False,
-    watch: Callable[[tuple[Tensor, Tensor]], Iterable[Callback]] | None = None,
+    watch: Watch | None = None,
 ) -> TableFit:
-    """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
+    """Fit a method by a plan; a penalty "auto" is chosen on at most 10,000 judged rows, and a full
+    predictor comes first where the method explains a model or its own predictor does not learn.
 
-    Where the plan has a range of penalties, one fit is of all of them, and ends with its last state
-    (:class:`lexppl.models.PenaltyConditioned`). Where its penalty is "auto", λ is then chosen on
-    validation rows, or of rows in folds on all, each judged by the replicate that holds it out: the
-    plan's usual λ is kept, or the plateau chooses (:func:`lexppl.evaluation.plateau`). Of more than
-    10,000 validation rows as many are used.
-
-    A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
-    on the same rows to what they observe; what it then observes is that predictor. So does a
-    method in the regimes whose predictor does not learn.
-
-    Args:
-        plan: the method and its settings.
-        rows: what it is fitted on.
-        black_box: the explained model, whose output the rows observe, for methods that take one.
-        full: the predictor that sees all of x, if it is there already.
-        checkpoint: where the states of the fits are kept, each in a folder of its own below; None
-            for nowhere. An inference keeps none.
-        progress: as in :func:`lexppl.inference.fit`.
-        watch: callbacks of the explainer's fit, for the rows as its program reads them.
-
-    Raises:
-        ValueError, TypeError: settings that the method cannot take; a penalty to be chosen without
-            validation rows to choose it on; missing values that the method has no form for.
-        KeyboardInterrupt: interrupted before the explainer's own fit.
-
-    Example:
-        >>> from lexppl.data import load
-        >>> from lexppl.tabular.fit_plan import plan_for
-        >>> data = load("wine")
-        >>> rows = EncodedRows.of(data, range(0, 178, 2), range(1, 178, 2))
-        >>> result = fit_table(plan_for(89, data.n_entries, "l2x", epochs=1), rows).result
-        >>> result.model.selector.k, result.entry_names[0]
-        (4, 'alcohol')
+    `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit.
     """
     rows = rows.at_most(None, MOST_JUDGED, plan.seed)
-    if plan.penalty == AUTO and not rows.has_judged:
-        raise ValueError(
-            "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
-            "class to set apart, or a penalty in nats"
-        )
-    if rows.markers:
-        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+    _refuse_rows(plan, rows)
     if not plan.needs_full_predictor or black_box is not None:
         full = None
     elif full is None:
@@ -192,6 +129,33 @@ def fit_table(
         plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
     system = _system(plan, rows, _settings(plan, rows, explained, predictor, imputer))
+    fitted = _fitted(plan, rows, system, below(checkpoint, "explainer"), progress, watch)
+    result = fitted.result
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    return fitted
+
+
+def _refuse_rows(plan: FitPlan, rows: EncodedRows) -> None:
+    """Refuse rows that a plan cannot be fitted to."""
+    if plan.penalty == AUTO and not rows.has_judged:
+        raise ValueError(
+            "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
+            "class to set apart, or a penalty in nats"
+        )
+    if rows.markers:
+        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+
+
+def _fitted(
+    plan: FitPlan,
+    rows: EncodedRows,
+    system: System,
+    checkpoint: Checkpoints | None,
+    progress: Progress,
+    watch: Watch | None,
+) -> TableFit:
+    """The fit of a system, at its penalty, with trees where they are better."""
     several = plan.penalties is not None
     training: dict[str, Any] = {
         "epochs": plan.epochs,
@@ -200,7 +164,7 @@ def fit_table(
         "weight_decay": plan.weight_decay,
         "sample_weight": rows.weights[0] if several and rows.weights else rows.weights,
         "seed": plan.seed,
-        "checkpoint": below(checkpoint, "explainer"),
+        "checkpoint": checkpoint,
         "progress": progress,
     }
     if plan.posterior is not None:
@@ -208,35 +172,34 @@ def fit_table(
         result = fit_posterior(
             posterior, system, rows.train, rows.valid, chains=chains, training=training
         )
-        fitted = TableFit(replace(plan, replicates=result.replicates), result)
-    else:
-        with warnings.catch_warnings():
-            if several:
-                # Of the middle of the range; of the chosen penalty it is reported below.
-                warnings.simplefilter("ignore", CollapseWarning)
-            result = fit(
-                system,
-                rows.train,
-                valid=None if several else rows.valid,
-                replicates=plan.replicates,
-                row_weights=None if rows.folds is None else rows.folds.weights,
-                callbacks=() if watch is None else watch(rows.train),
-                **training,
-            )
-        fitted = _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
-    result = fitted.result
-    result.entry_names = rows.grouping.names
-    result.feature_names, result.class_names = rows.feature_names, rows.class_names
-    return fitted
+        return TableFit(replace(plan, replicates=result.replicates), result)
+    with warnings.catch_warnings():
+        if several:
+            # Of the middle of the range; of the chosen penalty it is reported below.
+            warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            system,
+            rows.train,
+            valid=None if several else rows.valid,
+            replicates=plan.replicates,
+            row_weights=None if rows.folds is None else rows.folds.weights,
+            callbacks=() if watch is None else watch(rows.train),
+            **training,
+        )
+    return _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
 
 
 def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
-    """A fit of a range of penalties at the one that was given, or that the rows choose."""
+    """The fit at the given penalty, or at the one that the judged rows choose."""
     plan, result, path = fitted.plan, fitted.result, None
     if plan.penalties is None:
         return fitted
     if plan.penalty == AUTO:
-        path = _path(plan, rows, result)
+        most = HASTY_ROWS if result.interrupted else PATH_ROWS
+        judged, folds, weights = rows.judged(most, plan.seed)
+        rule = partial(plateau, usual=plan.usual_penalty)
+        settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
+        path = penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
         plan = replace(plan, penalty=path.penalty)
     result = result.at(float(plan.penalty or 0.0))
     watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
@@ -248,7 +211,7 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
 
 
 def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
-    """A fit with boosted trees, where the plan tries them and they predict better."""
+    """The fit with boosted trees, where the plan tries them and they predict better."""
     plan, result = fitted.plan, fitted.result
     if plan.predictor_kind != AUTO_PREDICTOR:
         return fitted
@@ -258,16 +221,8 @@ def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
     return replace(fitted, plan=plan, log_likelihood=likelihoods)
 
 
-def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
-    """What each λ is worth on rows that are judged; of a fit that Ctrl-C has ended on few."""
-    judged, folds, weights = rows.judged(HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed)
-    rule = partial(plateau, usual=plan.usual_penalty)
-    settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
-    return penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
-
-
 def _by_dependence(plan: FitPlan, rows: EncodedRows) -> CopulaImputer | None:
-    """An imputer that draws hidden features given the kept ones, where columns depend."""
+    """A copula imputer, or None where columns are independent."""
     imputer = CopulaImputer.fit(_counted(plan, rows), rows.grouping.groups, seed=plan.seed)
     return imputer if imputer.factors else None
 
@@ -279,7 +234,6 @@ def _settings(
     predictor: nn.Module | None,
     imputer: nn.Module | None,
 ) -> Settings:
-    """What the method is built for."""
     classes = None if rows.class_names is None else len(rows.class_names)
     penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
     if predictor is None and plan.predictor_kind not in (NETWORK, AUTO_PREDICTOR):
@@ -287,32 +241,27 @@ def _settings(
     if imputer is None and METHODS[plan.method].takes("imputer"):
         x, groups = _counted(plan, rows), rows.grouping.groups
         imputer = fitted_imputer(plan.imputer, x, rows.markers, groups, plan.seed)
+    alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
     return Settings(
         features=rows.grouping.features,
         classes=classes,
-        k=plan.k,
         penalty=penalty,
         black_box=black_box,
         predictor=predictor,
-        masks=plan.masks,
-        imputations=plan.imputations,
-        folds=plan.folds,
-        unit=plan.unit,
         imputer=imputer,
         grouping=rows.grouping,
-        hidden=plan.hidden,
         predictor_hidden=plan.own_predictor_hidden,
+        **{name: getattr(plan, name) for name in alike},
     )
 
 
 def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
-    """The rows to fit on, as often as they count."""
+    """Training rows, repeated by weight."""
     x, weights = rows.train[0], rows.weights
     return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
 def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
-    """The method's system, with priors and missing values where there are some."""
     x = rows.train[0]
     system = method_system(plan, settings, x)
     if plan.posterior is not None:
@@ -321,8 +270,8 @@ def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
 
 
 def method_system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
-    """The system of the plan's method for rows such as x; of a plan whose learning rate was given
-    with one Adam for all of its stages."""
+    """The system of a plan's method for rows such as x; a given learning rate replaces the method's
+    optimizers by Adam."""
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
     if not plan.rate_given:

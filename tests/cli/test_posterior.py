@@ -13,7 +13,8 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, NEED_BAYES, WITH_PRIOR, AskedPosterior
 from lexppl.cli import main
 from lexppl.tabular import global_posterior
-from lexppl.tabular.global_posterior import _guide, _inference, refuse_unlistable
+from lexppl.tabular.global_posterior import GUIDES as AUTOGUIDES
+from lexppl.tabular.global_posterior import _inference, refuse_unlistable
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_a_missing_extra_is_told_by_its_name(name, tmp_path, monkeypatch, capsys
 
 def test_every_name_has_what_it_names():
     assert all(callable(_inference(name, 2, 50).run) for name in INFERENCES)
-    assert all(callable(_guide(name)) for name in GUIDES)
+    assert all(callable(AUTOGUIDES[name]) for name in GUIDES)
     assert set(INFERENCES) >= NEED_BAYES
     assert all("prior" in METHODS[name].parameters for name in WITH_PRIOR)
 

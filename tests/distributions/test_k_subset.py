@@ -28,10 +28,6 @@ def all_masks(size: int, k: int) -> Tensor:
     return masks
 
 
-def logits_of(*shape: int, scale: float = 2.0, seed: int = 0) -> Tensor:
-    return numbers(*shape, scale=scale, seed=seed)
-
-
 def enumerated(logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log-probabilities (M, B), marginals (B, G), entropy (B,)."""
     log_prob = (masks @ logits.mT).log_softmax(0)
@@ -52,7 +48,7 @@ def sequential_log_normaliser(logits: Tensor, k: int) -> Tensor:
 
 @pytest.mark.parametrize(("size", "k"), SIZES)
 def test_it_equals_the_list_at_every_size(size: int, k: int) -> None:
-    logits = logits_of(3, size, seed=size)
+    logits = numbers(3, size, seed=size)
     weights = masks_of(size) @ logits.mT
     of_size = (masks_of(size).sum(-1) == k).unsqueeze(-1)
     assert_equals_list(KSubset(logits, k), weights.masked_fill(~of_size, -torch.inf), logits)
@@ -62,7 +58,7 @@ def test_it_equals_the_list_at_every_size(size: int, k: int) -> None:
 @pytest.mark.parametrize("k", [1, 2, 63, 69, 70])
 def test_equals_enumeration_where_the_frequencies_are_used(k: int) -> None:
     size = 70
-    logits = logits_of(2, size)
+    logits = numbers(2, size)
     if min(k, size - k) <= 2:
         masks = all_masks(size, min(k, size - k))
         masks = masks if k <= 2 else 1 - masks
@@ -79,7 +75,7 @@ def test_equals_enumeration_where_the_frequencies_are_used(k: int) -> None:
 def test_derivatives_of_many_entries_and_of_k_by_row() -> None:
     k = torch.tensor([2, 4])
     for size in (6, 70):
-        logits = logits_of(2, size)
+        logits = numbers(2, size)
         value = KSubset(logits, k).mode
         for check in (
             lambda x, value=value: KSubset(x, k).log_prob(value),
@@ -93,7 +89,7 @@ def test_derivatives_of_many_entries_and_of_k_by_row() -> None:
 @pytest.mark.smoke
 def test_k_differs_by_row() -> None:
     size = 7
-    logits = logits_of(4, size)
+    logits = numbers(4, size)
     k = torch.tensor([1, 3, 7, 4])
     distribution = KSubset(logits, k)
     bounded = KSubset(logits[:2], k[:2], max_k=3)
@@ -160,7 +156,7 @@ def test_image_size_with_extreme_logits(dtype: torch.dtype, kind: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_draws_fit(size: int, k: int, dtype: torch.dtype) -> None:
     torch.manual_seed(size)
-    logits = logits_of(2, size, scale=1.0).detach()
+    logits = numbers(2, size, scale=1.0).detach()
     masks = all_masks(size, k)
     probabilities = enumerated(logits, masks)[0].exp()
     draws = KSubset(logits.to(dtype), k).sample((20_000,))
@@ -173,7 +169,7 @@ def test_draws_fit(size: int, k: int, dtype: torch.dtype) -> None:
 def test_draws_that_leave_few_out_fit(size: int, dtype: torch.dtype) -> None:
     """k = G − 1 and G − 2 by row in one distribution, by the masks that are left out."""
     torch.manual_seed(size)
-    logits = logits_of(2, size, scale=1.0).detach()
+    logits = numbers(2, size, scale=1.0).detach()
     k = torch.tensor([size - 1, size - 2])
     draws = KSubset(logits.to(dtype), k).sample((20_000,))
     for row, out in enumerate([1, 2]):
@@ -185,7 +181,7 @@ def test_marginals_and_pairs_of_draws_at_image_size() -> None:
     """Every marginal and neighbouring pair within the z that fails once in 10^6 such tests."""
     torch.manual_seed(3)
     size, k = IMAGE
-    logits = logits_of(size, scale=2.0).detach()
+    logits = numbers(size, scale=2.0).detach()
     distribution = KSubset(logits, k)
     number = 4000
     draws = distribution.sample((number,))
@@ -204,7 +200,7 @@ def test_marginals_and_pairs_of_draws_at_image_size() -> None:
 @pytest.mark.complete
 def test_traced_program_of_many_entries_equals_the_eager_one() -> None:
     size = 70
-    logits = logits_of(4, size).detach()
+    logits = numbers(4, size).detach()
 
     def step(x: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
@@ -219,7 +215,7 @@ def test_traced_program_of_many_entries_equals_the_eager_one() -> None:
         return loss, grad(loss, x)[0]
 
     graph = make_fx(step)(logits)
-    other = logits_of(4, size, seed=9).detach()
+    other = numbers(4, size, seed=9).detach()
     for traced, eager in zip(graph(other), step(other), strict=True):
         assert (traced - eager).abs().max() < 1e-10
     sampler = make_fx(lambda x: KSubset(x, 3, validate_args=False).sample((7,)))(logits)
@@ -227,7 +223,7 @@ def test_traced_program_of_many_entries_equals_the_eager_one() -> None:
 
 
 def test_kl_divergence() -> None:
-    p_logits, q_logits = logits_of(3, 6), logits_of(3, 6, seed=1)
+    p_logits, q_logits = numbers(3, 6), numbers(3, 6, seed=1)
     masks = all_masks(6, 2)
     p, q = enumerated(p_logits, masks)[0], enumerated(q_logits, masks)[0]
     exact = (p.exp() * (p - q)).sum(0)
@@ -256,7 +252,7 @@ def test_support_is_checked() -> None:
         with pytest.raises(ValueError):
             distribution.log_prob(bad)
     # Without validation: the formula, Σ z·logits − log e_k, and its gradient by the value.
-    logits = logits_of(4)
+    logits = numbers(4)
     free = KSubset(logits, 2, validate_args=False)
     value = torch.tensor([0.2, 0.9, 0.3, 1.0], dtype=torch.float64, requires_grad=True)
     log_normaliser = (all_masks(4, 2) @ logits).logsumexp(0)
@@ -315,7 +311,7 @@ def test_number_of_frequencies_bounds_the_aliased_counts(k: int) -> None:
 
 def test_independent_bernoullis_are_another_law() -> None:
     """Negative control: neither their marginals nor their entropy pass for the distribution's."""
-    logits = logits_of(3, 6)
+    logits = numbers(3, 6)
     _, mean, entropy = enumerated(logits, all_masks(6, 3))
     independent = dist.Bernoulli(logits=logits).to_event(1)
     assert (independent.mean - mean).abs().max() > 0.01

@@ -23,17 +23,11 @@ from lexppl.distributions import (
     mask_support,
     relaxation,
 )
-from lexppl.distributions.relaxation import (
-    Relaxation,
-)
+from lexppl.distributions.relaxed import Relaxation
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits
 from tests.distributions.listed import numbers
 
 SIZE = 5
-
-
-def logits_of(*shape: int) -> Tensor:
-    return numbers(*shape, scale=1.0)
 
 
 def bernoulli(logits: Tensor) -> dist.Independent:
@@ -54,7 +48,7 @@ NOISE = {"Bernoulli": stats.logistic}
 @pytest.mark.parametrize("name", ["Bernoulli", "OrderedTopK", "TopKMask"])
 def test_hard_masks_follow_the_law(name: str) -> None:
     torch.manual_seed(1)
-    logits = logits_of(SIZE)
+    logits = numbers(SIZE)
     distribution = LAWS[name](logits)
     relaxed = relaxation(distribution)
     masks = TopKMask(logits, 2).enumerate_support() if "K" in name else mask_support(distribution)
@@ -68,7 +62,7 @@ def test_hard_masks_follow_the_law(name: str) -> None:
 @pytest.mark.parametrize("name", LAWS)
 def test_conditional_noise_gives_its_draw_and_is_noise_again(name: str) -> None:
     torch.manual_seed(2)
-    relaxed = relaxation(LAWS[name](logits_of(SIZE)))
+    relaxed = relaxation(LAWS[name](numbers(SIZE)))
     assert relaxed.has_conditional
     draw = relaxed.draw(relaxed.noise((20_000,)))
     noise = relaxed.conditional_noise(draw)
@@ -87,7 +81,7 @@ def test_conditional_noise_gives_its_draw_and_is_noise_again(name: str) -> None:
 @pytest.mark.parametrize("name", LAWS)
 def test_conditional_noise_is_that_of_free_noise_with_the_draw(name: str) -> None:
     torch.manual_seed(3)
-    relaxed = relaxation(LAWS[name](logits_of(SIZE)))
+    relaxed = relaxation(LAWS[name](numbers(SIZE)))
     free = relaxed.noise((100_000,))
     draws = relaxed.draw(free)
     common = draws.unique(dim=0, return_counts=True)
@@ -145,7 +139,7 @@ def _with_logits(distribution, logits: Tensor):
 def test_gradient_through_the_conditional_noise(name: str) -> None:
     """Five z-scores within 5.5 (failure rate 2e-7); a conditional cut from its logits is caught."""
     torch.manual_seed(4)
-    logits = logits_of(SIZE)
+    logits = numbers(SIZE)
     relaxed = relaxation(LAWS[name](logits))
     assert gradient_z_scores(relaxed, logits).abs().max() < 5.5
     assert gradient_z_scores(relaxed, logits, detach=True).abs().max() > 5.5
@@ -154,7 +148,7 @@ def test_gradient_through_the_conditional_noise(name: str) -> None:
 @pytest.mark.parametrize("name", LAWS)
 def test_relaxed_masks_become_the_hard_ones(name: str) -> None:
     torch.manual_seed(5)
-    relaxed = relaxation(LAWS[name](logits_of(3, SIZE)))
+    relaxed = relaxation(LAWS[name](numbers(3, SIZE)))
     noise = relaxed.noise((200,))
     close = (relaxed.relaxed(noise, 1e-4) - relaxed.hard(noise)).abs().amax(-1) < 1e-3
     assert close.double().mean() > 0.98
@@ -177,7 +171,7 @@ def test_extreme_logits_stay_finite(name: str, dtype: torch.dtype) -> None:
 
 
 def test_k_subset_says_what_its_relaxation_is_not() -> None:
-    logits = logits_of(SIZE)
+    logits = numbers(SIZE)
     relaxed = relaxation(KSubset(logits, 2))
     assert not relaxed.exact
     assert not relaxed.has_conditional

@@ -26,16 +26,6 @@ def test_bernoulli_lists_every_mask_once() -> None:
     assert distribution.log_prob(mask_support(distribution)).logsumexp(0).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("distribution", [KSubset, TopKMask])
-def test_fixed_size_laws_list_every_mask_once(distribution: type) -> None:
-    wide = distribution(torch.randn(4, 6), 3).expand((2, 4))
-    masks = mask_support(wide)
-    assert masks.shape == (20, 1, 1, 6)
-    assert len(masks.unique(dim=0)) == 20
-    assert bool((masks.sum(-1) == 3).all())
-    assert wide.log_prob(masks).logsumexp(0).abs().max() < 1e-5
-
-
 @pytest.mark.parametrize(
     ("distribution", "limit", "message"),
     [

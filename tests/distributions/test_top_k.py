@@ -12,12 +12,8 @@ from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_val
 from tests.distributions.listed import numbers
 
 
-def logits_of(*shape: int, scale: float = 1.0, seed: int = 0) -> Tensor:
-    return numbers(*shape, scale=scale, seed=seed)
-
-
 def test_mask_log_prob_at_the_largest_k() -> None:
-    logits = logits_of(3, 10, scale=3.0)
+    logits = numbers(3, 10, scale=3.0)
     distribution = TopKMask(logits, 8)
     assert (
         distribution.log_prob(distribution.enumerate_support(expand=False)).logsumexp(0).abs().max()
@@ -40,7 +36,7 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
 
 
 def test_indices_and_masks() -> None:
-    logits = logits_of(4, 6)
+    logits = numbers(4, 6)
     ordered, mask = OrderedTopK(logits, 2), TopKMask(logits, 2)
     wide = ordered.expand((3, 4))
     assert (wide.batch_shape, wide.event_shape) == ((3, 4), (2,))
@@ -56,13 +52,13 @@ def test_indices_and_masks() -> None:
         lambda x: OrderedTopK(x, 3).log_prob(order),
         lambda x: TopKMask(x, 5).log_prob(torch.ones(5, dtype=torch.float64)),
     ):
-        assert gradgradcheck(check, (logits_of(2, 5),))
+        assert gradgradcheck(check, (numbers(2, 5),))
 
 
 @pytest.mark.parametrize(("size", "k"), [(5, 2), (6, 6), (7, 3)])
 def test_draws_fit(size: int, k: int) -> None:
     torch.manual_seed(size)
-    logits = logits_of(2, size).detach()
+    logits = numbers(2, size).detach()
     ordered = OrderedTopK(logits, k)
     orders = ordered.enumerate_support(expand=False)
     draws = ordered.sample((20_000,))
@@ -81,7 +77,7 @@ def test_other_laws_do_not_fit() -> None:
     """Negative controls: the order reversed; the exact k-subset distribution with the same
     logits."""
     torch.manual_seed(0)
-    logits = logits_of(6).detach()
+    logits = numbers(6).detach()
     ordered, distribution = OrderedTopK(logits, 3), TopKMask(logits, 3)
     orders = ordered.enumerate_support()
     reversed_draws = ordered.sample((20_000,)).flip(-1)

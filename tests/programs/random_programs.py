@@ -10,13 +10,18 @@ from hypothesis import strategies as st
 
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles, penalty
-from tests.programs.enumeration import Case
+from tests.programs.zoo import Program
 
 X = torch.tensor([[0.9, -0.6], [-0.4, 1.2], [1.5, 0.3]]).double()
 Y = torch.tensor([1.0, 0.0, 1.0]).double()
 ROW_WEIGHTS = torch.tensor([0.5, 2.0, 1.4]).double()
 TIMES = torch.tensor([0.2, -0.6]).double().reshape(2, 1, 1, 1)
 GROUP_OF_ROW = torch.tensor([0, 1, 1])
+PENALTY = 0.7
+VALUES = {
+    **{"a": [0.4, -0.7], "b": [0.3], "group": [0.2, -0.5], "fill": [0.35]},
+    **{"w": [1.3, -0.9], "wb": [0.8], "q_a": [-0.2, 0.5], "q_b": [0.6], "q_group": [0.1, 0.3]},
+}
 
 
 @dataclass(frozen=True)
@@ -60,23 +65,12 @@ class Recipe:
     entropy: float = 0.0
     _plates: dict = field(default_factory=dict, compare=False, repr=False)
 
-    def parameters(self):
-        values = {
-            "a": [0.4, -0.7],
-            "b": [0.3],
-            "group": [0.2, -0.5],
-            "fill": [0.35],
-            "w": [1.3, -0.9],
-            "wb": [0.8],
-            "q_a": [-0.2, 0.5],
-            "q_b": [0.6],
-            "q_group": [0.1, 0.3],
-        }
-        return {name: torch.tensor(v).double() for name, v in values.items()}
-
-    def case(self) -> Case:
+    def program(self) -> Program:
+        """With its particles and factors."""
+        particles = {name: getattr(self, name) for name in ("masks", "samples", "imputations")}
         guide = self.guide if self.guided else None
-        return Case(self.model, self.parameters(), guide)
+        factors = {"entropy": self.entropy, "penalty": PENALTY, "values": VALUES}
+        return Program(self.model, guide, **particles, **factors)
 
     # The statements
 

@@ -8,14 +8,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 
-from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
-from tests.programs.enumeration import distance, exact, expected, support, traces
+from lexppl.inference import Enumerate, LeaveOneOut, ScoreFunction
+from tests.programs.enumeration import distance, support, traces, value_and_gradient
 from tests.programs.random_programs import recipes
-from tests.programs.test_zoo import a_score_dropped, another_rows_score, scale_inside_the_log
+from tests.programs.test_zoo import (
+    a_score_dropped,
+    another_rows_score,
+    error,
+    scale_inside_the_log,
+)
 
 SHARDS, PROGRAMS = 8, 25
 MOST_DRAWS = 300
-PENALTY = 0.7
 REFUSED = (
     "no log in common",
     "must share one scale",
@@ -26,7 +30,7 @@ REFUSED = (
 
 def draws(recipe):
     """How many joint values its latents have."""
-    case = recipe.case()
+    case = recipe.program().case()
     with torch.no_grad():
         particles = recipe.masks * recipe.samples
         model, guide = traces(case, case.parameters, particles, recipe.imputations)
@@ -39,47 +43,20 @@ def draws(recipe):
     )
 
 
-def objective(recipe, estimator):
-    return NestedIWAE(
-        recipe.masks,
-        recipe.imputations,
-        samples=recipe.samples,
-        entropy=recipe.entropy,
-        penalty=PENALTY,
-        estimator=estimator,
-    )
-
-
-def truth(recipe):
-    return exact(
-        recipe.case(),
-        recipe.masks,
-        recipe.imputations,
-        entropy=recipe.entropy,
-        penalty=PENALTY,
-    )
-
-
-def error(recipe, estimator):
-    """The estimator's expectation less the objective, value and gradient."""
-    particles = recipe.masks * recipe.samples
-    found = expected(recipe.case(), objective(recipe, estimator), particles, recipe.imputations)
-    return distance(found, truth(recipe))
+def run_once(recipe):
+    program = recipe.program()
+    value_and_gradient(program.case(), program.objective(LeaveOneOut()))
 
 
 def readable(recipe):
     """The recipe, or where its sites have no log in common that of its sum of logs."""
-    case = recipe.case()
     try:
-        elbo = objective(recipe, LeaveOneOut())
-        elbo.differentiable_loss(case.model, case.guide, recipe.parameters())
+        run_once(recipe)
     except ValueError as refusal:
         assert any(part in str(refusal) for part in REFUSED), refusal
         recipe = dataclasses.replace(recipe, masks=1, samples=2, imputations=1)
         try:
-            objective(recipe, LeaveOneOut()).differentiable_loss(
-                case.model, case.guide, recipe.parameters()
-            )
+            run_once(recipe)
         except ValueError as again:
             assert "drawn after latents in plates" in str(again), again
             assume(False)
@@ -115,7 +92,7 @@ def test_value_and_gradient_are_those_of_the_sum_over_all_draws(shard):
         recipe = readable(recipe)
         assume(draws(recipe) <= MOST_DRAWS)
         estimator = (LeaveOneOut(), ScoreFunction(baseline=-0.8))[len(compared) % 2]
-        assert error(recipe, estimator) < 1e-9, recipe
+        assert error(recipe.program(), estimator) < 1e-9, recipe
         compared.append(recipe)
 
     over_programs(shard, PROGRAMS, check)
@@ -128,16 +105,9 @@ def test_enumerate_is_exact():
 
     def check(recipe):
         recipe = readable(recipe)
-        case = recipe.case()
-        leaves = {n: v.clone().requires_grad_() for n, v in case.parameters.items()}
-        elbo = objective(recipe, Enumerate())
-        value = -elbo.differentiable_loss(case.model, case.guide, leaves)
-        gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-        found = {
-            name: torch.zeros_like(leaf) if g is None else g
-            for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
-        }
-        assert distance((value.detach(), found), truth(recipe)) < 1e-9, recipe
+        program = recipe.program()
+        found = value_and_gradient(program.case(), program.objective(Enumerate()))
+        assert distance(found, program.truth()) < 1e-9, recipe
         compared.append(recipe)
 
     over_programs(100, 40, check, such_that=lambda r: r.fill == "none")
@@ -161,7 +131,7 @@ def test_a_broken_objective_is_noticed(control, monkeypatch):
         assume(readable(recipe) is recipe)
         with monkeypatch.context() as patch:
             control(patch)
-            noticed.append(error(recipe, LeaveOneOut()) > 1e-6)
+            noticed.append(error(recipe.program(), LeaveOneOut()) > 1e-6)
 
     over_programs(7, 30, check, such_that=CONTROLS[control])
     assert len(noticed) == 30

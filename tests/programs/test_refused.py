@@ -165,12 +165,7 @@ REFUSED = [
     (a_plate_of_two_sizes, None, "'data' has 1 entries at one site and 2 at 'other'", None),
     (asks(LeaveOneOut()), guide_with_a_factor, "'more'", None),
     (scaled_by_particle, None, r"'y' differs within its log, at dims \[-2\]", None),
-    (
-        scale(LABELS.model, scale=WEIGHTS),
-        LABELS.guide,
-        r"share one scale|add up to that of",
-        None,
-    ),
+    (scale(LABELS.model, scale=WEIGHTS), LABELS.guide, r"share one scale|add up to that of", None),
     (too_many_joint_masks, None, r"4\^12 values of 'mask' stand in one log.*65,536", Enumerate()),
     (imputations_before_masks, None, r"inside imputation_particles.. but outside mask_part", None),
 ]

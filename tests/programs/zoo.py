@@ -41,6 +41,7 @@ class Program:
         masks, imputations, samples: L, K and S.
         entropy, penalty: factors of the objective.
         refuses: by estimator's name, what its refusal says.
+        values: of the parameters.
     """
 
     model: Callable[[dict], Any]
@@ -51,9 +52,10 @@ class Program:
     entropy: float = 0.0
     penalty: float = 1.0
     refuses: dict[str, str] = field(default_factory=dict)
+    values: dict[str, list] = field(default_factory=lambda: PARAMETERS)
 
     def case(self, dtype=torch.double) -> Case:
-        values = {name: torch.tensor(v, dtype=dtype) for name, v in PARAMETERS.items()}
+        values = {name: torch.tensor(v, dtype=dtype) for name, v in self.values.items()}
         return Case(self.model, values, self.guide)
 
     def objective(self, estimator, samples=None) -> NestedIWAE:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pyro.distributions as dist
-import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -132,25 +131,13 @@ def densities(distribution, sample):
 
 
 @EXAMPLES
-@given(st.data(), st.sampled_from(sorted(MADE)), st.integers(1, 4), TYPES)
-def test_a_zero_size_and_one_above_all_entries_are_refused(data, name, entries, dtype):
-    if name in ("chain", "Dirichlet", "Bernoulli", "any size", "Shapley"):
-        return
-    logits = data.draw(values(2, entries)).to(dtype)
-    for k in (0, entries + 1, -1):
-        if name == "random size" and k < 1:
-            continue
-        with pytest.raises(ValueError, match=r"\bk\b|most|max_k|sizes|size|T"):
-            MADE[name](logits, k)
-
-
-@EXAMPLES
 @given(st.data(), st.integers(1, 5), BATCHES, TYPES, LAYOUTS)
 def test_relaxed_masks_keep_their_sum(data, entries, batch, dtype, layout):
     k = data.draw(st.integers(1, entries))
     keys = data.draw(values(*batch, entries)).to(dtype)
-    temperature = data.draw(st.sampled_from([0.1, 1.0, 5.0]))
+    temperature = data.draw(st.sampled_from([0.05, 0.1, 1.0, 5.0]))
     mask = successive_softmax(keys, k, temperature)
     assert mask.shape == keys.shape and mask.dtype == dtype
+    assert bool((mask >= 0).all()) and (k > 1 or bool((mask <= 1 + 1e-6).all()))
     close(mask.sum(-1), torch.full(batch, float(k), dtype=dtype), dtype)
     close(successive_softmax(laid_out(keys, layout), k, temperature), mask, dtype)

@@ -155,8 +155,8 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
 def test_no_number_of_a_billion_is_built():
     """Each whole number of each shipped part's description put to 10¹²."""
     tried = 0
-    for build, described in test_configured.DESCRIBED:
-        weights = build().state_dict()
+    for described in test_configured.DESCRIPTIONS:
+        weights = test_configured.rebuilt(described).state_dict()
         refuse_sizes(described, weights)
         for at in places(described):
             value = described

@@ -4,7 +4,8 @@ from itertools import product
 
 import torch
 
-from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.contexts import keep_parameters_local, seeded
+from lexppl.models.predictor import table_predictor
 
 X = torch.tensor([[0.8, -1.1, 0.4], [-0.3, 0.9, 1.2]], dtype=torch.float64)
 Y = torch.tensor([1, 0])
@@ -44,9 +45,30 @@ def log_predictions(predictor, keep=MASKS, x=X, y=Y):
 
 
 def gradients_of(value, module):
-    return torch.cat(
-        [
-            g.flatten()
-            for g in torch.autograd.grad(value, list(module.parameters()), retain_graph=True)
-        ]
-    )
+    found = torch.autograd.grad(value, list(module.parameters()), retain_graph=True)
+    return torch.cat([g.flatten() for g in found])
+
+
+def interacting(features, classes):
+    """A predictor in double precision whose features interact."""
+    with seeded(3):
+        given = table_predictor(features, classes, (8,)).double()
+    for parameter in given.parameters():
+        parameter.data.mul_(2.0)
+    return given
+
+
+def minimise(module, loss):
+    """Put a module's parameters at the minimum of a loss."""
+    optimizer = torch.optim.LBFGS(
+        module.parameters(), max_iter=500, tolerance_grad=1e-13, tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    optimizer.step(closure)

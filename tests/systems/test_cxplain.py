@@ -7,11 +7,9 @@ from torch import nn
 
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE, ScoreFunction
-from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer
-from lexppl.models.predictor import table_predictor
 from lexppl.systems import CXPlain, cxplain, cxplain_targets
-from tests.systems.discrete import gradients_of, stages_of
+from tests.systems.discrete import gradients_of, interacting, minimise, stages_of
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
@@ -20,11 +18,7 @@ RESPONSE = X[:, 0] * 2.0 - X[:, 2]
 
 
 def predictor(classes):
-    with seeded(3):
-        given = table_predictor(4, classes, (8,)).double()
-    for parameter in given.parameters():
-        parameter.data.mul_(2.0)
-    return given
+    return interacting(4, classes)
 
 
 def targets_by_hand(model, y, groups=(0, 1, 2, 3), hidden=0.0):
@@ -114,21 +108,7 @@ def test_its_minimum_is_the_targets():
     shares = (shares + 0.01) / (1 + 4 * 0.01)  # so that the minimum is not at infinity
     program = CXPlain(Table())
     objective = NestedIWAE(1, estimator=ScoreFunction())
-    optimizer = torch.optim.LBFGS(
-        program.parameters(),
-        max_iter=500,
-        tolerance_grad=1e-12,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure():
-        optimizer.zero_grad()
-        loss = objective.differentiable_loss(program, None, X, shares)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
+    minimise(program, lambda: objective.differentiable_loss(program, None, X, shares))
     assert (program(X)[0] - shares).abs().max() < 1e-6
 
 
@@ -181,13 +161,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
 def test_bad_targets_are_refused(options, error, message):
     given = {"model": predictor(3), "x": X, "y": LABELS, **options}
     with pytest.raises(error, match=message):
-        cxplain_targets(
-            given["model"],
-            given["x"],
-            given["y"],
-            grouping=given.get("grouping"),
-            imputer=given.get("imputer"),
-        )
+        cxplain_targets(given.pop("model"), given.pop("x"), given.pop("y"), **given)
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,7 @@ def test_bad_data_is_refused_before_any_step(name, bad):
     make, message = BAD_DATA[bad]
     seen = []
     with pytest.raises((ValueError, TypeError), match=message):
-        fit(
-            system_for(name, settings(name)),
-            make(),
-            **FIT,
-            callbacks=[seen.append],
-        )
+        fit(system_for(name, settings(name)), make(), **FIT, callbacks=[seen.append])
     assert not seen
 
 

@@ -18,7 +18,7 @@ from lexppl.models.predictor import table_predictor
 from lexppl.systems import FastSHAP, Settings, fastshap, system_for
 from lexppl.systems.fastshap import TeacherTargets
 from tests.gradients.enumeration import threshold, z_scores
-from tests.systems.discrete import stages_of
+from tests.systems.discrete import interacting, minimise, stages_of
 
 ROWS = 3
 X = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -49,10 +49,7 @@ class Game:
     def __init__(self, groups, classes, hidden):
         self.groups, self.entries, self.hidden = groups, max(groups) + 1, hidden
         self.outputs = classes or 1
-        with seeded(3):
-            self.surrogate = table_predictor(4, classes, (8,)).double()
-        for parameter in self.surrogate.parameters():
-            parameter.data.mul_(2.0)  # so that features interact
+        self.surrogate = interacting(4, classes)
         self.network = Table(self.outputs * self.entries)
         self.program = FastSHAP(
             self.network,
@@ -131,24 +128,6 @@ class Game:
         return loss + self.log_likelihood()
 
 
-def minimise(game, loss):
-    optimizer = torch.optim.LBFGS(
-        game.network.parameters(),
-        max_iter=500,
-        tolerance_grad=1e-13,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss()
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-
-
 @pytest.mark.complete(but=2)
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_the_papers_summed_over_all_coalitions(case):
@@ -183,7 +162,7 @@ def test_the_gradient_is_that_of_the_exact_loss(case):
 @pytest.mark.parametrize("case", CASES)
 def test_its_minimum_holds_the_shapley_values(case):
     game = Game(*CASES[case])
-    minimise(game, game.exact)
+    minimise(game.network, game.exact)
     exact = game.shapley()
     found = game.program.attributions(X).detach()
     assert (found - exact).abs().max() < 1e-7
@@ -199,7 +178,7 @@ def test_another_kernel_has_another_minimum(case):
     """Negative controls. With three players any kernel symmetric in S and its complement has the
     Shapley values as its minimum, so that there must be four."""
     game = Game(*CASES[case])
-    minimise(game, lambda: game.loss(weight=lambda s: 1.0))
+    minimise(game.network, lambda: game.loss(weight=lambda s: 1.0))
     assert (game.phi().detach() - game.shapley()).abs().max() > 1e-3
 
 

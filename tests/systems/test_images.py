@@ -146,10 +146,7 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: lex(flat(), classes=2, hidden=(4,)),
-            "hidden= is of a table's perceptrons",
-        ),
+        (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
         (
             lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
             "grouping= is of a table's columns",

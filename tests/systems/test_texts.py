@@ -10,24 +10,8 @@ from lexppl.data.texts import texts_of
 from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import LeaveOneOut, NestedIWAE
 from lexppl.inference.contexts import seeded
-from lexppl.models import (
-    BigramImputer,
-    PaddingImputer,
-    UnigramImputer,
-    texts,
-)
-from lexppl.systems import (
-    fastshap,
-    invase,
-    l2x,
-    lex,
-    meed,
-    q_fit,
-    rationale,
-    real_x,
-    senn,
-    vibi,
-)
+from lexppl.models import BigramImputer, PaddingImputer, UnigramImputer, texts
+from lexppl.systems import fastshap, invase, l2x, lex, meed, q_fit, rationale, real_x, senn, vibi
 from lexppl.systems.meed import FadingPrior
 
 PLAIN = ("a", "film", "the", "it", "was", "is")

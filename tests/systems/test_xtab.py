@@ -134,10 +134,7 @@ def test_noise_falls_on_the_given_share_of_entries_and_only_in_training():
             lambda: xtab(3, classes=2, overlap=1.5),
             r"overlap must be a share in \[0, 1\]; it is 1.5",
         ),
-        (
-            lambda: xtab(3, classes=2, noise=-0.1, **SIZES),
-            r"share must .* in \[0, 1\]; it is -0.1",
-        ),
+        (lambda: xtab(3, classes=2, noise=-0.1, **SIZES), r"share must .* in \[0, 1\]; it is -0.1"),
         (lambda: xtab(3, classes=1, **SIZES), "classes must be a whole number of at least 2"),
         (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),
         (lambda: averaged([]), "at least one model"),

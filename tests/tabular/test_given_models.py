@@ -12,18 +12,12 @@ from lexppl import ExplainerClassifier
 from lexppl.models import CategoricalLikelihood, Predictor
 from lexppl.tabular.estimator_outputs import asked_by_table, said_of_all
 from lexppl.tabular.given_model import predictor_on_standardised_rows
+from tests.tabular.small import QUIET, small
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-QUICK = {
-    "hidden": (16,),
-    "predictor_hidden": (32,),
-    "epochs": 60,
-    "batch_size": 100,
-    "learning_rate": 2e-2,
-    "prediction_masks": 20,
-    "random_state": 0,
-}
+WIDTHS = {"hidden": (16,), "predictor_hidden": (32,), "prediction_masks": 20}
+QUICK = small(epochs=60, batch_size=100, learning_rate=2e-2, **WIDTHS)
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,11 @@ from lexppl import ExplainerClassifier, ExplainerRegressor, load, save
 from lexppl.models import ConstantImputer, MarginalImputer
 from lexppl.systems import METHODS, l2x
 from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING, with_missing
+from tests.tabular.small import QUIET, small
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-QUICK = {
-    "epochs": 25,
-    "learning_rate": 1e-2,
-    "random_state": 0,
-    "hidden": (16,),
-    "predictor_hidden": (16,),
-    "prediction_masks": 20,
-    "hide_missing": True,
-}
+QUICK = small(epochs=25, learning_rate=1e-2, hidden=(16,), prediction_masks=20, hide_missing=True)
 
 
 @pytest.fixture(scope="module")

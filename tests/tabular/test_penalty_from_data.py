@@ -11,16 +11,12 @@ from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
 from lexppl.tabular import table_fit
 from lexppl.tabular.fit_plan import NOISE_BITS, PATH, plan_for
+from tests.tabular.small import QUIET
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-SHORT = {
-    "epochs": 4,
-    "hidden": (6,),
-    "predictor_hidden": (6,),
-    "learning_rate": 1e-2,
-    "random_state": 0,
-}
+SHORT = {"epochs": 4, "hidden": (6,), "predictor_hidden": (6,), "learning_rate": 1e-2}
+SHORT["random_state"] = 0
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from lexppl.models import BernoulliLikelihood, Grouping, NormalLikelihood, Predi
 from lexppl.tabular import table_fit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.reference_fits import fit_full_predictor, settle_scale
+from lexppl.tabular.predictors import fit_full_predictor, settle_scale
 from lexppl.tabular.table_fit import fit_table
 
 

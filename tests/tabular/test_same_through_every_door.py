@@ -25,7 +25,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.schedules import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
-from lexppl.tabular.reference_fits import settle_scale
+from lexppl.tabular.predictors import settle_scale
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

@@ -8,19 +8,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.inference import entropy_unit
 from lexppl.models.imputers import imputer_of
-from lexppl.tabular.sample_weights import as_counts, repeated_rows, with_class_weights
+from lexppl.tabular.encoded_rows import as_counts, repeated_rows, with_class_weights
+from tests.tabular.small import QUIET, small
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-TINY = {
-    "hidden": (8,),
-    "predictor_hidden": (16,),
-    "epochs": 5,
-    "batch_size": 30,
-    "learning_rate": 2e-2,
-    "prediction_masks": 10,
-    "random_state": 0,
-}
+TINY = small(epochs=5, batch_size=30, learning_rate=2e-2)
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from lexppl import ExplainerClassifier
-from lexppl.tabular.selected_columns import kept_entries
+from lexppl.tabular.estimator_mixins import kept_entries
+from tests.tabular.small import small
 
-QUICK = {
-    "method": "lex",
-    "hidden": (8,),
-    "predictor_hidden": (16,),
-    "epochs": 40,
-    "batch_size": 50,
-    "learning_rate": 3e-2,
-    "prediction_masks": 10,
-    "random_state": 0,
-}
+QUICK = small(method="lex", epochs=40, batch_size=50, learning_rate=3e-2)
 
 
 @pytest.fixture(scope="module")

@@ -18,21 +18,14 @@ from sklearn.preprocessing import MinMaxScaler
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
+from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import said_by
-from lexppl.tabular.table_reading import seed_of
+from tests.tabular.small import QUIET, small
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+pytestmark = QUIET
 
-TINY = {
-    "hidden": (8,),
-    "predictor_hidden": (16,),
-    "epochs": 20,
-    "batch_size": 50,
-    "learning_rate": 5e-2,
-    "prediction_masks": 10,
-    "random_state": 0,
-}
+TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
 SHORT = {**TINY, "epochs": 1}
 
 
@@ -285,10 +278,7 @@ def test_random_state(blobs):
             "LogisticRegression has a likelihood, or is called by predict_proba",
         ),
         ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear, fails.*\(120, 4\)"),
-        (
-            {"model": torch.nn.Linear(4, 2), "model_output": "logits"},
-            r"it gave \(120, 2\)",
-        ),
+        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"it gave \(120, 2\)"),
         ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
         (
             {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},

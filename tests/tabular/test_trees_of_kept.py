@@ -13,11 +13,11 @@ from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult, fit
 from lexppl.models import GapImputer, Grouping, TreePredictor
 from lexppl.systems import lex
-from lexppl.tabular import trees_of_kept
+from lexppl.tabular import predictors
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.predictors import says_more, trees_where_better
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.trees_of_kept import says_more, trees_where_better
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -89,7 +89,7 @@ def test_networks_stay_where_they_are_as_good(monkeypatch: pytest.MonkeyPatch) -
     noise = torch.Generator().manual_seed(7)
     line = rows_of(lambda x: x.sum(1) + 0.5 * torch.randn(len(x), generator=noise) > 1.5)
     result = fitted(line)
-    monkeypatch.setattr(trees_of_kept, "says_more", _just_as_good)
+    monkeypatch.setattr(predictors, "says_more", _just_as_good)
     before = [id(model.predictor) for model in result.models]
     assert trees_where_better(result, line) == {NETWORK: -0.5, TREES: -0.5}
     assert [id(model.predictor) for model in result.models] == before
@@ -186,7 +186,7 @@ def weighed_rows(count: int, weights: torch.Tensor | None = None) -> EncodedRows
 
 @pytest.fixture
 def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees_of_kept, "predictive_log_likelihood", lambda fit, *_, **__: fit.each)
+    monkeypatch.setattr(predictors, "predictive_log_likelihood", lambda fit, *_, **__: fit.each)
 
 
 @pytest.mark.usefixtures("by_rows")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexppl.atomic_output import output_file
+from lexppl.sealed_files import output_file
 
 if TYPE_CHECKING:
     import pandas as pd

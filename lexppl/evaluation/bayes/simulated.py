@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.argument_checks import int_at_least
-from lexppl.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
@@ -26,7 +26,6 @@ from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
 from lexppl.inference.training.result import FitResult
 from lexppl.threads import own_random_state
-from lexppl.weights_drawn_first import weights_first
 
 RESPONSE = "y"
 

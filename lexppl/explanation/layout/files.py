@@ -10,13 +10,14 @@ from typing import Any
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
-from lexppl.atomic_output import output_file, write_through
 from lexppl.sealed_files import (
     UnreadableFileError,
     checksum_of,
+    output_file,
     refuse_changed,
     refuse_formats,
     refused_by_name,
+    write_through,
 )
 
 FORMAT = 1

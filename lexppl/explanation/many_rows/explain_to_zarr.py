@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.atomic_output import output_file, replace_folder, write_through
-from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
 from lexppl.explanation.many_rows.row_source import Piece, RowSource, encoded_piece, rows_in
@@ -32,6 +30,8 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
+from lexppl.sealed_files import output_file, replace_folder, write_through
+from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
 if TYPE_CHECKING:

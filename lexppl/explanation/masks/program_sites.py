@@ -11,7 +11,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import BEFORE_PARTICLES, ParticleCounts
+from lexppl.effects import BEFORE_PARTICLES, ParticleCounts, weights_first
 from lexppl.explanation.layout.importance_kind import stated_kind
 from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.draws import (
@@ -27,7 +27,6 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
-from lexppl.weights_drawn_first import weights_first
 
 ROWS = "row"
 """The dimension of rows in a posterior."""

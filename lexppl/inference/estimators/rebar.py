@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
-from lexppl.distributions.relaxation import Relaxation
+from lexppl.distributions.relaxed import Relaxation
 from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.estimators.base import Estimate, SampledEstimator, imputation_score, per_mask
 from lexppl.inference.estimators.sample_path import straight_through

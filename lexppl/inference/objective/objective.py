@@ -11,7 +11,7 @@ import torch
 from pyro.infer import ELBO, TraceEnum_ELBO
 from torch import Tensor, nn
 
-from lexppl.weights_drawn_first import weights_first
+from lexppl.effects import weights_first
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from pyro.infer.autoguide import (
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
+from lexppl.effects import drawing_weights_first
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
-from lexppl.weights_drawn_first import drawing_weights_first
 
 GuideKind = Callable[[Any], AutoGuide]
 """From a program to its guide, which is yet to be run."""

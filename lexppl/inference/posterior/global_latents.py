@@ -12,10 +12,10 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
-from lexppl.evaluation_mode import evaluating
+from lexppl.effects import weights_first
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
-from lexppl.weights_drawn_first import weights_first
+from lexppl.threads import evaluating
 
 Rows = tuple[Tensor | None, ...]
 """Rows as arguments of a program; y may be None."""

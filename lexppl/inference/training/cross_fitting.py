@@ -15,8 +15,7 @@ from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import EVERY_SHIFT, fold_shift
-from lexppl.evaluation_mode import evaluating
+from lexppl.effects import EVERY_SHIFT, fold_shift, weights_with_priors
 from lexppl.inference.contexts import seeded
 from lexppl.inference.pyro_parameters import FirstRows, floating_type
 from lexppl.inference.stages import (
@@ -29,7 +28,7 @@ from lexppl.inference.stages import (
     shifted,
     terms_of,
 )
-from lexppl.weights_drawn_first import weights_with_priors
+from lexppl.threads import evaluating
 
 ROW_DIM = -1
 """Of the batch shape of a distribution of y."""

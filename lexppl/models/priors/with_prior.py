@@ -136,7 +136,7 @@ def with_prior(module: Module, prior: Prior) -> Module:
     Each weight that has a prior is a Pyro sample site under its own name, as
     `selector.network.layers.0.weight`, of event shape the tensor's and no batch shape; a guide or a
     sampler has its posterior, and :func:`lexppl.inference.fit` draws it before the plates (in a
-    program of your own call :func:`lexppl.weights_drawn_first.draw_weights` first). Give the whole
+    program of your own call :func:`lexppl.effects.draw_weights` first). Give the whole
     program, so that names are those of their places in it.
 
     What keeps its point estimate: what no part of `prior` names; parameters that are not learned

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.replicates import Replicates
@@ -29,6 +28,7 @@ from lexppl.models.architectures.image_networks import (
 )
 from lexppl.models.networks import initial_weights
 from lexppl.systems import fastshap, real_x
+from lexppl.threads import evaluating
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
 

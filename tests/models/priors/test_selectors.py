@@ -14,6 +14,7 @@ from torch.distributions import kl_divergence
 
 from lexppl import explain, fit, load, save
 from lexppl.distributions import beta_binomial_sizes
+from lexppl.effects import weights_with_priors
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
@@ -34,7 +35,6 @@ from lexppl.models import (
     SiteOffsets,
 )
 from lexppl.saving import describe
-from lexppl.weights_drawn_first import weights_with_priors
 
 G = 3
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())

@@ -8,8 +8,7 @@ import pyro.distributions as dist
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-from lexppl.effects import imputation_particles, mask_particles
-from lexppl.weights_drawn_first import draw_weights
+from lexppl.effects import draw_weights, imputation_particles, mask_particles
 
 
 class Regression(PyroModule):

@@ -9,11 +9,10 @@ import pytest
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-from lexppl.effects import imputation_particles, mask_particles
+from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
 from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
 from lexppl.models import BetaBernoulliSelector
-from lexppl.weights_drawn_first import draw_weights
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,

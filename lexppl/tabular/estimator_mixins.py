@@ -1,4 +1,4 @@
-"""What estimators of tables read: X, its later rows, and scikit-learn's `random_state`."""
+"""What estimators of tables share: X and later rows, seeds, and the selection of columns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_regressor
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from lexppl.argument_checks import finite_float
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding
 from lexppl.tabular.table_columns import has_levels, refuse_missing_cells
 
@@ -20,17 +22,7 @@ LARGEST_SEED = 2**31 - 1
 
 
 def seed_of(random_state: Any) -> int:
-    """A number is the seed; a generator draws one; None takes one from the system.
-
-    NumPy's global random state is neither read nor moved, also with None.
-
-    Raises:
-        ValueError: none of these.
-
-    Example:
-        >>> seed_of(3), 0 <= seed_of(None) < 2**31
-        (3, True)
-    """
+    """The seed of a `random_state`; NumPy's global state is neither read nor moved."""
     if random_state is None:
         return int(np.random.default_rng().integers(LARGEST_SEED))
     if random_state is np.random:
@@ -76,17 +68,15 @@ class ReadsTables(BaseEstimator):
 
     @property
     def _finite(self) -> bool | str:
-        """What scikit-learn's check of numbers lets pass."""
         return "allow-nan" if self.hide_missing else True
 
     def __sklearn_tags__(self) -> Any:
-        """As scikit-learn has it, and that values may be missing where they are hidden."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = bool(self.hide_missing)
         return tags
 
     def _named(self, rows: Any) -> pd.DataFrame:
-        """Rows as a frame whose columns have the names that the explanation uses."""
+        """Rows as a frame with the explanation's column names."""
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = [f"x{place}" for place in range(self.n_features_in_)]
@@ -110,3 +100,38 @@ class ReadsTables(BaseEstimator):
         if not self.hide_missing:
             refuse_missing_cells(X)
         return self.encoding_.encode(self._named(X), dtype)
+
+
+class SelectsColumns(SelectorMixin):
+    """`transform` keeps the columns of X that the explainer's predictions rest on.
+
+    Of the importances s of the G entries, with a `threshold` those of at least it are kept, else
+    the m largest, `m = (Σ_g s_g)² / Σ_g s_g²`, rounded, at least 1. A column is kept if its entry
+    is.
+    """
+
+    threshold: float | None
+    feature_importances_: NDArray[np.float64]
+    _column_entries: NDArray[np.int64]
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self, "result_")
+        kept = kept_entries(self.feature_importances_, checked_threshold(self.threshold))
+        support: NDArray[np.bool_] = kept[self._column_entries]
+        return support
+
+
+def checked_threshold(threshold: Any) -> float | None:
+    """The least importance as a finite number, or None."""
+    return None if threshold is None else finite_float("threshold", threshold)
+
+
+def kept_entries(sizes: NDArray[np.float64], threshold: float | None = None) -> NDArray[np.bool_]:
+    """Which entries are kept by their importances, `(G,)`."""
+    if threshold is not None:
+        return sizes >= threshold
+    squares = float((sizes**2).sum())
+    count = 1 if squares == 0.0 else max(1, round(float(sizes.sum()) ** 2 / squares))
+    kept = np.zeros(len(sizes), dtype=bool)
+    kept[np.argsort(-sizes, kind="stable")[:count]] = True
+    return kept

@@ -1,0 +1,202 @@
+"""Predictors beside an explainer: of all features, EVAL-X, and boosted trees of what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lexppl.choices.settings import NETWORK, TREES
+from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
+from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
+from lexppl.inference import Checkpoints, FitResult, ReplicateData
+from lexppl.inference.contexts import seeded
+from lexppl.inference.training.watch import Progress
+from lexppl.models import GapImputer, NormalLikelihood, TreePredictor, tree_predictor
+from lexppl.models.lex import LEX
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.threads import evaluating
+
+JUDGE_BITS = 2000
+"""Rows of one bit each from which EVAL-X has all epochs of a plan."""
+
+
+def fit_judge(
+    plan: FitPlan,
+    rows: EncodedRows,
+    progress: Progress = False,
+    checkpoint: Checkpoints | None = None,
+) -> EvalX:
+    """Fit EVAL-X by a plan, of rows in folds one for each fold, with fewer steps and more decay for
+    few rows."""
+    folds = rows.folds
+    share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
+    fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
+    return fit_evalx(
+        rows.train,
+        valid=rows.valid,
+        grouping=rows.grouping,
+        hidden=plan.predictor_hidden,
+        epochs=max(1, round(fewer * plan.epochs)),
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate if folds is None else plan.schedule,
+        weight_decay=plan.weight_decay if folds is None else plan.weight_decay / plan.unit**2,
+        patience=50 if folds is None else None,
+        row_weights=None if folds is None else folds.weights,
+        seed=plan.seed,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+
+
+def fit_full_predictor(
+    plan: FitPlan,
+    rows: EncodedRows,
+    progress: Progress = False,
+    checkpoint: Checkpoints | None = None,
+) -> FittedPredictor:
+    """Fit the predictor of all of x by a plan; in folds each replicate has its best epoch on its
+    own fold.
+
+    Where the plan explains it, a normal scale is then that of the validation residuals.
+    """
+    folds = rows.folds
+    valid: Any = rows.valid
+    if folds is not None:
+        parts = [folds.rows(r) for r in range(folds.count)]
+        fewest = min(map(len, parts))
+        valid = ReplicateData([tuple(c[part[:fewest]] for c in rows.train) for part in parts])
+    full = fit_predictor(
+        rows.train,
+        valid=valid,
+        row_weights=None if folds is None else folds.weights,
+        hidden=plan.predictor_hidden,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.schedule,
+        patience=None,
+        seed=plan.seed,
+        progress=progress,
+        sample_weight=rows.weights,
+        checkpoint=checkpoint,
+    )
+    if full.result.interrupted:
+        raise KeyboardInterrupt
+    if plan.needs_full_predictor and rows.valid is not None:
+        settle_scale(full.predictor, *rows.valid, None if rows.weights is None else rows.weights[1])
+    return full
+
+
+def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
+    """Set a normal likelihood's scale to that of residuals of rows that were not learned from.
+
+    Networks of few rows overfit before gradient steps have brought the scale down from 1.
+    """
+    likelihood = getattr(predictor, "likelihood", None)
+    if not isinstance(likelihood, NormalLikelihood):
+        return
+    with torch.no_grad(), evaluating(predictor):
+        residuals = y - predictor(x).mean
+    if bool(residuals.any()):
+        likelihood.settle(residuals, weights)
+
+
+GROWN, LEAVES, BINS = 100, 15, 255
+"""Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
+MASKS = 50
+COPIES, MOST_COPIES = 4, 100_000
+"""Of each row, each with a mask of the explainer's, and of all rows at most."""
+
+
+def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, float]:
+    """Replace a fit's networks by boosted trees where they predict validation labels better by over
+    one standard error; the mean log-likelihoods of both, in nats, {} where trees were not tried.
+
+    The selector stays. Trees read hidden features as missing, and learn from masks that it draws
+    and from as many random ones. Responses, rows with missing values and wide columns keep
+    networks.
+    """
+    if result.interrupted or not rows.has_judged or not _readable(result, rows):
+        return MappingProxyType({})
+    given = None if rows.weights is None else rows.weights[0]
+    weights: list[Tensor | None] = [given] * result.replicates
+    if rows.folds is not None:
+        of_folds = rows.folds.weights
+        weights = list(of_folds if given is None else of_folds * given)
+    models = result.models
+    try:
+        first = _with_trees(
+            models[result.best], rows, result.seed + result.best, weights[result.best]
+        )
+        network = result.subset([result.best])
+        better, *means = says_more(replace(network, models=[first]), network, rows, result.best)
+        scores = MappingProxyType(dict(zip((TREES, NETWORK), means, strict=True)))
+        if not better:
+            return scores
+        others = [
+            first
+            if place == result.best
+            else _with_trees(model, rows, result.seed + place, weights[place])
+            for place, model in enumerate(models)
+        ]
+    except KeyboardInterrupt:
+        result.interrupted = True
+        return MappingProxyType({})
+    for model, other in zip(models, others, strict=True):
+        model.imputer, model.predictor = other.imputer, other.predictor
+    return scores
+
+
+def says_more(
+    other: FitResult, one: FitResult, rows: EncodedRows, replicate: int = 0
+) -> tuple[bool, float, float]:
+    """Whether a fit predicts held-out rows better than another by over one standard error of the
+    rows' differences, and the mean log-likelihood of each, in nats a row."""
+    valid, folds, weights = rows.judged(MOST_JUDGED, one.seed)
+    if folds is not None:
+        own = folds.rows(replicate)
+        valid = valid[0][own], valid[1][own]
+        weights = None if weights is None else weights[own]
+    count = None if weights is None else weights.cpu().double().numpy()
+    mine, first = (
+        predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)
+        .mean(0)
+        .double()
+        .cpu()
+        .numpy()
+        for fit in (other, one)
+    )
+    mean, before = (float(np.average(each, weights=count)) for each in (mine, first))
+    return more_by_an_error(mine - first, count), mean, before
+
+
+def _readable(result: FitResult, rows: EncodedRows) -> bool:
+    y = rows.train[1]
+    if rows.class_names is None or y.dim() != 1 or rows.markers:
+        return False
+    sizes = np.bincount(np.asarray(rows.grouping.groups))
+    return int(sizes.max()) <= BINS and all(
+        isinstance(model, LEX) and not getattr(model.predictor, "reads_gaps", False)
+        for model in result.models
+    )
+
+
+def _with_trees(model: Any, rows: EncodedRows, seed: int, weights: Tensor | None) -> LEX:
+    """The program with trees fitted to what its selector keeps."""
+    x, y = rows.train
+    copies = max(1, min(COPIES, MOST_COPIES // len(x)))
+    with seeded(seed, x.device), torch.no_grad():
+        mask = model.selector(x).sample((copies,))
+        keep = mask if model.grouping is None else model.grouping(mask)
+    trees: TreePredictor = tree_predictor(
+        x, len(rows.class_names or ()), rows.grouping, trees=GROWN, leaves=LEAVES, bins=BINS
+    )
+    trees = trees.to(x.device, x.dtype)
+    trees.fit_copies(torch.where(keep == 1, x, torch.nan), y, seed, weights)
+    return LEX(model.selector, GapImputer(), trees, list(model.penalties), model.grouping)
