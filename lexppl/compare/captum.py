@@ -41,43 +41,14 @@ def gradient_importances(
     baseline: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Absolute attributions by gradients of f, by Captum:
+    """Absolute attributions `(B, G)` by gradients of f, the probability of the row's likeliest
+    class or the response, by Captum:
 
-        saliency              |∂f(x)/∂x_d|
-        gradient_x_input      |x_d ∂f(x)/∂x_d|
-        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt| .
+        saliency              |∂f(x)/∂x_d| gradient_x_input      |x_d ∂f(x)/∂x_d|
+        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|,  b of `baseline` or
+        0.
 
-    What is explained, f, is the probability of the row's likeliest class, or the response. Nothing
-    is drawn, and the model's mode and its parameters' gradients are left as they are.
-
-    Args:
-        method: one of these.
-        model: a torch predictor: a `Predictor`, a full predictor, or an `nn.Module` with `output`.
-        x: rows, `(B, D)`.
-        output: what another module returns: "logits", "probabilities" or "response".
-        grouping: which columns make a mask entry; their absolute attributions are summed.
-        baseline: b of integrated gradients, `(D,)`, such as the mean of the training rows; 0 if
-            None, which is that mean where the features are standardised.
-        options: of the library's `attribute`, such as `n_steps`, the points of the quadrature.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        TypeError: a model that is no `nn.Module`.
-        ValueError: rows that do not fit, a module without `output`, a baseline of another shape.
-
-    Source:
-        Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017; the
-        library `captum`, which computes them.
-
-    Example:
-        >>> network = torch.nn.Linear(3, 1, bias=False)
-        >>> _ = network.weight.data.copy_(torch.tensor([[1.0, 0.0, -2.0]]))
-        >>> x = 3 * torch.ones(1, 3)
-        >>> gradient_importances("gradient_x_input", network, x, output="response")
-        tensor([[3., 0., 6.]])
+    Source: Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017.
     """
     check_tables(grouping, x=x)
     module = model.predictor if isinstance(model, FittedPredictor) else model
@@ -134,26 +105,17 @@ def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Te
 def unconditional_baselines(
     imputer: Imputer, x: Tensor, *, draws: int = 50, seed: int = 0
 ) -> Tensor:
-    """Baselines with nothing kept, for methods of Captum that take a distribution of them, such as
-    `GradientShap` and `DeepLiftShap`.
+    """Baselines b ~ p_ι(x̃ | nothing kept), `(n, *event)`, for methods of Captum that take a
+    distribution of them, such as `GradientShap` and `DeepLiftShap`.
 
-        b ~ p_ι(x̃ | nothing kept)
-
-    **Not conditional**: as nothing is kept, no imputer has anything to condition on, and a
-    baseline knows nothing of the row that it is set against; such attributions are expected
-    gradients against the imputer's distribution of whole rows, and they move features jointly along
-    the line from b to x whatever their dependence. For baselines that do know the row, see
-    :func:`conditional_baselines`; for Shapley values of conditional expectations,
-    :class:`lexppl.compare.ImputerMasker`.
+    **Not conditional**: a baseline knows nothing of the row that it is set against, whatever the
+    imputer. For baselines that do, see :func:`conditional_baselines`; for Shapley values of
+    conditional expectations, :class:`lexppl.compare.ImputerMasker`.
 
     Args:
         imputer: any imputer.
         x: rows to be explained, `(B, *event)`; only their shape, type and device matter.
-        draws: n; `GradientShap` picks from them at random.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(n, *event)`.
+        draws: n.
 
     Raises:
         TypeError, ValueError: no imputer, rows that it does not take, counts below 1.
@@ -183,15 +145,13 @@ def conditional_baselines(
     grouping: Grouping | None = None,
     seed: int = 0,
 ) -> Tensor:
-    r"""Baselines that know the rest of the row, for methods of Captum that replace one feature (or
-    one group) at a time, such as `FeatureAblation`:
+    """Baselines that know the rest of the row, `(L, B, D)`, for methods of Captum that replace one
+    feature (or one group) at a time, such as `FeatureAblation`:
 
         b_d ~ p_ι(x̃_d | x_{¬d}),    with groups: b_g ~ p_ι(x̃_g | x_{¬g}) .
 
-    **Conditional** as far as the imputer is, and only for one replacement at a time: each entry is
-    drawn with all others kept. A method that replaces several entries at once
-    (`ShapleyValueSampling`, `KernelShap`), or a path between x and b, would put draws together
-    that do not know of each other; take :class:`lexppl.compare.ImputerMasker` there.
+    **Conditional** only for one replacement at a time: for methods that replace several entries at
+    once (`ShapleyValueSampling`, `KernelShap`) take :class:`lexppl.compare.ImputerMasker`.
 
     Args:
         imputer: any imputer of tables.
@@ -199,10 +159,6 @@ def conditional_baselines(
         draws: L; average the attributions over them.
         grouping: which columns are replaced together; give `FeatureAblation` its index as
             `feature_mask=grouping.index[None]`.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(L, B, D)`, one set of baselines for each draw.
 
     Raises:
         TypeError, ValueError: as :func:`unconditional_baselines`; a grouping of other features.

@@ -25,17 +25,8 @@ def library(module: str) -> Any:
 
 
 def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
-    """Refuse rows that are no tables of the same features.
-
-    Args:
-        grouping: of the features, or None.
-        tables: `(N, D)` each, by the argument's name; all like the first.
-
-    Raises:
-        TypeError: no floating tensor.
-        ValueError: another shape, no rows, values that are not finite, another type or device
-            than the first's, or a grouping of other features.
-    """
+    """Refuse tables `(N, D)`, by the argument's name, unlike the first or the grouping of
+    features."""
     first_name, first = next(iter(tables.items()))
     for name, table in tables.items():
         if not isinstance(table, Tensor) or not table.is_floating_point():
@@ -56,22 +47,7 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
 
 
 def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
-    """Importances of mask entries: the sum of the absolute attributions of an entry's columns,
-
-        I_g = Σ_{d in g} |a_d| .
-
-    Args:
-        attributions: `(B, D)`, of either sign.
-        grouping: which columns belong to an entry; None for one entry a column.
-
-    Returns:
-        `(B, G)`, at least 0.
-
-    Example:
-        >>> import torch
-        >>> grouped_importances(torch.tensor([[1.0, -2.0, 3.0]]), Grouping([0, 1, 1]))
-        tensor([[1., 5.]])
-    """
+    """Importances of mask entries `(B, G)`, `I_g = Σ_{d in g} |a_d|` of attributions `(B, D)`."""
     size = attributions.abs()
     if grouping is None:
         return size
@@ -81,23 +57,8 @@ def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tens
 
 @contextmanager
 def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Draw from a seed inside, whatever generator is used; Python's, numpy's and torch's global
-    generators are as before after.
-
-    Args:
-        seed: a whole number of at least 0.
-        device: whose generator of torch is seeded too.
-
-    Raises:
-        ValueError: another seed.
-
-    Example:
-        >>> with all_seeded(0):
-        ...     first = np.random.rand(2)
-        >>> with all_seeded(0):
-        ...     bool((np.random.rand(2) == first).all())
-        True
-    """
+    """Draws from a seed inside; Python's, numpy's and torch's global generators are as before
+    after."""
     seed = int_at_least("seed", seed, 0)
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
@@ -116,38 +77,15 @@ def numpy_seed(seed: int) -> int:
 
 
 def black_box_of(model: Any) -> BlackBox:
-    """Whatever can be explained as a black box.
-
-    Args:
-        model: a :class:`~lexppl.models.black_box.BlackBox`, a full predictor
-            (:func:`lexppl.evaluation.fit_predictor`), or what
-            :func:`~lexppl.models.black_box.black_box` takes: a `Predictor`, an estimator of
-            scikit-learn, a function such as `predict_proba`.
-
-    Raises:
-        TypeError, ValueError: as :func:`~lexppl.models.black_box.black_box`.
-
-    Example:
-        >>> black_box_of(lambda rows: np.full(len(rows), 0.5)).task
-        'classification'
-    """
+    """A black box, a full predictor (:func:`lexppl.evaluation.fit_predictor`), or what
+    :func:`~lexppl.models.black_box.black_box` takes, as a black box."""
     if isinstance(model, BlackBox):
         return model
     return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
 
 
 def numpy_model(box: BlackBox, like: Tensor) -> Callable[[np.ndarray], np.ndarray]:
-    """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64.
-
-    Args:
-        box: the black box.
-        like: rows whose type and device it takes.
-
-    Example:
-        >>> box = black_box_of(lambda rows: np.full(len(rows), 0.25))
-        >>> numpy_model(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
-        array([[0.75, 0.25]])
-    """
+    """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64."""
 
     def outputs(rows: np.ndarray) -> np.ndarray:
         x = torch.as_tensor(np.ascontiguousarray(rows)).to(like)

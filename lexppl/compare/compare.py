@@ -105,25 +105,22 @@ def compare(
 
     Columns, one row a method, in the order given, then the row "random", which a method must beat:
 
-    - `fit_seconds`: of all that is fitted before the method can explain: TabNet, permutation
-      importances; for those that explain a model, its fit too, here or in the epochs of a
-      :class:`lexppl.evaluation.FittedPredictor`; for a fit that was given, of its epochs, or what
-      `seconds` says. NaN where nobody knows: a function, a model of another make.
-    - `seconds_per_row`: of explaining the test rows; where the method is known by name, after a
-      first row that is not timed, for which libraries compile their code.
+    - `fit_seconds`: of all that is fitted before the method can explain, the explained model
+      included; for a fit that was given, of its epochs, or what `seconds` says. NaN where it is not
+      known: a function, a model of another make.
+    - `seconds_per_row`: of explaining the test rows; of a method by name after a first row that is
+      not timed, for which libraries compile their code.
     - for each k, `accuracy@k` and `auroc@k`, EVAL-X's (for responses `r2@k` and `rmse@k`, in the
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
     - with `leaks`, `encoded@k`: the nats that the choice of k entries has about y beyond their
-      values (:func:`lexppl.evaluation.encode_meter`). EVAL-X does not see it: of two methods that
-      it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
-      multiple of it. Of honest choices it is about 0, its interval over rows and refits.
+      values (:func:`lexppl.evaluation.encode_meter`), which EVAL-X does not see; about 0 of honest
+      choices, with an interval over rows and refits.
     - for each of the other figures the 95 % interval `_lower` to `_upper`: over rows, and for a
-      fit of several replicates over these too
-      (:func:`lexppl.compare.figures.with_intervals`); the replicates' mean ranks. It is of one
-      judge and one explained model, and takes each method by itself: of the same rows two methods
-      differ by less than their intervals say.
+      fit of several replicates over these too, by the jackknife. It is of one judge and one
+      explained model, and takes each method by itself: of the same rows two methods differ by less
+      than their intervals say.
 
     The methods by name:
 
@@ -140,20 +137,17 @@ def compare(
             entries; without them each column is one.
         test: the same of rows that nothing was fitted on.
         valid: for the fits below: rows to validate, the share of train set apart, or None.
-        model: the model that methods explain; if None a full predictor is fitted
-            (:func:`lexppl.evaluation.fit_predictor`), which they share. What
-            :func:`lexppl.models.black_box.black_box` takes.
+        model: the model that methods explain, as :func:`lexppl.models.black_box` takes it; if None
+            a full predictor is fitted (:func:`lexppl.evaluation.fit_predictor`), which they share.
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
         options: by the method's name in the table, further arguments of its function, such as
             `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
-        seconds: by the method's name in the table, what a given fit took, where more was fitted
-            than its epochs say.
+        seconds: by the method's name in the table, what a given fit took.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
             it.
         leaks: also `encoded@k`: two small fits a fold for each method and k.
-        seed: of all fits and draws. Global random state is left alone.
         progress: show the fits' progress bars.
 
     Returns:
@@ -166,9 +160,7 @@ def compare(
             without gradients for a method that needs them; before any fit. Importances of another
             shape or not numbers, naming the method.
 
-    Source:
-        EVAL-X: Jethani et al. 2021; the comparison of rankings by what k features predict: Chen et
-        al. 2018.
+    Source: EVAL-X: Jethani et al. 2021; rankings by what k features predict: Chen et al. 2018.
 
     Example:
         >>> x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -179,8 +171,6 @@ def compare(
         ...     sizes=[1], fit_options=quick)
         >>> bool(table.loc["permutation", "accuracy@1"] > table.loc["worst", "accuracy@1"] + 0.3)
         True
-        >>> list(table.index)
-        ['permutation', 'worst', 'random']
     """
     named = _named(methods)
     options, fit_options = options or {}, fit_options or {}

@@ -37,41 +37,12 @@ def shap_importances(
     permutations: int = 10,
     seed: int = 0,
 ) -> Tensor:
-    r"""Absolute SHAP values, by `shap.explainers.Permutation` over background rows:
+    """Absolute SHAP values `(B, G)` of f, by `shap.explainers.Permutation` over M background rows
+    r:
 
         φ_d = E_π[v(S_π ∪ d) − v(S_π)],    v(S) = 1/M Σ_m f(x_S, r^m_{¬S}),
 
-    with S_π what stands before d in a random order π (each order is walked both ways), r the
-    background rows, and f the probability of the row's likeliest class, or the response. Hidden
-    features are those of a background row whatever is kept, so that φ is interventional; for
-    conditional ones see :class:`lexppl.compare.ImputerMasker`.
-
-    Args:
-        model: what is explained: a `Predictor`, a full predictor, an estimator of scikit-learn, a
-            function such as `predict_proba`, or a black box.
-        x: rows, `(B, D)`.
-        background: training rows, `(N, D)`.
-        grouping: which columns make a mask entry; their absolute values are summed.
-        background_rows: M, drawn from the background without replacement; all if it has fewer.
-        permutations: orders a row; the model predicts up to `M (2D + 1)` rows in each.
-        seed: of the background rows and the orders. Global random state is left alone.
-
-    Returns:
-        `(B, G)`, in the units of f.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: rows or counts that do not fit; as
-            :func:`~lexppl.models.black_box.black_box` and its model.
-
-    Source:
-        Lundberg and Lee 2017; the library `shap`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + (-rows[:, 0]) ** 2)
-        >>> shap_importances(first, rows[:2], rows).argmax(1)
-        tensor([0, 0])
+    interventional: hidden features are those of a background row (Lundberg and Lee 2017).
     """
     check_tables(grouping, x=x, background=background)
     background_rows = int_at_least("background_rows", background_rows)
@@ -102,37 +73,11 @@ def permutation_importances(
     repeats: int = 5,
     seed: int = 0,
 ) -> Tensor:
-    """Permutation importances of a model, the same for every row:
+    """Permutation importances of a model, `(B, G)`, the same for every row, score the mean
+    log-likelihood in nats or minus the mean squared error (Breiman 2001; Fisher, Rudin, Dominici
+    2019):
 
-        I_g = score(x, y) − E_π[score(x with the columns of g shuffled by π, y)]
-
-    The score is the mean log-likelihood of the labels in nats, or for responses minus the mean
-    squared error. The columns of an entry are shuffled together, so that one-hot columns stay one
-    category. An entry that the model does not use has about 0, of either sign.
-
-    Args:
-        model: as :func:`lexppl.compare.shap_importances`.
-        x: rows, `(B, D)`; only their number matters.
-        scored: rows `(N, D)` and their labels or responses `(N,)` on which the model is scored.
-        grouping: which columns make a mask entry.
-        repeats: shuffles of each entry.
-        seed: of the shuffles. Global random state is left alone.
-
-    Returns:
-        `(B, G)`, each row the same.
-
-    Raises:
-        ValueError, TypeError: as :func:`lexppl.compare.shap_importances`; y of another length or
-            type.
-
-    Source:
-        Breiman 2001; Fisher, Rudin, Dominici 2019.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + np.exp(-3 * rows[:, 0]))
-        >>> permutation_importances(first, rows[:1], (rows, (rows[:, 0] > 0).long())).argmax(1)
-        tensor([0])
+        I_g = score(x, y) − E_π[score(x with the columns of g shuffled by π, y)].
     """
     rows, y = scored
     check_tables(grouping, x=x, scored=rows)
@@ -173,37 +118,9 @@ def lime_importances(
     samples: int = 5000,
     seed: int = 0,
 ) -> Tensor:
-    """Absolute weights of LIME's local linear model, by `LimeTabularExplainer` at its defaults.
-
-    Around each row, rows are drawn from the background's columns, one by one, and a ridge
-    regression, weighted by distance, of the model's output on "the feature is in the same
-    quartile as the row's" gives the weights. A column of at most two values in the background is
-    taken as a category. What is explained is the probability of the row's likeliest class, or the
-    response.
-
-    Args:
-        model: as :func:`lexppl.compare.shap_importances`.
-        x: rows, `(B, D)`; each is explained by itself.
-        background: training rows, `(N, D)`.
-        grouping: which columns make a mask entry; their absolute weights are summed.
-        samples: rows drawn around each row.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: as :func:`lexppl.compare.shap_importances`.
-
-    Source:
-        Ribeiro, Singh, Guestrin 2016; the library `lime`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + np.exp(-3 * rows[:, 0]))
-        >>> lime_importances(first, rows[:2], rows, samples=500).argmax(1)
-        tensor([0, 0])
+    """Absolute weights `(B, G)` of LIME's local linear model, by `LimeTabularExplainer` at its
+    defaults; a column of at most two values in the background is a category (Ribeiro, Singh,
+    Guestrin 2016).
     """
     check_tables(grouping, x=x, background=background)
     samples = int_at_least("samples", samples)
@@ -243,36 +160,8 @@ def fit_tabnet(
     seed: int = 0,
     **settings: Any,
 ) -> Callable[[Tensor, Grouping | None], Tensor]:
-    """Fit TabNet, which predicts y and explains itself, with the library's defaults.
-
-    Args:
-        x: training rows, `(N, D)`.
-        y: labels (of an integer type) or responses (floating), `(N,)`.
-        epochs: at most so many.
-        batch_size: rows of a step.
-        patience: epochs without improvement on the validation rows that end the fit.
-        valid: share of the rows that validate.
-        seed: of the division, of initial weights and batches. Global random state is left alone.
-        settings: of `TabNetClassifier`, such as `n_d`, `n_a`, `n_steps`, `gamma`, `lambda_sparse`.
-
-    Returns:
-        a function from rows `(B, D)` and a grouping (None for an entry a column) to importances
-        `(B, G)`: the masks of the library's `explain`, summed over TabNet's steps by what each step
-        decides, and over an entry's columns.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: rows or counts that do not fit.
-
-    Source:
-        Arik and Pfister 2021; the library `pytorch_tabnet`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> importances = fit_tabnet(rows, (rows[:, 0] > 0).long(), epochs=2)
-        >>> importances(rows[:5], None).shape
-        torch.Size([5, 3])
-    """
+    """TabNet fitted to predict y, with the library's defaults: from rows `(B, D)` and a grouping to
+    importances `(B, G)`, the masks of its `explain` (Arik and Pfister 2021)."""
     check_tables(None, x=x)
     for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
         int_at_least(name, count)

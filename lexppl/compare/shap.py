@@ -19,42 +19,33 @@ from lexppl.models.imputers.imputer import Imputer
 
 
 class ImputerMasker:
-    r"""Any imputer as a masker of SHAP, so that `shap.explainers.Permutation`, `Exact` and
+    """Any imputer as a masker of SHAP, so that `shap.explainers.Permutation`, `Exact` and
     `Partition` give the Shapley values of
 
         v(S) = 1/K Σ_k f(x̃_k),    x̃_k ~ p_ι(x̃ | x_S),
 
-    the model's expectation given the kept features alone. With an imputer that conditions on what
-    is kept (:class:`~lexppl.models.imputers.ConditionalGaussianImputer`) they are conditional
-    (observational) Shapley values; with a :class:`~lexppl.models.imputers.MarginalImputer` they
-    are SHAP's own interventional ones, with K random background rows.
-
-    The draws are a function of the seed, the mask and the row: every mask and every row is imputed
-    with the same random numbers. So one row explained twice gives the same values, the base value
-    v(∅) is that of every row, values sum to f(x) − v(∅) exactly, and differences between masks
-    carry less noise than independent draws would. The noise that is left is common to all rows;
-    another seed shows how large it is. Global random state is left alone.
+    conditional (observational) ones with an imputer that conditions on what is kept
+    (:class:`~lexppl.models.imputers.ConditionalGaussianImputer`), SHAP's own interventional ones,
+    of K random background rows, with a :class:`~lexppl.models.imputers.MarginalImputer`. Every mask
+    and every row is imputed with the same random numbers: values sum to f(x) − v(∅) exactly, and
+    another seed shows the noise that is left.
 
     Args:
         imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
             is to run.
         imputations: K.
-        grouping: which columns make a mask entry, to be kept or hidden together; values are then
-            one an entry, `(B, G)`. Give the explainer the entries' names, as in
+        grouping: which columns make a mask entry; values are then `(B, G)`. Give the explainer
             `feature_names=list(grouping.names)`. The data of the explanation are the columns' for
             entries of one column and NaN for others.
         clustering: a linkage matrix of the entries, `(G − 1, 4)`, as of
             `scipy.cluster.hierarchy.linkage`, by which `Partition` (which needs one) and the
             others give Owen values; None for Shapley values.
-        seed: of the draws.
 
     Raises:
         TypeError: `imputer` is no :class:`~lexppl.models.imputers.Imputer`.
         ValueError: counts below 1, rows that are no table, a grouping of other features.
 
-    Source:
-        Lundberg and Lee 2017, eq. 9 (the conditional expectation that SHAP sets out from);
-        Aas, Jullum, Løland 2021 (conditional Gaussian imputation for it).
+    Source: Lundberg and Lee 2017, eq. 9; Aas, Jullum, Løland 2021.
 
     Example:
         >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
@@ -99,11 +90,7 @@ class ImputerMasker:
         return [(self._entries(x),)]
 
     def __call__(self, mask: Any, x: np.ndarray) -> np.ndarray:
-        """Imputed rows `(K, D)` of one row `(D,)` under a mask `(G,)`; True or False for all.
-
-        Raises:
-            ValueError: a row or a mask of another shape.
-        """
+        """Imputed rows `(K, D)` of one row `(D,)` under a mask `(G,)`; True or False for all."""
         row = np.asarray(x)
         mask, shape = np.asarray(mask), (self._entries(row),)
         if mask.dtype != bool or mask.shape not in ((), shape):
@@ -148,20 +135,17 @@ def shap_explanation(
     level: float = 0.95,
     given_y: bool = False,
 ) -> Any:
-    r"""What :func:`lexppl.explain` returned as a `shap.Explanation`.
+    """What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
-    - `values` `(B, G)`: the mean of the mask over R chains and D draws, the share of them in which
-      row b keeps entry g. They are probabilities of being kept, between 0 and 1, and not parts of
-      the model's output, to which they do not sum; there is no base value.
+    - `values` `(B, G)`: the mean of the mask over R chains and D draws. They are probabilities of
+      being kept, and not parts of the model's output, to which they do not sum; there is no base
+      value.
     - `error_std` `(B, G)`: the standard error of that mean. Over chains, s/√R with the standard
-      deviation s of the R chains' means: what another seed of the fit would change. Over draws,
-      s √(1/(RD) + 1/Σ_r ESS_r), with the standard deviation s of all draws and the effective
-      number of proposals ESS of masks given y (without y, only s/√(RD)): what more draws would
-      change.
-    - `lower_bounds`, `upper_bounds` `(B, G)`: over chains, the t-interval of the mean,
-      mean ± t_{R−1} · s/√R, cut at 0 and 1; over draws, the equal-tailed quantiles of the mask
-      itself, which for masks of 0 and 1 say whether the entry is kept in nearly all draws (1, 1),
-      nearly none (0, 0), or neither (0, 1).
+      deviation s of the R chains' means. Over draws, s √(1/(RD) + 1/Σ_r ESS_r), with the standard
+      deviation s of all draws and the effective number of proposals ESS of masks given y (without
+      y, only s/√(RD)).
+    - `lower_bounds`, `upper_bounds` `(B, G)`: over chains, mean ± t_{R−1} · s/√R, cut at 0 and 1;
+      over draws, the equal-tailed quantiles of the mask itself.
     - `data`: the rows, where each entry is one column; else NaN. `feature_names`: of the entries.
 
     Args:
@@ -169,9 +153,6 @@ def shap_explanation(
         over: "chains" (needs two) or "draws"; if None chains where there are several.
         level: of the bounds.
         given_y: of masks given x and y, of a posterior that was given y; else given x alone.
-
-    Returns:
-        `shap.Explanation`.
 
     Raises:
         ImportError: without the `compare` extra.
@@ -188,9 +169,8 @@ def shap_explanation(
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
-        >>> explanation = shap_explanation(posterior)
-        >>> explanation.values, explanation.feature_names
-        (array([[1. , 0.5]]), ['age', 'height'])
+        >>> shap_explanation(posterior).values
+        array([[1. , 0.5]])
     """
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")

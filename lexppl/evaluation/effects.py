@@ -34,9 +34,8 @@ class FeatureEffects:
     """The effects of :func:`feature_effects`.
 
     Args:
-        effects: `(R, N, G, C)` in double precision: of each replicate, row, mask entry and label
-            the change of the log-odds, in nats; C is 1 where the response is no label, and the
-            change is one of its mean. 0 where no draw keeps the entry.
+        effects: changes of the log-odds of each label in nats, `(R, N, G, C)`, or of the mean of a
+            response, C = 1; 0 where no draw keeps the entry.
         kept: share of the draws that keep the entry, `(R, N, G)`.
         entry_names: of the G mask entries.
         class_names: of the C labels, or None where the response is no label.
@@ -57,26 +56,20 @@ def feature_effects(
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureEffects:
-    r"""What keeping each feature does to the prediction, row by row and label by label:
+    """What keeping each feature does to the prediction, row by row and label by label:
 
         effect_{n,g,c} = E_{z ~ q(z|x_n), z_g = 1} [ logit p̂(c | x_n, z)
                                                     − logit p̂(c | x_n, z without g) ],
         p̂(c | x, z) = 1/K Σ_k p(c | x̃_k),    x̃_k ~ p(x̃ | x, z),
 
-    over the draws that keep g, each run again without it on the same random numbers. Of a response
-    that is no label the mean E[y | x̃] stands in place of the log-odds. No y is needed: this is
-    about the prediction, where :func:`feature_gains` is about what it is worth.
-
-    Of log-odds that are linear in the features, `Σ_g β_g x_g`, the effect is
-    `β_g (x_g − E[x̃_g])`: its sign is that of β for values above what the imputer puts in their
-    place, and it grows with x at the rate β. :func:`direction_table` reads both from the rows.
+    over the draws that keep g, each run again without it on the same random numbers; of a response
+    that is no label with the mean E[y | x̃] in place of the log-odds. Of log-odds `Σ_g β_g x_g` the
+    effect is `β_g (x_g − E[x̃_g])`: :func:`direction_table` reads sign and rate.
 
     Args:
         result: of :func:`lexppl.inference.fit`; its first mask site is read, which must select.
         x: rows, `(N, *event)`: a tensor, or an array.
-        masks: L draws a row.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
+        masks, imputations: L and K.
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
@@ -107,7 +100,7 @@ def feature_effects(
 def direction_table(
     effects: FeatureEffects | FitResult, values: Mapping[str, FeatureValues] | pd.DataFrame
 ) -> pd.DataFrame:
-    r"""Which way the prediction moves with each feature's value, over the rows that keep it.
+    """Which way the prediction moves with each feature's value, over the rows that keep it.
 
     With `w_n` the share of draws that keep the feature in row n, mean over replicates, and `e_n`
     the effect of its draws that keep it, over all replicates:
@@ -117,20 +110,14 @@ def direction_table(
           direction = Σ w (r − r̄)(s − s̄) / √(Σ w (r − r̄)² Σ w (s − s̄)²),
           slope     = sd(v) Σ w (v − v̄)(e − ē) / Σ w (v − v̄)²,
 
-      where r and s are the ranks of v and of e among the rows that keep the feature, means are
-      weighted by w, and sd(v) is over all N rows. `direction` is Spearman's correlation, −1 … 1:
-      near 1 the prediction of the label rises wherever the value does, near −1 it falls, near 0
-      it does neither throughout. `slope` is how much: nats of log-odds for a standard deviation
-      of the feature (of a response, its own units).
-    - a feature of levels has a line a label and level, with `effect`, `Σ w e / Σ w` over the rows
-      of that level: how much knowing it moves the log-odds, against a value that is imputed.
+      r and s the ranks of v and of e among the rows that keep the feature, means weighted by w, and
+      sd(v) over all N rows. `direction` is Spearman's correlation, −1 … 1; `slope` is in nats of
+      log-odds (of a response, its own units) for a standard deviation of the feature.
+    - a feature of levels has a line a label and level, with `effect`, `Σ w e / Σ w` over its rows.
 
     `spread` is the standard deviation over replicates of slope or effect, NaN with one. `kept` is
-    `Σ w`, a number of rows; below three there is none (NaN), and there is no direction (NaN) in
-    effects that are all the same but for 1e-6.
-
-    It describes the explainer's prediction, not a cause, and given the other features that the row
-    keeps.
+    `Σ w`, a number of rows; below three all is NaN, and so is the direction of effects that are all
+    the same but for 1e-6. It describes the explainer's prediction, not a cause.
 
     Args:
         effects: of :func:`feature_effects`; or a fit, whose effects are computed for the rows of a
@@ -148,10 +135,9 @@ def direction_table(
         >>> each = torch.tensor([0.2, 0.4, 0.6, 0.8]).double()[None, :, None, None]
         >>> found = FeatureEffects(each, torch.ones(1, 4, 1), ("dose",), None)
         >>> dose = FeatureValues("dose", np.array([1.0, 2.0, 3.0, 4.0]))
-        >>> table = direction_table(found, {"dose": dose})
-        >>> table[["feature", "direction", "slope", "kept"]].round(3)
-          feature  direction  slope  kept
-        0    dose        1.0  0.224   4.0
+        >>> direction_table(found, {"dose": dose})[["direction", "slope", "kept"]].round(3)
+           direction  slope  kept
+        0        1.0  0.224   4.0
     """
     if isinstance(values, pd.DataFrame):
         by_name = {str(name): column_values(column) for name, column in values.items()}

@@ -30,10 +30,9 @@ from lexppl.inference.training.result import FitResult
 class Folds:
     """N rows in R parts, of which replicate r of a fit has not learned from part r.
 
-    The R replicates of one fit are its folds: with :attr:`weights` replicate r gives weight 0 to
-    the rows of part r, so that each row is held out by one replicate, at no further cost. What is
-    estimated from rows, each by the replicate that holds it out, is cross-validated: it rests on
-    all N rows, and speaks of fits to N (R − 1) / R of them.
+    With :attr:`weights` replicate r gives weight 0 to the rows of part r, so that each row is held
+    out by one replicate. What is estimated from rows, each by that replicate, is cross-validated:
+    it rests on all N rows, and speaks of fits to N (R − 1) / R of them.
 
     Args:
         part: of each row, 0 … R − 1, `(N,)`.
@@ -42,10 +41,8 @@ class Folds:
     Raises:
         ValueError: fewer than two parts, or a part outside 0 … R − 1.
 
-    Source:
-        Chernozhukov, Chetverikov, Demirer, Duflo, Hansen, Newey, Robins. Double/debiased machine
-        learning for treatment and structural parameters. Econometrics Journal 2018, § 3. Bayle,
-        Bayle, Janson, Mackey. Cross-validation confidence intervals for test error. NeurIPS 2020.
+    Source: Chernozhukov et al. Double/debiased machine learning. Econometrics Journal 2018, § 3.
+        Bayle et al. Cross-validation confidence intervals for test error. NeurIPS 2020.
 
     Example:
         >>> from lexppl.evaluation import predictive_log_likelihood
@@ -75,12 +72,7 @@ class Folds:
 
     @classmethod
     def of(cls, y: Tensor, count: int, seed: int = 0) -> Self:
-        """Rows dealt at random, each part with its share of every label.
-
-        Args:
-            y: labels, responses or probabilities of the N rows.
-            count: R ≥ 2.
-            seed: of the parts.
+        """Rows dealt at random into `count` parts, each with its share of every label.
 
         Raises:
             ValueError: fewer than two parts, or rows.
@@ -110,9 +102,6 @@ class Folds:
         """Each replicate by itself, and the places of the rows that it holds out, where there are
         some.
 
-        Args:
-            result: of R replicates.
-
         Raises:
             ValueError: a fit of another number of replicates.
         """
@@ -137,13 +126,12 @@ class Folds:
         chain.
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
-        as `fold_selection_probability`: by its spread :func:`lexppl.explanation.selection_table`
-        computes intervals and whether the fits agree.
+        as `fold_selection_probability`, for the intervals of
+        :func:`lexppl.explanation.selection_table`.
 
         Args:
             result: of R replicates.
-            x, y, row_names: of N rows, as in :func:`lexppl.explain`.
-            settings: its other arguments.
+            x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
 
         Raises:
             ValueError: as :meth:`values`.
@@ -203,13 +191,8 @@ def judged(
     *rows: Any,
     **settings: Any,
 ) -> Any:
-    """What a function finds of rows: of each by the replicate that holds it out, or without folds
-    of all by each replicate.
-
-    Args:
-        folds: of the rows; None of rows that no replicate has learned from.
-        function, result, rows, settings: as in :meth:`Folds.values`.
-    """
+    """What a function finds of rows: :meth:`Folds.values`, or without folds of all by each
+    replicate."""
     if folds is None:
         return function(result, *rows, **settings)
     return folds.values(function, result, *rows, **settings)

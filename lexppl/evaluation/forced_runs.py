@@ -30,20 +30,8 @@ and the values of all runs, `(L, B, …)`."""
 
 
 class ForcedRuns:
-    """A fit and rows on which its first mask site is forced.
-
-    Args:
-        result: the fit, of masks that select.
-        x: rows, `(N, *event)`: a tensor, or an array.
-        masks: L draws a row.
-        imputations: K.
-        seed: of the draws.
-        what: what is measured, for the message of a refusal.
-
-    Raises:
-        ValueError, TypeError: counts below 1; rows unlike those of the fit; masks that are not
-            selections.
-    """
+    """A fit and rows on which its first mask site, which must select, is forced: L masks a row, K
+    imputations; `what` is measured, for the message of a refusal."""
 
     def __init__(
         self, result: FitResult, x: object, *, masks: int, imputations: int, seed: int, what: str
@@ -68,12 +56,8 @@ class ForcedRuns:
         self._seed = seed
 
     def each(self, read: Read, work: Callable[[Run, slice], T]) -> list[list[T]]:
-        """The results of `work` for each chunk of rows, for each replicate.
-
-        Args:
-            read: values of a run.
-            work: from the runs of some rows, and which rows they are.
-        """
+        """The results of `work`, from the runs of some rows and which they are, for each chunk of
+        rows, for each replicate; `read` takes the values of a run."""
         x, count = self.rows.x, self._masks * self._imputations
         chunk = rows_at_once(x, count, None, self.sites.widest, self.sites.layers)
         generator = torch.Generator().manual_seed(self._seed)
@@ -91,11 +75,7 @@ class ForcedRuns:
         return found
 
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the response's labels; None where it is no label.
-
-        Raises:
-            ValueError: the program has no response.
-        """
+        """Names of the response's labels; None where it is no label."""
         if self.sites.response is None:
             raise ValueError("the program has no response 'y' whose prediction could be read")
         labels, names = self.sites.response.labels, self._result.class_names
@@ -112,8 +92,8 @@ class ForcedRuns:
         read: Read,
         forced: Sequence[Tensor] | None,
     ) -> tuple[list[Tensor], Tensor]:
-        """What is drawn before the mask is drawn from one seed and what is drawn after it from
-        another: a forced mask draws nothing, and the numbers that follow must be the same."""
+        """What is drawn before the mask is from one seed and what is drawn after it from another: a
+        forced mask draws nothing, and the numbers that follow must be the same."""
         masks: list[Tensor] = []
         values: list[Tensor] = []
 

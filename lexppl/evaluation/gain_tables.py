@@ -22,34 +22,27 @@ INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
 def group_table(
     gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
 ) -> pd.DataFrame:
-    r"""The groups of features by their gain, with intervals, and those that are found.
+    """The groups of features by their gain, with intervals, and those that are found.
 
     With the gains `d_n` of N rows, columns:
 
     - `gain`: their mean, in nats a row.
     - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
-      rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger: folds differ by their
-      rows and by their fits. Where rows belong to C units (`gains.unit`) it is the variance by
-      units, C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
+      rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger, or of rows in C units
+      (`gains.unit`) C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
     - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
     - `found`: whether p ≤ α, that is, whether the interval is above 0.
-
     - `error` and `error_without`, where errors are known: the share of rows whose likeliest label
       is wrong, or the mean distance of a response from its prediction, with everything that is
       kept and without the group.
 
     α is that of Benjamini and Hochberg's procedure, fdr · k / m for the k found of m groups (of
-    none, k = 1), but at most (1 − level) / 2. So of the groups found at most a share `fdr` is
-    expected to have no gain (for tests that are independent, or positively dependent), and of
-    their intervals at most that share to lie above the truth (Benjamini and Yekutieli, false
-    coverage): intervals are adjusted for the selection. With `fwer` α is fwer / m (Bonferroni), or
-    half of it where groups have several members, which :func:`gain_table` tests by the other half:
-    the probability that anything is found that has no gain. With neither (`fdr=None`) α is
-    (1 − level) / 2: intervals of one group at a time, not adjusted.
-
-    The mean gain of a group that says nothing of y is below 0 where the predictor has learned noise
-    from it, so that the test is conservative. It is of the predictors as they were fitted: rows
-    must be independent of each other and of the fits, and N large enough for a normal mean.
+    none, k = 1), but at most (1 − level) / 2: of the groups found at most a share `fdr` is expected
+    to have no gain (tests independent, or positively dependent), and of their intervals at most
+    that share to lie above the truth. With `fwer` α is fwer / m (Bonferroni), or half of it where
+    groups have several members: the probability that anything is found that has no gain. With
+    `fdr=None` α is (1 − level) / 2, not adjusted. Rows must be independent of each other and of the
+    fits, and N large enough for a normal mean.
 
     Args:
         gains: of held-out rows.
@@ -61,16 +54,12 @@ def group_table(
         indexed by `group`, the largest gain first, with `members`, how many there are.
 
     Raises:
-        ValueError: fewer than two rows, gains that are not finite, a rate or a level outside
-            (0, 1).
+        ValueError: fewer than two rows, gains that are not finite, a rate or level outside (0, 1).
 
-    Source:
-        Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Benjamini,
-        Yekutieli. False discovery rate-adjusted multiple confidence intervals for selected
-        parameters. JASA 2005.
+    Source: Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Benjamini,
+        Yekutieli. False discovery rate-adjusted multiple confidence intervals. JASA 2005.
 
     Example:
-        >>> import torch
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
         >>> table = group_table(FeatureGains(each.double(), ("age", "noise")))
         >>> table[["gain", "p"]].round(2).loc["age"].tolist(), table["found"].tolist()
@@ -99,10 +88,7 @@ def gain_table(
     Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
     is a group by itself has the group's line. The members of groups of several are tested where
     their group is found, as a family of their own (with `fwer`, at half of it over all members of
-    such groups, found or not): a member is found if it says something of y beyond the other
-    members, to the judge. Of copies, or of a column and a function of it, a little may be found
-    that the judge has not learned to do without. Members of groups that are not found are not
-    found.
+    such groups, found or not); members of groups that are not found are not found.
 
     Args:
         gains, fdr, fwer, level: as in :func:`group_table`.
@@ -110,11 +96,7 @@ def gain_table(
     Returns:
         indexed by `feature`, groups by their gain and in each the largest gain first.
 
-    Raises:
-        ValueError: as :func:`group_table`.
-
     Example:
-        >>> import torch
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
         >>> gain_table(FeatureGains(each.double(), ("age", "noise")))["found"].to_dict()
         {'age': True, 'noise': False}
@@ -146,46 +128,26 @@ def gain_table(
 def interaction_table(
     gains: FeatureGains, feature: str, by: Any, *, bins: int = 2, level: float = LEVEL
 ) -> pd.DataFrame:
-    r"""The gain of a feature or group by strata of another: "A matters only where B is high".
+    """The gain of a feature or group by strata of another: "A matters only where B is high".
 
     With the gains `d_n` of N rows, N_s of them in stratum s with mean m_s and the rest with m_r,
     columns:
 
-    - `rows`, N_s; `gain`, m_s; `standard_error`, of the per-row values whose mean it is,
-
-          m_s + 𝟙[n ∈ s] (d_n − m_s) √(N (N − 1) / (N_s (N_s − 1))),
-
-      by rows, units or folds as in :func:`group_table`: √(s²_s / N_s) of independent rows.
-    - `difference`, m_s − m_r: whether the feature matters more here than in all other rows. Its
-      `difference_error` is of the differences of such values, so that units with rows in several
-      strata count as one; of independent rows it is Welch's, √(s²_s / N_s + s²_r / (N − N_s)).
+    - `rows`, N_s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
+      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) √(N (N − 1) / (N_s (N_s − 1)))`.
+    - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
     - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
-      fits, of the smaller part's degrees of freedom. Each is at `level` by itself: they are not
-      adjusted for the number of strata, nor for a choice of `feature` and `by` from these rows.
+      fits, of the smaller part's degrees of freedom, each at `level` by itself: not adjusted for
+      the number of strata, nor for a choice of `feature` and `by` from these rows.
 
     Args:
         gains: of held-out rows.
         feature: name of a mask entry or of a group.
         by: values of the same rows, `(N,)`: levels, each a stratum, or numbers, which are cut at
-            quantiles. Rows without a value and strata of one row are left out.
-        bins: into how many strata numbers are cut.
-        level: of the intervals, in (0, 1).
-
-    Returns:
-        indexed by `stratum`.
+            quantiles into `bins`. Rows without a value and strata of one row are left out.
 
     Raises:
         ValueError: no such feature; values of another number of rows; fewer than two strata.
-
-    Example:
-        >>> each = torch.tensor([[0.1], [-0.1], [0.5], [0.3]]).double()
-        >>> age = [30.0, 40.0, 60.0, 80.0]
-        >>> table = interaction_table(FeatureGains(each, ("dose",)), "dose", age)
-        >>> table[["rows", "gain", "standard_error", "difference"]].round(3)
-                        rows  gain  standard_error  difference
-        stratum
-        (29.999, 50.0]     2   0.0             0.1        -0.4
-        (50.0, 80.0]       2   0.4             0.1         0.4
     """
     columns = dict(zip(gains.entry_names, gains.gains.T, strict=True))
     if gains.groups is not None and gains.of_groups is not None:
@@ -265,10 +227,7 @@ def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.fl
 
 
 def row_gains(gains: FeatureGains, row: int) -> pd.Series:
-    """What each feature is worth for the prediction of one row, in nats, the largest first.
-
-    The gain is of the row's own y: it says whether the feature helped to predict what was observed,
-    or, of a black box's probabilities, what the model says. One row has no interval over rows.
+    """What each feature is worth for the prediction of one row's own y, in nats, the largest first.
 
     Args:
         gains: of :func:`feature_gains`.
@@ -278,7 +237,6 @@ def row_gains(gains: FeatureGains, row: int) -> pd.Series:
         ValueError: no such row.
 
     Example:
-        >>> import torch
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2]]).double()
         >>> row_gains(FeatureGains(each, ("age", "noise")), 1).to_dict()
         {'age': 0.2, 'noise': -0.2}

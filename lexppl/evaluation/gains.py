@@ -29,11 +29,10 @@ class FeatureGains:
         of_groups: of each row and group, `(N, K)`; None where each entry is by itself.
         groups: the K groups; None where each entry is by itself.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
-        errors: of each row how wrong its prediction is, with everything that is kept and without
-            each group, `(N, 1 + K)`: 1 for another label than its own (a black box's likeliest one)
-            and 0 for it, or how far the mean is from a response; None where it is not known.
-        unit: the group that each row belongs to, such as a patient, whose rows count as one in
-            errors, `(N,)`; None of independent rows.
+        errors: of each row with everything that is kept and without each group, `(N, 1 + K)`: 1 for
+            another label than its own (a black box's likeliest one) and else 0, or the distance of
+            the mean from a response; None where it is not known.
+        unit: the group of each row, such as a patient, whose rows count as one in errors, `(N,)`.
     """
 
     gains: Tensor
@@ -45,14 +44,7 @@ class FeatureGains:
     errors: Tensor | None = None
 
     def where(self, rows: Tensor) -> FeatureGains:
-        """The gains of some rows, by their places or a mask: what a feature is worth there.
-
-        Example:
-            >>> age = torch.tensor([20.0, 70.0, 80.0])
-            >>> each = FeatureGains(torch.tensor([[0.0], [0.4], [0.6]]), ("dose",))
-            >>> each.where(age > 50).gains.mean(0)
-            tensor([0.5000])
-        """
+        """The gains of some rows, by their places or a mask: what a feature is worth there."""
         by_row = ("gains", "of_groups", "part", "unit", "errors")
         every = {name: getattr(self, name) for name in by_row}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
@@ -71,34 +63,26 @@ def feature_gains(
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureGains:
-    r"""What each feature, and each group of features, is worth for the prediction of y:
+    """What each feature, and each group of features, is worth for the prediction of y:
 
         gain_{n,S} = log p(y_n | x_n, z) − log p(y_n | x_n, z without S),
         p(y | x, z) = 1/L Σ_l p(y | x_{z_l}),    z_l ~ q(z | x_n),
 
     with the masks z of an explainer, or everything kept, and p(y | x_S) by a predictor of random
-    masks (:func:`lexppl.evaluation.fit_evalx`), which has learned y from any part of x and needs no
-    values in the place of hidden ones: it stays right where features depend on each other. With
-    everything kept the mean over rows is the conditional mutual information I(y; x_S | rest), where
-    the predictor is that of the law.
-
-    Of a group S of features it is what is lost without all of them. Of a member j of S it is what
-    is lost without j where the rest of S is known, in the draws that keep any of S: of two copies
-    of a feature each is worth nothing, and their group is.
-
-    The rows must be held out: on rows that a predictor has learned from, whatever identifies a row
-    gains. With `folds` each row is judged by the replicate that has not seen it.
+    masks (:func:`lexppl.evaluation.fit_evalx`). With everything kept the mean over rows is the
+    conditional mutual information I(y; x_S | rest), where the predictor is that of the law. Of a
+    member j of a group S it is what is lost without j where the rest of S is known, in the draws
+    that keep any of S: of two copies of a feature each is worth nothing, and their group is.
 
     Args:
         judge: fitted to other rows, or of folds.
-        x: held-out rows, `(N, *event)`.
+        x: held-out rows, `(N, *event)`: on rows of the fit whatever identifies a row gains.
         y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`, of which it is the
             expectation Σ_c y_c gain(c).
         masks: draws of 1 for kept and 0 for hidden, `(L, N, G)`; everything is kept if None.
         groups: of the G entries; each by itself if None.
         folds: of the rows, each held out by one replicate of the judge.
         imputations: K of a judge whose imputer draws.
-        seed: of the imputations; global random state is left alone.
         entry_names: names of the G entries; if None those of the judge's fit.
 
     Raises:
@@ -106,9 +90,8 @@ def feature_gains(
             those of the fit; masks of another shape or that are not hard.
         FloatingPointError: a log-likelihood that is NaN or −∞.
 
-    Source:
-        Williamson, Gilbert, Simon, Carone. A general framework for inference on algorithm-agnostic
-        variable importance. JASA 2023. Jethani et al. 2021, eq. 8 (the predictor).
+    Source: Williamson, Gilbert, Simon, Carone. A general framework for inference on
+        algorithm-agnostic variable importance. JASA 2023. Jethani et al. 2021, eq. 8.
 
     Example:
         >>> from lexppl.evaluation import fit_evalx, gain_table
@@ -116,9 +99,8 @@ def feature_gains(
         >>> y = (x[:, 0] > 0).long()
         >>> judge = fit_evalx((x[:400], y[:400]), hidden=(8,), epochs=20, batch_size=50,
         ...     learning_rate=1e-2, progress=False)
-        >>> gains = feature_gains(judge, x[400:], y[400:])
-        >>> gains.gains.shape, gain_table(gains)["found"].to_dict()
-        (torch.Size([400, 2]), {'x1': True, 'x2': False})
+        >>> gain_table(feature_gains(judge, x[400:], y[400:]))["found"].to_dict()
+        {'x1': True, 'x2': False}
     """
     judge.result.check(x, y)
     entries = judge.entries

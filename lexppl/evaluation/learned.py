@@ -16,13 +16,8 @@ from lexppl.inference.training.result import FitResult
 
 @dataclass(frozen=True)
 class BaseRateGain:
-    """What an explainer's predictions are worth on held-out rows against the base rate.
-
-    Args:
-        nats: mean over the rows and the replicates of `log p(y | x) − log p(y)`.
-        error: its standard error over the rows; NaN of one row.
-        rows: N.
-    """
+    """The mean over N `rows` and the replicates of `log p(y | x) − log p(y)`, in nats, and its
+    standard error over the rows, NaN of one row."""
 
     nats: float
     error: float
@@ -44,23 +39,20 @@ def gain_over_base_rate(
     seed: int = 0,
     folds: Folds | None = None,
 ) -> BaseRateGain:
-    r"""Held-out log-likelihood of an explainer's predictive distribution against one that knows
-    nothing of x:
+    """Held-out log-likelihood of an explainer's predictive distribution against one that knows
+    nothing of x,
 
         1/N Σ_n [ mean_r log p_r(y_n | x_n) − log p(y_n) ],
 
     with `p(y)` the labels' frequencies in the training rows, one row of each label added, or the
-    normal distribution with their mean and standard deviation. Of probabilities y the expectation
-    over the labels. A fit that is not above it by its standard error has learned nothing that new
-    rows show, whatever its masks say; the error is that of the rows, the fit being given.
+    normal distribution with their mean and standard deviation. The error is over rows, given the
+    fit.
 
     Args:
         result: of :func:`lexppl.inference.fit`.
         train_y: labels or responses of the training rows `(M,)`, or probabilities `(M, C)`.
-        x: held-out rows, `(N, *event)`.
-        y: what they observe, as `train_y`.
+        x, y: held-out rows, `(N, *event)`, and what they observe, as `train_y`.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
-        seed: of the draws.
         folds: of the rows, where each is held out by one of the replicates alone.
 
     Raises:
@@ -73,8 +65,8 @@ def gain_over_base_rate(
         >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
         >>> system = lex(2, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
-        >>> short = {"batch_size": 50, "learning_rate": 1e-2, "progress": False}
-        >>> result = fit(system, (x[:300], y[:300]), epochs=20, **short)
+        >>> result = fit(system, (x[:300], y[:300]), epochs=20, batch_size=50, learning_rate=1e-2,
+        ...     progress=False)
         >>> gain_over_base_rate(result, y[:300], x[300:], y[300:]).shown
         True
     """
@@ -97,16 +89,8 @@ def gain_over_base_rate(
 
 
 def base_frequencies(train_y: Tensor, classes: int = 0) -> Tensor:
-    """The labels' frequencies in the training rows, one row of each label added, `(C,)`.
-
-    Args:
-        train_y: labels `(M,)`, or probabilities `(M, C)`.
-        classes: C at least, of labels.
-
-    Example:
-        >>> base_frequencies(torch.tensor([0, 0, 1]), 3)
-        tensor([0.5000, 0.3333, 0.1667], dtype=torch.float64)
-    """
+    """The labels' frequencies in training rows `(M,)` or `(M, C)`, one row of each label added,
+    `(C,)`."""
     if train_y.dim() == 2:
         return (train_y.double().sum(0) + 1.0) / (len(train_y) + train_y.shape[1])
     counts = torch.bincount(train_y, minlength=classes).double() + 1.0
@@ -129,13 +113,6 @@ tables of 16, by twenty in one of 32."""
 
 
 def rare_rows(y: Tensor) -> int | None:
-    """How many rows have another label than the commonest; None of responses and of probabilities.
-
-    Args:
-        y: `(N,)`, or probabilities `(N, C)`.
-
-    Example:
-        >>> rare_rows(torch.tensor([0, 0, 1, 2])), rare_rows(torch.tensor([0.5, 1.5]))
-        (2, None)
-    """
+    """How many rows have another label than the commonest; None of responses and of
+    probabilities."""
     return None if y.is_floating_point() else len(y) - int(y.bincount().max())

@@ -30,13 +30,11 @@ class PredictionScores:
 
     Args:
         accuracy: share of rows whose likeliest label is theirs; None for responses.
-        auroc: area under the ROC curve; with several classes the mean over the classes of one
-            against the rest; None for responses.
+        auroc: as :func:`auroc`; None for responses.
         log_likelihood: mean of `log p(y | x)` in nats a row; None where it is not known.
         rmse: root mean squared error, in the units of y; None for labels.
         r2: `1 − Σ(y − ŷ)² / Σ(y − ȳ)²`; None for labels.
-        average_precision: of the rarer of two labels, or with several the mean over the labels,
-            as :func:`average_precision`; None for responses.
+        average_precision: as :func:`average_precision`; None for responses.
     """
 
     accuracy: float | None = None
@@ -56,20 +54,17 @@ def predictive(
     seed: int = 0,
     site: str = "y",
 ) -> Tensor:
-    r"""The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
+    """The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
 
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
     Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
-    takes no part; latents outside the particle plates are drawn L times from their guide, as in a
-    posterior predictive distribution.
+    takes no part; latents outside the particle plates are drawn L times from their guide.
 
     Args:
         result: of :func:`lexppl.inference.fit`.
         x: rows, `(N, *event)`.
-        masks: L.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
+        masks, imputations: L and K.
         site: name of the program's outcome.
 
     Returns:
@@ -81,12 +76,10 @@ def predictive(
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, ConstantImputer,
-        ...     KSubsetSelector, Predictor)
+        >>> from lexppl.systems import lex
         >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> model = LEX(KSubsetSelector(MLP(3, 3, (8,), seed=0), k=1), ConstantImputer(),
-        ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
-        >>> result = fit(model, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
+        >>> system = lex(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
+        >>> result = fit(system, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
         >>> predictive(result, x, masks=10).shape
         torch.Size([1, 100, 2])
     """
@@ -101,24 +94,17 @@ def predictive(
 def predictive_log_likelihood(
     result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> Tensor:
-    r"""Log-likelihood of each row under each replicate's predictive distribution, in nats:
+    """Log-likelihood of each row under each replicate's predictive distribution, `(R, N)`, in nats:
 
         log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
 
     the bound ℒ_{L,K} of the fit (LEX, eq. 8), without penalties; it rises to `log p(y | x)` with
-    L and K. Labels and responses alike; of probabilities `y` `(N, C)` the expectation,
-    `Σ_c y_c log p(c | x)`.
+    L and K.
 
     Args:
-        result: of :func:`lexppl.inference.fit`.
-        x: rows, `(N, *event)`.
-        y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
-        masks: L.
-        imputations: K.
-        seed: of the draws.
-
-    Returns:
-        `(R, N)`.
+        result, x, masks, imputations, seed: as in :func:`predictive`.
+        y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`, of which it is the
+            expectation `Σ_c y_c log p(c | x)`.
 
     Raises:
         ValueError: as :func:`predictive`; a label not seen in the fit.
@@ -146,17 +132,8 @@ def runs_by_replicate(
     seed: int,
     most: int | None = None,
 ) -> Tensor:
-    """Values read from the runs of each replicate, chunk by chunk, `(R, N, …)`.
-
-    Args:
-        result: the fit.
-        args: the rows, as arguments of the program.
-        read: from the runs of a chunk of B rows, and which rows they are, to values `(B, …)`.
-        masks: L.
-        imputations: K.
-        seed: of the draws; global random state is left alone.
-        most: rows that are run at once; None for as many as fit.
-    """
+    """Values `(R, N, …)` that `read` takes from the runs of a chunk of rows, `(B, …)`, by
+    replicate."""
     x = args[0]
     layers = layer_widths(result.model)
     chunk = rows_at_once(x, masks * imputations, most, layers=layers)
@@ -181,9 +158,8 @@ def prediction_scores(
         predictions: probabilities `(N, C)` where `y` holds labels, means `(N,)` where it holds
             responses.
         y: labels 0 … C−1 (of an integer type), or responses (floating), `(N,)`.
-        log_likelihood: `log p(y | x)` of each row in nats, `(N,)`, such as
-            :func:`predictive_log_likelihood`'s. Labels need none: it is that of the
-            probabilities. Without it the log-likelihood of responses is not known.
+        log_likelihood: `log p(y | x)` of each row in nats, `(N,)`; of labels, if None, that of the
+            probabilities.
 
     Raises:
         ValueError: shapes that do not fit, no rows, values that are not finite, probabilities
@@ -194,8 +170,6 @@ def prediction_scores(
         >>> scores = prediction_scores(p, torch.tensor([0, 1, 1]))
         >>> round(scores.accuracy, 4), scores.auroc, round(scores.log_likelihood, 4)
         (0.6667, 1.0, -0.3406)
-        >>> prediction_scores(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])).rmse
-        1.4142
     """
     responses = y.is_floating_point()
     classes = predictions.shape[-1]
@@ -240,15 +214,13 @@ def prediction_scores(
 
 
 def auroc(probabilities: Tensor, y: Tensor) -> float:
-    """Area under the ROC curve: of the second class of two, else the mean over classes of one
-    against the rest, over the classes that some rows have and some have not.
+    """Area under the ROC curve, 0 … 1: of the second class of two, else the mean over classes of
+    one against the rest, over the classes that some rows have and some have not; NaN where all rows
+    have one label.
 
     Args:
         probabilities: `(N, C)`.
         y: labels, `(N,)`.
-
-    Returns:
-        0 … 1, or NaN where all rows have one label.
 
     Raises:
         ValueError: shapes that do not fit, values that are not finite.
@@ -262,29 +234,10 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
-    """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, with
-    recall R and precision P: of the rarer label of two (the second where they are as many), else
-    the mean over labels of one against the rest, over the labels that some rows have.
-
-    Predictions that know nothing have the share of the label as theirs, so that it says more
-    than the area under the ROC curve where a label is rare.
-
-    Args:
-        probabilities: `(N, C)`.
-        y: labels, `(N,)`.
-
-    Returns:
-        0 … 1, or NaN where all rows have one label.
-
-    Raises:
-        ValueError: shapes that do not fit, values that are not finite.
-
-    Example:
-        >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]])
-        >>> average_precision(p, torch.tensor([0, 1, 0, 0]))
-        0.5
-        >>> average_precision(torch.full((4, 2), 0.5), torch.tensor([0, 1, 0, 0]))
-        0.25
+    """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, of the
+    rarer label of two (the second where they are as many), else the mean over labels of one against
+    the rest; NaN where all rows have one label. Predictions that know nothing have the label's
+    share.
     """
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
@@ -310,11 +263,7 @@ def _mean_over(
 
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
     """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
-    another distribution `(K, L, B)`; K or L is 1 where the distribution does not depend on it.
-
-    Raises:
-        ValueError: the program has no such site.
-    """
+    another distribution `(K, L, B)`; K or L is 1 where the distribution does not depend on it."""
     if site not in run.sites:
         raise ValueError(f"the program has no sample site {site!r}; it has {list(run.sites)}")
     distribution = run.sites[site].distribution
@@ -324,11 +273,7 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
 
 def log_weights(run: ParticleTrace) -> Tensor:
     """`log p(y | x̃)` by particle, `(…, K, L, B)`, with a leading dimension of labels where y was
-    given as probabilities; K or L is 1 where it does not depend on it.
-
-    Raises:
-        ValueError: the program observes nothing, or all rows in one.
-    """
+    given as probabilities; K or L is 1 where it does not depend on it."""
     weight = run.log_weight
     if weight is None:
         raise ValueError(
@@ -349,20 +294,8 @@ def mean_weight(run: ParticleTrace) -> Tensor:
 
 
 def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Standard errors of the means over the last axis, of N values that are as many as there are
-    whatever they weigh; NaN of one value.
-
-    With `m = Σ w v / Σ w` it is `√(N / (N − 1) · Σ w² (v − m)²) / Σ w`.
-
-    Args:
-        values: `(P, N)`.
-        weights: how often each counts, `(N,)`; None for once.
-
-    Example:
-        >>> values = np.array([[1.0, 2.0, 3.0, 4.0]])
-        >>> round(float(mean_errors(values)[0]), 3), mean_errors(values[:, :1])
-        (0.645, array([nan]))
-    """
+    """Standard errors of the means over the last axis of `(P, N)`, NaN of one value: with weights
+    `(N,)` and `m = Σ w v / Σ w` it is `√(N / (N − 1) · Σ w² (v − m)²) / Σ w`."""
     count = values.shape[1]
     if count < 2:
         return np.full(len(values), math.nan)
@@ -375,12 +308,8 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
 
 
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
-    """Whether the mean of differences `(N,)`, weighted or not, is above one standard error of it.
-
-    Example:
-        >>> more_by_an_error(np.array([1.0, 2.0, 3.0])), more_by_an_error(np.array([-1.0, 1.5]))
-        (True, False)
-    """
+    """Whether the mean of differences `(N,)`, weighted or not, is above one standard error of
+    it."""
     return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
 
 

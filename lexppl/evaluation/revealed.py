@@ -84,18 +84,14 @@ class RevealedPredictions:
         return self.predictions[:, :, -1].mean(0)
 
     def steps(self, row: int, label: int | None = None, base: Any = None) -> RowSteps:
-        """One row's prediction as a sum of steps, which adds up exactly:
-
-            v_G = base + (v_0 − base) + Σ_j (v_j − v_{j−1}),
-
-        with `v_j` the log of the label's probability (mean over replicates) with the first j
-        features revealed, in nats; of a response its mean.
+        """One row's prediction as a sum of steps, `v_G = base + (v_0 − base) + Σ_j (v_j −
+        v_{j−1})`, with `v_j` the log of the label's probability (mean over replicates) with the
+        first j features revealed, in nats; of a response its mean.
 
         Args:
             row: its place among the rows, from 0.
             label: the label c, by its place; the likeliest one if None.
-            base: what is predicted without x: the labels' frequencies `(C,)`, or the mean
-                response; None if it is not wanted.
+            base: what is predicted without x: the labels' frequencies `(C,)`, or the mean response.
 
         Raises:
             ValueError: no such row or label; a base of another shape, or of frequency 0.
@@ -146,24 +142,19 @@ def revealed_predictions(
     groups: FeatureGroups | None = None,
     most: int | None = None,
 ) -> RevealedPredictions:
-    r"""How the prediction of a row comes about, as its features are revealed one after another:
+    """How the prediction of a row comes about, as its features are revealed one after another:
 
         p_j(y | x) = 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),    x̃_{l,k} ~ p(x̃ | x, z_l ∧ o_j),
 
-    by L draws `z_l ~ p(z | x)`, where `o_j` has the first j entries of the row's order. p_0 is the
-    prediction with every feature hidden, p_G the explainer's own (:func:`predictive`), and all of
-    them are on the same random numbers: a feature that no draw keeps changes nothing.
-
-    **The order** is that of the selection probability in this row, mean over replicates, the most
-    kept first, as they come where they are equal. A step depends on what was revealed before: of
-    two features that say the same, the first has it.
+    by L draws `z_l ~ p(z | x)` on the same random numbers, where `o_j` has the first j entries of
+    the row's order: p_0 has every feature hidden, p_G is the explainer's own (:func:`predictive`).
+    The order is that of the selection probability in this row, mean over replicates, the most kept
+    first; of two features that inform of the same, the first has the step.
 
     Args:
         result: of :func:`lexppl.inference.fit`; its first mask site is read, which must select.
         x: rows, `(N, *event)`: a tensor, or an array.
-        masks: L.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
+        masks, imputations: L and K.
         entry_names: names of the G entries; if None those of the fit.
         groups: of entries that are revealed together, in place of the entries: a draw keeps a group
             where it keeps a member.

@@ -25,14 +25,12 @@ def plot_dependence(
     masks, or attributions with their signs.
 
     A point is the mean over replicates of E[z | x] in that row, a thin line its range over
-    replicates. A cloud that is flat says that the feature matters alike whatever its value, one
-    that is spread out at one value that other features decide.
+    replicates.
 
     Args:
         posterior: what :func:`explain` returned.
         feature: its name.
         rows: how many to show at most, an even choice.
-        width: of the figure, in inches.
         by: what colours the points: another feature's name, or a value for each of the posterior's
             rows. Levels have a colour each; numbers are cut at their median.
 
@@ -43,7 +41,6 @@ def plot_dependence(
     Example:
         >>> import xarray as xr
         >>> from lexppl.arviz_compatibility import posterior_of
-        >>> from lexppl.explanation.beside.feature_values import with_values
         >>> kept = np.array([[[0.1], [0.9]]])
         >>> posterior = posterior_of({
         ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),

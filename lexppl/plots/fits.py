@@ -29,12 +29,11 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     """Training and validation losses by epoch, with each replicate's best epoch.
 
     The training loss is that of the objective as its schedules stood, the validation loss that of
-    the final objective, so their levels may differ early on. Best epochs are marked in the last
-    stage, where the validation loss is least; the start of a further stage is a thin line.
+    the final objective. Best epochs are marked in the last stage, where the validation loss is
+    least; the start of a further stage is a thin line.
 
     Args:
         history: `result.history` of a fit.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no history, such as the result itself or a posterior.
@@ -128,7 +127,6 @@ def plot_calibration(
         calibration: of :func:`lexppl.evaluation.calibration`.
         level: of the band, in (0, 1).
         most: quantities that are shown, the least uniform ones.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no calibration.

@@ -38,7 +38,6 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     Args:
         posterior: what :func:`explain` returned.
         features: how many to show, the most kept first.
-        width: of the figure, in inches.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
@@ -116,13 +115,12 @@ def plot_heatmap(
     """Selection probability of every feature in some rows, mean over replicates; or the values of
     soft masks, or attributions with their signs.
 
-    Rows are an even choice of the posterior's, put in the order of a hierarchical clustering
-    (average linkage, optimal leaf order), so that rows that are explained alike stand together.
-    Features stand in the order of their selection probability over all rows, if no other is given.
+    Rows are in the order of a hierarchical clustering (average linkage, optimal leaf order),
+    features in that of their selection probability over all rows, if no other is given.
 
     Args:
         posterior: what :func:`explain` returned.
-        rows: how many rows to show at most.
+        rows: how many rows to show at most, an even choice.
         order: names of all features in the order wanted.
         width: of the figure, in inches; by the number of features if None.
 

@@ -43,17 +43,14 @@ def plot_row(
 ) -> Figure:
     """One row's prediction, from the base rate to what is predicted, by a bar a feature.
 
-    Bars stand end to end and add up: each is what revealing the feature adds to the log of the
-    label's probability, in nats (of a response to its mean), in the order in which they are
-    revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
-    that add least are one bar together. Of an image :func:`plot_selection_map` shows the maps, of
-    a text :func:`highlighted_text` the words.
+    Bars stand end to end: each is what revealing the feature adds to the log of the label's
+    probability, in nats (of a response to its mean), the most kept first
+    (:func:`lexppl.evaluation.revealed_predictions`). The features that add least are one bar.
 
     Args:
         steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`.
         values: of the row's features, to stand beside their names.
         features: how many have a bar of their own.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no steps.
@@ -103,21 +100,8 @@ def plot_row(
 
 
 def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
-    """The bars of a waterfall, which end where the next begins.
-
-    Args:
-        steps: of a row.
-        features: how many have a bar of their own; of the others there is one, before the last.
-
-    Returns:
-        indexed by what the bar is of: `start`, `step`, and `is_level` for the base rate and the
-        prediction, which are levels and no steps.
-
-    Example:
-        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3]}, ["age", "weight"])
-        >>> waterfall(RowSteps(table, -0.9, -0.7, -0.3, "ill"), 1).round(1)["start"].to_dict()
-        {'base rate': -0.9, 'all hidden': -0.9, 'age': -0.7, '1 more': -0.2, 'prediction': -0.3}
-    """
+    """The bars of a waterfall, indexed by what each is of: `start`, `step`, and `is_level` for the
+    base rate and the prediction; beyond so many features one bar, before the last."""
     order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
     own = steps.table.index.isin(order.index[:features])
     lines: list[tuple[str, float, float, bool]] = []
@@ -154,8 +138,7 @@ def plot_beeswarm(
     """Row gains of the features, a point a row, coloured by the feature's value.
 
     A point is what the feature is worth in that row, in nats
-    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
-    (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
+    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it, else its selection
     probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
     (orange); features of levels, and values that are not known, are grey.
 
@@ -163,7 +146,6 @@ def plot_beeswarm(
         posterior: what :func:`explain` returned.
         features: how many to show, the largest mean first; or their names, in the order wanted.
         rows: how many to show at most, an even choice.
-        width: of the figure, in inches.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, a feature that it does not have,
@@ -205,16 +187,9 @@ def plot_beeswarm(
 
 @dataclass(frozen=True, eq=False)
 class Swarm:
-    """The points of :func:`plot_beeswarm`, of B rows and J features.
-
-    Args:
-        names: of the features.
-        points: gains, or what masks say, `(B, J)`.
-        ranks: of the features' values among the rows, from 0 to 1, `(B, J)`; NaN for none.
-        offsets: up and down, so that points of one place stand side by side, `(B, J)`.
-        label: what the points are.
-        span: the least and the largest point, and 0.
-    """
+    """The points of :func:`plot_beeswarm`, gains or what masks say, `(B, J)`, the ranks of the
+    features' values in [0, 1] (NaN for none), offsets up and down, and the span of the points and
+    0."""
 
     names: list[str]
     points: NDArray[np.float64]

@@ -46,54 +46,35 @@ def calibration(
     seed: int = 0,
     progress: bool = True,
 ) -> Calibration:
-    r"""Simulation-based calibration of an inference, on a program of your own:
+    """Simulation-based calibration of an inference, on a program of your own:
 
         θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),
         rank_n = #{s: θ_ns < θ*_n}.
 
-    If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S}.
-    Ranks at both ends say that q is too narrow, ranks in the middle that it is too wide, at one end
-    that it is biased. Ties, as of discrete quantities, are broken at random, which keeps the ranks
-    of the exact posterior uniform.
-
-    What is simulated are the program's latents outside `mask_particles()` and its masks; parameters
-    without a prior stay as they are, and x is the same in all data sets. Draws of a Markov chain
-    are not independent: give it more draws than S, so that they are thinned to S, evenly; chains
-    that mix slowly look too narrow.
-
-    **What uniform ranks do not say.** A method that ignores y and gives the prior has uniform ranks
-    of θ too. Quantities that read the data find it: give `quantities` a log-likelihood, or a
-    residual, beside θ (Modrák et al. 2023).
+    If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S};
+    ties are broken at random. Simulated are the latents outside `mask_particles()` and the masks.
+    Draws of a Markov chain are not independent: give more than S, which are thinned evenly to S. A
+    method that gives the prior has uniform ranks of θ too: quantities that read the data, such as a
+    log-likelihood, find it.
 
     Args:
         program: called as `program(x, y)`, with y None to draw it; or a :class:`System` of one
-            program, such as `q_fit(scope="global")`. A program with penalties is none that data
-            could come from: write them as priors.
-        x: rows `(B, *event)`.
-        infer: how posteriors are found.
-
-            - a function from x, y and a seed to draws by site, `(S, *event)`, at least `draws`;
-            - :class:`GuideFits`: a guide, fitted to many data sets at once;
-            - a posterior inference, such as NUTS: to one data set after another.
-        simulations: N data sets.
-        draws: S posterior draws a data set that the truth is ranked among; more are thinned.
-            S + 1 with many divisors, such as 99, gives even histograms.
+            program. Parameters without a prior stay as they are; penalties are refused.
+        x: rows `(B, *event)`, the same in all data sets.
+        infer: a function from x, y and a seed to at least `draws` draws by site, `(S, *event)`; a
+            :class:`GuideFits`; or a posterior inference, such as NUTS.
+        simulations, draws: N data sets, and S.
         quantities: by name, a function from draws by site, x and y to a number a draw. None for
             every entry of every site that `infer` gives.
         exact: gives draws of the exact posterior, whose sd is then compared.
-        name: of the method, for tables; None for the function's or the class's.
-        seed: of all that is random. Global random state is left as it is.
-        progress: show a progress bar, on a terminal or in a notebook.
+        name: of the method, for tables.
 
     Raises:
         ValueError, TypeError: counts below 1, rows that are not finite, a program with penalties,
-            or that draws no y or no latents; samples of other sites or shapes, or fewer than
-            `draws`.
+            or that draws no y or no latents; samples of other sites or shapes, or too few.
         FloatingPointError: draws or quantities that are not finite.
 
-    Source: Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference
-    algorithms with simulation-based calibration"; the test of uniformity as in
-    :class:`UniformRanks`.
+    Source: Talts et al. (2018); Modrák et al. (2023) for quantities that read the data.
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -101,15 +82,9 @@ def calibration(
         ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
         ...     with pyro.plate("data", len(x)):
         ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> def exact(x, y, seed):
-        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
-        ...     return {"mean": y.sum() / (1 + len(y)) + noise * (1 + len(y)) ** -0.5}
-        >>> found = calibration(program, torch.zeros(5, 1), exact, progress=False)
-        >>> found.simulations, found.alarms()
-        (500, {})
         >>> def narrow(x, y, seed):
-        ...     draws = exact(x, y, seed)["mean"]
-        ...     return {"mean": draws.mean() + 0.5 * (draws - draws.mean())}
+        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
         >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
         {'mean': 'too narrow'}
     """
@@ -152,19 +127,7 @@ def ranked(
     method: str,
     seed: int,
 ) -> Calibration:
-    """Rank truths among draws, ties broken at random.
-
-    Args:
-        names: of Q quantities.
-        values: `(N, S, Q)`, of the draws.
-        truths: `(N, Q)`.
-        exact_sd: `(N, Q)`, or None.
-        method: for tables.
-        seed: of the ties.
-
-    Raises:
-        FloatingPointError: a number that is not finite.
-    """
+    """Truths `(N, Q)` ranked among values `(N, S, Q)` of the draws, ties broken at random."""
     for kind, numbers in (("posterior draws", values), ("truths", truths)):
         finite = np.isfinite(numbers).reshape(-1, len(names)).all(0)
         if not finite.all():
@@ -181,11 +144,7 @@ def ranked(
 
 
 def thinned(values: Tensor, draws: int, name: str) -> Tensor:
-    """S of the draws `(S′, …)` of a site, evenly.
-
-    Raises:
-        ValueError: fewer than S.
-    """
+    """S of the draws `(S′, …)` of a site, evenly."""
     if len(values) < draws:
         raise ValueError(
             f"infer gave {len(values)} draws of {name!r}, fewer than the draws={draws} ranked among"
@@ -269,34 +228,27 @@ def mask_calibration(
     name: str | None = None,
     seed: int = 0,
 ) -> Calibration:
-    r"""Simulation-based calibration of p(z | x, y), the masks of a row given its outcome:
+    """Simulation-based calibration of p(z | x, y), the masks of a row given its outcome:
 
         z*_n ~ p(z | x_n),  y_n ~ p(y | x_n, z*_n),  z_n1 … z_nS ~ q(z | x_n, y_n),
 
-    with each row a data set of its own, so that a thousand cost one call. What is ranked are
-    numbers of a mask, z* among the z_ns, ties broken at random: how many entries it keeps, each of
-    its entries, and log p(y | x, z), which finds draws that have not looked at y (their sizes and
-    entries would be uniform, Modrák et al. 2023).
+    each row a data set of its own. Ranked are the size of a mask, each of its entries, and
+    log p(y | x, z), which finds draws that have not looked at y; ties are broken at random.
 
     Args:
         program: a program without latents outside `mask_particles()`, fitted or not, of up to
             65,536 masks.
         x: rows `(B, *event)`; they are repeated in their order up to N.
-        infer: gives draws of p(z | x, y), `(S, N, G)`; None for exact ones by
-            enumeration.
-        simulations: N.
-        draws: S.
+        infer: gives draws of p(z | x, y), `(S, N, G)`; None for exact ones by enumeration.
+        simulations, draws: N and S.
         quantities: by name, a function from masks `(S, N, G)` to numbers `(S, N)`; None for `size`
             and every entry. `log p(y | x, z)` is always there.
-        name: of the method, for tables.
-        seed: of all that is random; global random state is left as it is.
 
     Raises:
         ValueError, TypeError: as :func:`calibration`; a program with latents that rows share;
             masks of another shape, or that the program cannot draw.
 
-    Source: Talts et al. (2018); Modrák et al. (2023), "Simulation-based calibration checking for
-    Bayesian computation: the choice of test quantities shapes sensitivity".
+    Source: Talts et al. (2018); Modrák et al. (2023).
 
     Example:
         >>> from lexppl.systems import lex

@@ -21,29 +21,11 @@ LEAST_EXPECTED = 5
 
 @dataclass(frozen=True)
 class UniformRanks:
-    r"""N ranks in {0, …, S} as they would be, were they independent and uniform.
+    """N ranks in {0, …, S} as they would be, were they independent and uniform.
 
-    At `z_i = (i + 1) / (S + 1)`, `i = 0 … S − 1`, the number of ranks up to i is `Bin(N, z_i)`. The
-    statistic is the smallest tail of them all, on both sides,
-
-        γ = 2 min_i min{ P(Bin(N, z_i) ≤ R_i), P(Bin(N, z_i) ≥ R_i) },
-
-    small where the distribution function leaves its diagonal anywhere. Its distribution is drawn:
-    M = 9,999 sets of uniform ranks from a seed. The p-value `(1 + #{γ_m ≤ γ}) / (M + 1)` is then a
-    Monte Carlo test's, and falls below α with a probability of at most α, whatever N and S.
-
-    Args:
-        count: N.
-        draws: S, the posterior draws among which each truth was ranked.
-        seed: of the null sets.
-
-    Source: Säilynoja, Bürkner and Vehtari (2022), "Graphical test for discrete uniformity and its
-    applications in goodness-of-fit evaluation and multiple sample comparison", algorithm 1.
-
-    Example:
-        >>> null = UniformRanks(200, draws=9)
-        >>> null.p_value(np.arange(200) % 10) > 0.9, null.p_value(np.arange(200) % 7) < 0.001
-        (True, True)
+    With `z_i = (i + 1) / (S + 1)`, `i = 0 … S − 1`, and R_i ranks up to i the statistic is `γ = 2
+    min_i min{ P(Bin(N, z_i) ≤ R_i), P(Bin(N, z_i) ≥ R_i) }`, its p-value that of a Monte Carlo test
+    with M = 9,999 uniform sets (Säilynoja, Bürkner and Vehtari 2022, algorithm 1).
     """
 
     count: int
@@ -55,24 +37,13 @@ class UniformRanks:
         int_at_least("draws", self.draws)
 
     def p_value(self, ranks: np.ndarray) -> float:
-        """P(γ at most as small as that of these ranks), under uniformity.
-
-        Args:
-            ranks: `(N,)`, whole numbers from 0 to S.
-
-        Raises:
-            ValueError: another number of ranks, or ranks outside 0 … S.
-        """
+        """P(γ at most as small as that of ranks `(N,)` in 0 … S), under uniformity."""
         gamma = self._statistic(self._counts(ranks)[None])[0]
         return float((1 + (self._null <= gamma).sum()) / (len(self._null) + 1))
 
     def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Between what the whole distribution function of uniform ranks stays with a probability of
-        `level`, as shares of N at `points`: two arrays `(S,)`.
-
-        Args:
-            level: in (0, 1).
-        """
+        """Two arrays `(S,)`, shares of N at `points`: the whole distribution function of uniform
+        ranks stays between them with a probability of `level`."""
         level = fraction("level", level)
         gamma = np.quantile(self._null, 1.0 - level, method="lower")
         low = stats.binom.ppf(gamma / 2, self.count, self.points)
@@ -144,21 +115,17 @@ SHOWN = 6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Summarised):
-    r"""Ranks of simulated truths among their posterior draws: see :func:`calibration`.
-
-    Under the exact posterior each rank is uniform on {0, …, S}, `(rank + V) / (S + 1)` with
-    V ~ U(0, 1) is uniform on (0, 1), and a central interval of 90 % holds 90 % of the truths.
+    """Ranks of simulated truths among their posterior draws: see :func:`calibration`.
 
     Args:
         names: of the Q quantities.
         ranks: `(N, Q)`, how many of S draws are below the truth; ties broken at random.
         draws: S.
-        z: `(N, Q)`, truth minus posterior mean, by the posterior sd. NaN where all draws are one
-            number.
+        z: `(N, Q)`, truth minus posterior mean, by the posterior sd; NaN where all draws are equal.
         sd: `(N, Q)`, posterior sd.
         exact_sd: `(N, Q)`, that of the exact posterior; None where it was not given.
         method: how the posterior was found, in a word.
-        seed: of what is random.
+        seed: of the ties.
     """
 
     names: tuple[str, ...]
@@ -195,16 +162,10 @@ class Calibration(Summarised):
         )
 
     def alarms(self, level: float = FALSE_ALARMS) -> dict[str, str]:
-        """The quantities whose ranks are not uniform, and how they are not: "too narrow" (truths
-        stand too often at the ends of the posterior), "too wide", "too low" (too often above it),
-        "too high", or, where neither spread nor place is it, "not uniform".
-
-        By Holm's rule over the quantities: with the exact posterior there is any alarm at all with
-        a probability of at most `level`, however the quantities depend on one another.
-
-        Args:
-            level: in (0, 1).
-        """
+        """The quantities whose ranks are not uniform, and how: "too narrow" (truths stand too often
+        at the ends of the posterior), "too wide", "too low" (too often above it), "too high", or
+        else "not uniform". By Holm's rule over the quantities: the probability of any alarm with
+        the exact posterior is at most `level`."""
         level = fraction("level", level)
         found = {}
         values = self.p_values.sort_values()
@@ -215,15 +176,12 @@ class Calibration(Summarised):
         return {name: found[name] for name in self.names if name in found}
 
     def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
-        """How often central intervals hold the truth.
-
-        Args:
-            levels: what they should hold, in (0, 1).
+        """How often central intervals of each of `levels` hold the truth.
 
         Returns:
             one row for each quantity and level: `quantity`, `level`, `coverage`; `error`, the
-            binomial standard error `√(level (1 − level) / N)` of a method that is exact; and
-            `z = (coverage − level) / error`.
+                binomial standard error `√(level (1 − level) / N)`; and `z = (coverage − level) /
+                error`.
         """
         nominal = np.array([fraction("level", level) for level in levels])
         held = (np.abs(self.positions - 0.5)[..., None] <= nominal / 2).mean(0)
@@ -238,10 +196,10 @@ class Calibration(Summarised):
         """One row for each quantity.
 
         - `p_value`, of the ranks' distribution function;
-        - `distance`, Kolmogorov's, of the ranks to uniform ones, and `usual_distance`, what 95 % of
-          sets of uniform ranks stay below: the miscalibration as a number;
+        - `distance`, Kolmogorov's, of the ranks to uniform ones, and `usual_distance`, which 95 %
+          of sets of uniform ranks stay below;
         - `coverage_50`, `_80`, `_90`, `_95`, of central intervals;
-        - `mean_z` with its standard error `mean_z_error`, 0 without bias, and `sd_z`, near 1 for a
+        - `mean_z`, 0 without bias, its standard error `mean_z_error`, and `sd_z`, near 1 for a
           posterior near normal;
         - `sd_ratio`, the geometric mean of posterior sd by exact sd, where the latter is known;
         - `verdict`: "consistent", or the alarm of :meth:`alarms`.

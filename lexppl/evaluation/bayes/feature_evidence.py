@@ -16,16 +16,16 @@ from lexppl.inference.predictive import drawing
 
 
 def log_bayes_factors(table: MaskTable) -> Tensor:
-    r"""How far y alone moves the odds that a row needs an entry, `(B, G)`, in nats:
+    """How far y alone moves the odds that a row needs an entry, `(B, G)`, in nats:
 
         log p(z_g = 1 | x, y) / p(z_g = 0 | x, y)  −  log p(z_g = 1 | x) / p(z_g = 0 | x)
             = log p(y | x, z_g = 1) / p(y | x, z_g = 0),
 
-    the other entries marginalised by their prior. 1.1 nats are "substantial", 2.3 "strong"
-    (Jeffreys). NaN where the prior never keeps the entry, or always does, so that y says nothing.
+    the other entries marginalised by their prior. NaN where the prior never keeps the entry, or
+    always does.
 
     Args:
-        table: every mask of every row.
+        table: of :func:`mask_table`.
 
     Example:
         >>> masks = torch.tensor([[0.0], [1.0]])
@@ -40,30 +40,22 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
 def feature_evidence(
     program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    r"""Whether each mask entry is needed over all rows: the program as it is against the same with
-    the entry forced out, or in, everywhere,
+    """Whether each mask entry is needed over all rows, within one program:
 
         gain_g = 1/N Σ_n [log p(y_n | x_n) − log p(y_n | x_n, z_g = 0)],
 
-    masks listed. The rows should be ones that the program has not learned from. A program whose
-    prior never leaves an entry out cannot be forced.
-
-    This is the evidence within one program. What a feature is worth to predictions, with masks of
-    any size and by replicates, :func:`lexppl.evaluation.feature_gains` says.
+    masks listed, on rows that the program has not learned from. A program whose prior never leaves
+    an entry out cannot be forced.
 
     Args:
         program: without latents outside `mask_particles()`, of up to 65,536 masks.
-        x: rows `(B, *event)`.
-        y: their labels or responses, `(B,)`.
+        x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
         names: of the G entries; their numbers if None.
-        seed: of imputations that are random.
 
     Returns:
-        one row an entry (means over groups where these have the masks, without an error of a mask
-        of all rows): `gain` of the free program over the one without the entry, `gain_error`,
-        its standard error over rows; `z`; `log_bayes_factor`, the sum over rows of
-        :func:`log_bayes_factors`, in everywhere against out everywhere; `posterior`, the mean of
-        p(z_g = 1 | x, y), and `prior`, of p(z_g = 1 | x).
+        one row an entry (means over groups where these have the masks): `gain`, `gain_error` over
+        rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`;
+        `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
 
     Raises:
         ValueError: names of another number; what :func:`mask_table` refuses.

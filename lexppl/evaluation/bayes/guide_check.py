@@ -33,14 +33,13 @@ class GuideWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuideCheck(Summarised):
-    """Importance weights of fitted guides: see :func:`guide_check`.
+    """Importance weights of fitted guides by replicate: see :func:`guide_check`.
 
     Args:
-        k: Pareto k̂ of each of R replicates' guides, `(R,)`.
-        ess: `(Σ w)² / Σ w²` of the smoothed weights, `(R,)`, of S draws.
-        log_evidence: log p(y | x) by importance sampling from the guide, `(R,)`, in nats.
-        bound: the guide's ELBO, the mean of log w, `(R,)`; below the log-evidence by
-            KL(q ‖ posterior).
+        k: Pareto k̂, `(R,)`.
+        ess: `(Σ w)² / Σ w²` of the smoothed weights, `(R,)`.
+        log_evidence: log p(y | x) by importance sampling, `(R,)`, in nats.
+        bound: the guide's ELBO, `(R,)`: `log_evidence` − KL(q ‖ posterior).
         log_weights: log p(y, θ | x) − log q(θ), `(R, S)`.
         samples: of each replicate by site, `(S, *event)`.
         masks: how masks were marginalised: "all listed", or "L drawn".
@@ -114,42 +113,34 @@ def guide_check(
     imputations: int = 1,
     seed: int = 0,
 ) -> GuideCheck:
-    r"""Pareto k̂ of each fitted guide of latents that all rows share: is q(θ) near p(θ | x, y)?
+    """Pareto k̂ of each fitted guide of latents that all rows share: is q(θ) near p(θ | x, y)?
 
         log w_s = log p(θ_s) + Σ_n log p(y_n | x_n, θ_s) − log q(θ_s),   θ_s ~ q,
 
-    masks marginalised. Were q the posterior, all w would be one number. k̂ is the shape of their
-    tail: below ½ their variance is finite; above 0.7 so few draws carry the weight that q misses
-    part of the posterior, mostly because it is narrower, and the fit is not to be trusted for
-    intervals. A low k̂ says that q covers the posterior, be it too wide; how much so, the gap
-    between log-evidence and bound says, which is KL(q ‖ posterior). Both speak of all of θ at once,
-    :func:`calibration` of each quantity.
+    masks marginalised. k̂ is the shape of the weights' tail: below ½ their variance is finite;
+    above 0.7 q misses part of the posterior, and its intervals are not to be trusted. A low k̂ says
+    that q covers the posterior, be it too wide; how much so is KL(q ‖ posterior), the gap between
+    log-evidence and bound.
 
     Args:
         result: a fit with a guide of latents outside `mask_particles()`.
-        x: **all rows that the guide learned from**, `(B, *event)`: it is their posterior. Fit with
-            `valid=None`, or give the training rows by themselves.
-        y: their labels or responses, `(B,)`.
+        x, y: **all rows that the guide learned from**, `(B, *event)` and `(B,)`: fit with
+            `valid=None`.
         draws: S, at least 100.
-        masks: `math.inf` to list all, L to draw so many; None to list up to 4,096 and to draw 1,000
-            where there are more. Drawn ones add noise of their own to log w and lower it: k̂ is
-            then an upper bound in tendency, and `GuideCheck.masks` says so.
+        masks: `math.inf` to list all, L to draw so many; None to list up to 4,096 and else to draw
+            1,000. Drawn ones lower log w and add noise: k̂ is then rather too high.
         imputations: K.
-        seed: of the draws; global random state is left as it is.
 
     Raises:
         ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
-            those learned from, weighted rows, fewer than 100 draws, a program
-            without a likelihood.
+            those learned from, weighted rows, a program without a likelihood.
 
     Warns:
         GuideWarning: where k̂ is above 0.7.
 
-    Source: Yao, Vehtari, Simpson and Gelman (2018), "Yes, but did it work?: evaluating variational
-    inference"; Vehtari et al. (2024) for the threshold.
+    Source: Yao, Vehtari, Simpson and Gelman (2018); Vehtari et al. (2024) for the threshold.
 
     Example:
-        >>> import torch
         >>> from lexppl.inference import fit
         >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
         >>> from lexppl.systems import q_fit

@@ -30,14 +30,8 @@ from lexppl.weights_drawn_first import weights_first
 
 @dataclass(frozen=True, eq=False)
 class MaskTable:
-    r"""The M masks that B rows may have; of masks by group B is the number of groups, and of a mask
-    of all rows 1, with the likelihood of all rows that have it.
-
-    Args:
-        masks: `(M, G)`; `(1, 0)` for a program without masks.
-        log_prior: log p(z | x), `(M, B)`.
-        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
-    """
+    """The M masks that B rows (or groups, or all rows as one) may have: `masks` `(M, G)`, or `(1,
+    0)` without masks, `log_prior` log p(z | x) and `log_likelihood` log p(y | x, z), `(M, B)`."""
 
     masks: Tensor
     log_prior: Tensor
@@ -54,29 +48,15 @@ class MaskTable:
         return torch.softmax(self.log_prior + self.log_likelihood, 0)
 
     def draws(self, count: int, seed: int) -> Tensor:
-        """Independent draws of p(z | x, y), `(S, B, G)`.
-
-        Args:
-            count: S.
-            seed: of the draws; global random state is left as it is.
-        """
+        """Independent draws of p(z | x, y), `(count, B, G)`; global random state is left as it
+        is."""
         count = int_at_least("count", count)
         with seeded(seed):
             chosen = torch.multinomial(self.posterior.T, count, replacement=True).T
         return self.masks[chosen]
 
     def likelihood_of(self, masks: Tensor) -> Tensor:
-        """log p(y | x, z) of some masks of each row.
-
-        Args:
-            masks: `(S, B, G)`.
-
-        Returns:
-            `(S, B)`.
-
-        Raises:
-            ValueError: a mask that is not in the table.
-        """
+        """log p(y | x, z), `(S, B)`, of some masks of each row, `(S, B, G)`."""
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
         code, own = masks.double() @ weight, self.masks.double() @ weight
         order = own.argsort()
@@ -95,34 +75,30 @@ def mask_table(
     *,
     imputations: int = 1,
 ) -> MaskTable:
-    """List the masks of each row, with their prior and their likelihood.
+    """The masks of each row, listed, with their prior and their likelihood; penalties have no part
+    in it.
 
-    Penalties are of the fit, and have no part in p(z | x) or p(y | x, z) of a fitted program; one
-    whose shared latents are given has no posterior with them, and is refused.
-
-    Imputations that are random are drawn, K for each mask, from torch's default generator: put the
-    call in :func:`lexppl.inference.predictive.drawing`.
+    Imputations that are random are drawn from torch's default generator: put the call in
+    :func:`lexppl.inference.predictive.drawing`.
 
     Args:
         model: the program.
-        x: rows `(B, *event)`.
-        y: their labels or responses `(B,)`.
+        x, y: rows `(B, *event)` and their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        imputations: K.
+        imputations: K for each mask.
 
     Raises:
         ValueError: more than 65,536 masks, several mask sites, a program that
             observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
-        >>> from lexppl.inference.predictive import drawing
         >>> from lexppl.systems import lex
         >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
         >>> with drawing(seed=0):
         ...     table = mask_table(program, torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))
-        >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
-        (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
+        >>> table.masks.shape, table.posterior.sum(0)
+        (torch.Size([3, 3]), tensor([1., 1., 1., 1., 1.]))
     """
     match_program(model, x, y, shared)
     program, first, latents = _first_run(model, x, y, shared)
@@ -150,11 +126,7 @@ def mask_table(
 def match_program(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Match a program with the grammar, once before it is run at any latents.
-
-    Raises:
-        ValueError: as :meth:`lexppl.inference.objective.program.ParticleProgram.match`.
-    """
+    """Match a program with the grammar, once before it is run at any latents."""
     keep_local(model)
     ParticleProgram(model, _point(shared), (x, y)).match()
 
@@ -246,38 +218,9 @@ def row_log_likelihood(
     imputations: int = 1,
     seed: int = 0,
 ) -> Tensor:
-    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats, or
-    where rows share a mask that of all rows together, `(S, 1)`:
-
-        log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s),
-
-    the masks listed, or with L of them drawn from p(z | x) the bound `log 1/L Σ_l p(y | x, z_l)`,
-    which is below it by about `Var(w) / (2 L E[w]²)`. Imputations that are random are drawn, K a
-    mask, and are then a bound as well.
-
-    Args:
-        model: the program.
-        x: rows `(B, *event)`.
-        y: their labels or responses `(B,)`.
-        samples: by site of the latents outside `mask_particles()`, `(S, *event)`; empty where there
-            are none, and S is then 1.
-        masks: `math.inf`, or L.
-        imputations: K.
-        seed: of the draws; global random state is left as it is.
-
-    Raises:
-        ValueError: as :func:`mask_table`.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def program(x, y=None):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> at = {"mean": torch.tensor([0.0, 1.0])}
-        >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
-        torch.Size([2, 3])
-    """
+    """log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s) of each row and draw of the shared latents, `(S,
+    B)`, or where rows share a mask of all rows together, `(S, 1)`; with L masks drawn from p(z | x)
+    the bound `log 1/L Σ_l p(y | x, z_l)`, lower by about `Var(w) / (2 L E[w]²)`."""
 
     def one(shared: Mapping[str, Tensor]) -> Tensor:
         program, first, latents = _first_run(model, x, y, shared)
@@ -309,11 +252,7 @@ def row_log_likelihood(
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
-    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows.
-
-    Raises:
-        ValueError: sites that are not the program's, or not all of them.
-    """
+    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows."""
 
     def one(shared: Mapping[str, Tensor]) -> Tensor:
         program = pyro.poutine.condition(weights_first(model), data=dict(shared))
@@ -338,11 +277,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
 def log_joint(
     model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples, **options: Any
 ) -> Tensor:
-    """log p(y, θ_s | x), `(S,)`, in nats, in double precision.
-
-    Args:
-        model, x, y, samples, options: of :func:`row_log_likelihood`.
-    """
+    """log p(y, θ_s | x), `(S,)`, in double precision; arguments as :func:`row_log_likelihood`."""
     rows = row_log_likelihood(model, x, y, samples, **options)
     return rows.double().sum(-1) + log_prior(model, x, y, samples)
 

@@ -56,8 +56,8 @@ class EncodeMeter:
         value: `E[log p(y | x_v, E = v) − log p(y | x_v)]`, of rows that no predictor learned from.
         lower, upper: its 95 % interval, over rows and over refits. What all the networks misjudge
             alike is not in it: read values below .01 as nothing.
-        kept: mean of `log p(y | x_v)`: what the kept values say.
-        kept_and_chosen: mean of `log p(y | x_v, E = v)`: what they and their being chosen say.
+        kept: mean of `log p(y | x_v)`.
+        kept_and_chosen: mean of `log p(y | x_v, E = v)`.
         by_row: the gap of each row, `(N,)`, a mean over its mask draws.
     """
 
@@ -71,9 +71,8 @@ class EncodeMeter:
     @property
     def tells(self) -> bool:
         """Whether the choice of features informs of y: the whole interval is above 0, and the value
-        above the .01 nats that networks of some thousand rows may be off by (on S1–S3 .003 of masks
-        that tell nothing, with an interval above 0). Of some hundred rows the bar is low: honest
-        masks of a switch reached .03 of 400 rows, with an interval above 0."""
+        above .01 nats (masks of S1–S3 that inform of nothing had .003 with an interval above 0;
+        honest masks of a switch reached .03 of 400 rows)."""
         return self.lower > 0.0 and self.value > LEAST
 
 
@@ -90,50 +89,40 @@ def encode_meter(
     seed: int = 0,
     **training: Any,
 ) -> EncodeMeter:
-    r"""Estimate the information about y in the choice of features beyond their values.
-
-    An explanation `E` encodes if, for some mask v, y depends on the event `E(x) = v` given the
-    kept values `x_v` (Puli, Nguyen & Ranganath 2024). With the mask drawn from `q(v | x)`,
+    """Information about y in the choice of features beyond their values, with an interval:
 
         M = E_{x, y} E_{v ~ q(· | x)} [ log p(y | x_v, E = v) − log p(y | x_v) ]
           = E_x E_v KL( p(y | x_v, E = v) ‖ p(y | x_v) )  ≥  0,
 
-    with equality where nothing is encoded. `p(y | x_v)` is the law of y given the values at the
-    places v in all rows, chosen for them or not; `p(y | x_v, E = v)` that in the rows for which v
-    is chosen. Truth masks that hold every relevant feature have M = 0, random masks too.
+    `p(y | x_v)` the law of y given the values at the places v in all rows, chosen for them or not,
+    `p(y | x_v, E = v)` that in the rows for which v is chosen. Masks that hold every relevant
+    feature have M = 0, random masks too.
 
-    **The estimate.** Both laws are one network's, `f(x_v, v) ± δ(x_v, v)`: rows with their own
-    masks (plus) and rows with the masks of other rows (minus), which know nothing of x, are fitted
-    together by maximum likelihood, `δ` starting at 0. Of the masks that a row is dealt those are
-    learned from that it might have been given: they are drawn by the odds, in a network of
-    `(x_v, v)` alone, of a mask's being its row's own. That leaves `p(y | x_v)` as it is and asks
-    for it where it is judged. In F folds: each row is judged by networks that learned from other
-    folds. The R replicates' predictions are averaged in probability. What both laws are wrong in
-    alike cancels.
-
-    Labels: the gap of log-probabilities. Responses: each law is normal about its network's mean,
-    with the variance of its own residuals here, so that `M = ½ log(σ₀² / σ₁²)`.
+    Both laws are one network's, `f(x_v, v) ± δ(x_v, v)`, fitted by maximum likelihood to rows with
+    their own masks (plus) and with masks of other rows (minus), which know nothing of x; `δ` starts
+    at 0. The masks of other rows are drawn by the odds, in a network of `(x_v, v)` alone, of a
+    mask's being its row's own. Each row is judged by networks that learned from other folds, the
+    replicates' predictions averaged in probability. Of responses each law is normal about its
+    network's mean, with the variance of its own residuals here: `M = ½ log(σ₀² / σ₁²)`.
 
     Args:
         x: rows, `(N, *event)`, **that the explainer was not fitted on**: on its own training rows
             it may know y by heart.
         y: labels (of an integer type) or responses (floating), `(N,)`.
         masks: the explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`, from
-            its law given x alone: draws that saw y would tell it.
+            its law given x alone, not y.
         grouping: which features an entry keeps; one entry a feature if None.
         folds: F ≥ 2.
         copies: masks of other rows that are learned from, a row.
         replicates: R networks a fold; with one the interval is over rows alone.
         hidden: widths of the hidden layers.
-        seed: of folds, dealt masks, initial weights and batches. Global random state is left alone.
         training: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
-            weight_decay (1e-4), patience (None), progress (False): as in
+            weight_decay (1e-4), patience (None), progress (False), as in
             :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer
-            rows than ten a fold; so few with another label than the commonest that some networks
-            would see none.
+        ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer rows than ten
+            a fold, or too few with another label than the commonest.
         TypeError: y that holds neither labels nor responses.
 
     Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
@@ -144,13 +133,10 @@ def encode_meter(
         >>> y = (x[:, 0] > 0).long()
         >>> leaking = torch.zeros(600, 4)
         >>> leaking[:, 2], leaking[:, 3] = y.float(), 1.0 - y.float()  # idle features, by x1
-        >>> settings = dict(hidden=(16,), folds=2, replicates=2, epochs=30, batch_size=50,
-        ...     learning_rate=1e-2)
-        >>> meter = encode_meter(x, y, leaking, **settings)
+        >>> meter = encode_meter(x, y, leaking, hidden=(16,), folds=2, replicates=2, epochs=30,
+        ...     batch_size=50, learning_rate=1e-2)
         >>> meter.tells, meter.value > 0.4
         (True, True)
-        >>> encode_meter(x, y, leaking[torch.randperm(600)], **settings).value < 0.05
-        True
     """
     folds, copies = int_at_least("folds", folds, 2), int_at_least("copies", copies)
     replicates = int_at_least("replicates", replicates)
@@ -172,26 +158,20 @@ def encode_meter(
 
 
 def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 10.0) -> float:
-    r"""STRIPE-X: EVAL-X's score of an explanation, less a multiple of its encode-meter, in nats.
+    """STRIPE-X, in nats: EVAL-X's score of an explanation, less a multiple of its encode-meter,
 
-        STRIPE-X(E) = E log p(y | x_v)  −  α M(E)
-
-    EVAL-X alone says how well the kept values predict. It does not see that they were chosen by
-    what they leave out, and can rank an explanation that encodes above one that does not; with α
-    large enough none stands above.
+        STRIPE-X(E) = E log p(y | x_v)  −  α M(E).
 
     Args:
         log_likelihood: EVAL-X's, :attr:`lexppl.evaluation.EvalXScores.log_likelihood`, of the same
             masks.
-        meter: of :func:`encode_meter`. One below 0 counts as 0: there is nothing to charge.
-        weight: α ≥ 0. The default makes .1 nats of encoding cost a whole nat, more than any label
-            of two is worth.
+        meter: of :func:`encode_meter`. One below 0 counts as 0.
+        weight: α ≥ 0.
 
     Raises:
         ValueError: a weight below 0, a score that is not finite.
 
-    Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
-        encoding. NeurIPS 2024.
+    Source: Puli, Nguyen, Ranganath (NeurIPS 2024).
 
     Example:
         >>> round(stripe_x(-0.5, 0.02), 3), stripe_x(-0.5, -0.001)
@@ -204,24 +184,8 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
 
 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
-    """Refuse rows that are too few for an encode-meter, before any work.
-
-    Args:
-        y: labels or responses, `(N,)`.
-        folds: F ≥ 2.
-        name: what y is called.
-
-    Raises:
-        ValueError: fewer rows than ten a fold; or so few with another label than the commonest that
-            not all of the networks would learn from some and choose their epoch by some.
-
-    Example:
-        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 12), folds=2)
-        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 11), folds=2)
-        Traceback (most recent call last):
-        ...
-        ValueError: folds=2 needs 12 rows at least with another label than the commonest; y has 11
-    """
+    """Refuse fewer rows than ten a fold; or so few with another label than the commonest that not
+    all of the networks would learn from some and choose their epoch by some."""
     if len(y) < ROWS_A_FOLD * folds:
         raise ValueError(
             f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
@@ -293,28 +257,8 @@ def _fitted(
 
 
 class DifferenceNetwork(Configured, nn.Module):
-    """`f(x_v, v) ± δ(x_v, v)`, plus where the mask was selected for the row, else minus.
-
-    Rows come as `[x ⊙ v, v, s]`, s of 1 or 0. `δ` starts at 0: what both laws have in common is
-    learned once, from all rows, and a difference has to be earned. Neither law has more to be
-    fitted with than the other.
-
-    Args:
-        features: D, of x once it is flat.
-        entries: G, of v.
-        outputs: of the likelihood.
-        hidden: widths of the hidden layers of f, and of δ.
-        seed: of the initial weights.
-
-    Example:
-        >>> import torch
-        >>> network = DifferenceNetwork(3, 3, 2, hidden=(8,), seed=0)
-        >>> row = torch.tensor([[0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-        >>> selected = row.clone()
-        >>> selected[:, -1] = 1.0
-        >>> bool((network(row) == network(selected)).all())
-        True
-    """
+    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, plus where s is 1, the mask selected for the
+    row, else minus; `δ` starts at 0, so that a difference has to be earned."""
 
     def __init__(
         self,

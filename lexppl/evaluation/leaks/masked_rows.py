@@ -18,15 +18,8 @@ _LARGEST = 50.0
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Flat rows with an explainer's mask draws.
-
-    Args:
-        x: `(N, D)`.
-        y: labels or responses, `(N,)`.
-        masks: `(L, N, G)`.
-        keep: the masks carried to the features, `(L, N, D)`.
-        classes: C of labels, None of responses.
-    """
+    """Flat rows x `(N, D)` with y `(N,)`, mask draws `(L, N, G)` and `keep`, these carried to the
+    features, `(L, N, D)`; `classes` C of labels, None of responses."""
 
     x: Tensor
     y: Tensor
@@ -36,12 +29,7 @@ class MaskedRows:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, masks: Tensor, grouping: Grouping | None) -> MaskedRows:
-        """Checked rows.
-
-        Raises:
-            ValueError: shapes that do not fit, soft masks, NaN, labels of one kind.
-            TypeError: y that holds neither labels nor responses.
-        """
+        """Checked rows."""
         if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
             raise TypeError("y must be a tensor of labels (integers) or responses (floating), (N,)")
         if y.shape != (len(x),):
@@ -85,23 +73,15 @@ class MaskedRows:
 
 @dataclass(frozen=True)
 class Dealt:
-    """Rows with masks that know nothing of them.
-
-    Args:
-        rows: `(M, D + G + 1)`, see :func:`kept_rows`.
-        of: which row each is, `(M,)`.
-    """
+    """Rows with masks that know nothing of them: `rows` `(M, D + G + 1)`, see :func:`kept_rows`,
+    and `of`, which row each is, `(M,)`."""
 
     rows: Tensor
     of: Tensor
 
     def likely(self, odds: Tensor, count: int, generator: torch.Generator) -> Dealt:
-        """So many of them, drawn by odds that are a function of `rows`.
-
-        Drawn at even steps through the rows in their order: each row counts as often as its odds
-        say, to within one. Drawn one by one, rows would count unevenly by chance, and the law that
-        is fitted to them would be the worse of the two.
-        """
+        """So many of them, drawn by odds that are a function of `rows`, at even steps through the
+        rows in their order: each row counts as often as its odds say, to within one."""
         share = odds.clamp(max=_LARGEST).cpu().double()
         share = (1.0 - _EVEN) * share / share.sum() + _EVEN / len(share)
         order = self.of.cpu().argsort(stable=True)
@@ -113,13 +93,7 @@ class Dealt:
 
 
 def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
-    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v carried to the features:
-    what a mask hides is 0, and was not read.
-
-    Example:
-        >>> mask = torch.tensor([[1.0, 0.0]])
-        >>> kept_rows(torch.tensor([[2.0, 3.0]]), mask, mask, True)
-        tensor([[2., 0., 1., 0., 1.]])
-    """
+    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v carried to the
+    features."""
     flag = x.new_full((len(x), 1), float(selected))
     return torch.cat([torch.where(keep == 1, x, 0.0), masks, flag], -1)

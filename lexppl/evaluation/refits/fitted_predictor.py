@@ -48,17 +48,12 @@ def fit_program(
     training: Mapping[str, Any],
     **options: Any,
 ) -> FitResult:
-    """Fit a program with a predictor's defaults (:data:`TRAINING`) in place of an explainer's.
-
-    Raises:
-        ValueError, TypeError: as :func:`lexppl.inference.fit`.
-    """
+    """Fit a program with a predictor's defaults (:data:`TRAINING`) in place of an explainer's."""
     return fit(model, train, objective=objective, **options, **{**TRAINING, **training})
 
 
 class TrainingShape(NamedTuple):
-    """What a predictor must know of its training data before it can be built: the shape, type and
-    device of a row; all labels, responses or probabilities, None where a loader gives them batch by
+    """The shape, type and device of a training row; all y, None where a loader gives them batch by
     batch; and C, where the data set has it."""
 
     event: tuple[int, ...]
@@ -69,15 +64,7 @@ class TrainingShape(NamedTuple):
 
 
 def training_shape(train: Data) -> TrainingShape:
-    """Look at a data set, `(x, y)`, or a loader's first batch.
-
-    Raises:
-        ValueError, TypeError: no x and y, or as :func:`lexppl.inference.batches.rows_of`.
-
-    Example:
-        >>> training_shape((torch.zeros(2, 3), torch.tensor([0, 1]))).event
-        (3,)
-    """
+    """The shape of a data set, `(x, y)`, or a loader's first batch."""
     if isinstance(train, DataLoader):
         first = next(iter(train), None)
         if not isinstance(first, list | tuple) or len(first) < 2:
@@ -103,12 +90,7 @@ def predictor_for(
 ) -> Predictor:
     """A predictor of y, with what is not given chosen by the data: a perceptron, or an
     architecture's predictor, and a categorical distribution of labels or a normal one of responses
-    in their own units.
-
-    Raises:
-        ValueError: data from which it cannot be chosen, an architecture of other rows, or beside a
-            network or the widths of one.
-    """
+    in their own units."""
     y, table = data.y, architecture is None
     if architecture is not None and (
         data.event not in (architecture.event_shape, architecture.hidden_shape)
@@ -202,16 +184,12 @@ def fit_predictor(
         train, valid, architecture, network, hidden, likelihood: as
             :func:`lexppl.evaluation.fit_evalx`.
         replicates: R seeds trained at once; the best one predicts, and all are in `result`.
-        seed: of initial weights and batches.
-        training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
-            patience (20), progress (True), sample_weight, checkpoint: as in
-            :func:`lexppl.inference.fit`.
+        training: as :func:`lexppl.evaluation.fit_evalx`, and sample_weight.
 
     Raises:
         ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
 
     Example:
-        >>> import torch
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
         >>> full = fit_predictor((x, y), hidden=(16,), epochs=20, batch_size=50,

@@ -32,36 +32,27 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BayesScores:
-    """What the distribution of the data itself reaches on given rows: no predictor does better.
-
-    Args:
-        log_likelihood: mean over rows of ``log p(y | x)``, in nats.
-        accuracy: share of rows whose label is the likelier one.
-    """
+    """What the distribution of the data itself reaches on given rows, and no predictor surpasses:
+    the mean ``log p(y | x)`` in nats, and the share of rows whose label is the likelier one."""
 
     log_likelihood: float
     accuracy: float
 
 
 class Oracle:
-    r"""Exact ``p(y | x_S)`` of a synthetic set, for each of the ``2^11`` masks ``S``.
+    """Exact ``p(y | x_S)`` of a synthetic set, for each of the ``2^11`` masks ``S``.
 
     The features are independent ``N(0, 1)``, so the hidden ones are integrated out of
     ``P(y=1|x) = σ(−h(x))``, ``h = log f``, branch by branch:
 
     - ``h = x_i x_j``: ½ by symmetry unless both are kept;
-    - ``h = c + Σ_j t_j(x_j)``: a function of the kept part alone,
-      ``p_H(s) = E σ(−(s + Σ_{j∈H} t_j(X_j)))`` with ``H`` the hidden features and
-      ``s = c + Σ_{j∉H} t_j(x_j)``. One table over ``s`` is made for each of the ``2^4`` sets
-      ``H``, by integrating one feature after the other (Gauss–Legendre panels, doubled until
-      ``p`` moves by less than 1e-10), and read by cubic splines of its log-odds, which keep small
-      probabilities relatively exact;
+    - ``h = c + Σ_j t_j(x_j)``: ``p_H(s) = E σ(−(s + Σ_{j∈H} t_j(X_j)))`` with ``H`` the hidden
+      features and ``s = c + Σ_{j∉H} t_j(x_j)``, tabulated over ``s`` for each of the ``2^4`` sets
+      ``H`` by Gauss–Legendre quadrature (to 1e-10), and read by cubic splines of its log-odds;
     - a hidden control feature: the mean of both branches.
 
     Against independent quadrature the error of ``p`` is below 1e-8 (measured: 1e-10). Kept
-    values beyond ±9 standard deviations are extrapolated. The tables are made once, in float64
-    on the CPU (0.4 s, with the constant ``"l2x-paper"`` 4 s), and read there;
-    probabilities are on the device of ``x``, in its type.
+    values beyond ±9 standard deviations are extrapolated.
 
     Args:
         distribution: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
@@ -71,15 +62,11 @@ class Oracle:
         TypeError: a branch that is neither a product nor additive.
 
     Example:
-        >>> import torch
         >>> from lexppl.data import synthetic
         >>> oracle, data = Oracle("S3"), synthetic("S3", rows=10_000, seed=0)
         >>> scores = oracle.full(data.x, data.y)
         >>> round(scores.log_likelihood, 3), round(scores.accuracy, 3)
         (-0.384, 0.827)
-        >>> nothing = torch.zeros_like(data.x)
-        >>> oracle.probability(data.x, nothing)[:2]  # P(y = 1)
-        tensor([0.5385, 0.5385])
     """
 
     def __init__(self, distribution: SyntheticSet | str) -> None:
@@ -89,7 +76,7 @@ class Oracle:
         self._branches = tuple(_marginal_branch(branch) for branch in self.distribution.branches)
 
     def probability(self, x: Tensor, masks: Tensor) -> Tensor:
-        """Return ``p(y = 1 | x_S)``, shape ``(…, N)``.
+        """``p(y = 1 | x_S)``, shape ``(…, N)``.
 
         Args:
             x: features, shape ``(N, D)``; hidden ones are not read.
@@ -103,28 +90,15 @@ class Oracle:
         return log_one.exp().to(x.dtype)
 
     def log_likelihood(self, x: Tensor, y: Tensor, masks: Tensor) -> Tensor:
-        """Return the mean over mask draws of ``log p(y | x_S)`` in nats, shape ``(N,)``.
-
-        Under the truth mask (``distribution.truth(x)``) this is the reference for a fitted
-        explainer: the distribution's own features, its own conditional. It is no strict bound:
-        which features are selected can itself tell of ``x`` what they do not hold (see
-        :meth:`best`).
+        """The mean over mask draws of ``log p(y | x_S)`` in nats, shape ``(N,)``: under the truth
+        mask the reference for a fitted explainer, though no strict bound (see :meth:`best`).
 
         Args:
-            x: features, shape ``(N, D)``.
-            y: labels 0 and 1, shape ``(N,)``.
+            x, y: features, shape ``(N, D)``, and labels 0 and 1, ``(N,)``.
             masks: 1 for kept and 0 for hidden, shape ``(…, N, D)``.
 
         Raises:
             ValueError: as :meth:`probability`; labels of another shape or other than 0 and 1.
-
-        Example:
-            >>> from lexppl.data import synthetic
-            >>> data = synthetic("S1", rows=2000, seed=1)
-            >>> oracle = Oracle("S1")
-            >>> reference = oracle.log_likelihood(data.x, data.y, data.truth).mean()
-            >>> round(float(reference), 4) == round(oracle.full(data.x, data.y).log_likelihood, 4)
-            True
         """
         log_one, log_zero = self._log_probabilities(x, masks)
         check_binary("y", y, (len(x),))
@@ -132,15 +106,7 @@ class Oracle:
         return chosen.reshape(-1, len(x)).mean(0).to(x.dtype)
 
     def full(self, x: Tensor, y: Tensor) -> BayesScores:
-        """Return the log-likelihood and accuracy of ``p(y | x)``, every feature kept.
-
-        Args:
-            x: features, shape ``(N, D)``.
-            y: labels 0 and 1, shape ``(N,)``.
-
-        Raises:
-            ValueError: as :meth:`log_likelihood`.
-        """
+        """The log-likelihood and accuracy of ``p(y | x)``, every feature kept."""
         log_one, log_zero = self._log_probabilities(x, torch.ones_like(x))
         check_binary("y", y, (len(x),))
         return BayesScores(
@@ -149,30 +115,22 @@ class Oracle:
         )
 
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        r"""Return, for each row, the mask of size ``k`` that serves ``p(y | x_S)`` best.
+        """The mask of size ``k`` that serves ``p(y | x_S)`` best, for each row: the masks, shape
+        ``(N, D)``, and their expected log-likelihood in nats, ``(N,)``.
 
-        Maximises ``Σ_y p(y|x) log p(y|x_S)`` over the masks with ``|S| = k``, ``x`` being seen by
-        the one who chooses: the largest value that *any* explainer with masks of size ``k`` can
-        expect when the oracle (or a perfect EVAL-X) is its judge.
-
-        It is a bound for that judge alone. An explainer judged by a predictor that was trained
-        along with it can pass it, up to ``Σ_y p(y|x) log p(y|x)``, as the choice of features can
-        encode the label. Nor are the maximising masks a truth about relevance: they may keep
-        features whose values bring ``p(y|x_S)`` close to ``p(y|x)`` by chance. The reference for
-        sound explanations is :meth:`log_likelihood` under the truth masks.
+        Maximises ``Σ_y p(y|x) log p(y|x_S)`` over the masks with ``|S| = k``: the largest value
+        that *any* explainer with masks of size ``k`` can expect when the oracle (or a perfect
+        EVAL-X) is its judge. A predictor that was trained along with the masks can pass it, as the
+        choice of features can encode the label. The maximising masks are no truth about relevance.
 
         Args:
             x: features, shape ``(N, D)``.
             k: number of kept features, ``0 <= k <= D``.
 
-        Returns:
-            The masks, shape ``(N, D)``, and their expected log-likelihood in nats, ``(N,)``.
-
         Raises:
             ValueError: as :meth:`probability`; ``k`` outside ``0 … D``.
 
         Example:
-            >>> import torch
             >>> masks, value = Oracle("Syn1").best(torch.tensor([[1.0, 2.0] + 9 * [0.5]]), k=2)
             >>> masks[0, :3], value
             (tensor([1., 1., 0.]), tensor([-0.3653]))
@@ -238,11 +196,8 @@ def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class _MarginalSum:
-    """Log-odds of ``y = 1`` of an additive branch, by one spline for each set of hidden features.
-
-    Bit ``j`` of a spline's number says that the branch's feature ``j`` is hidden. Hidden sets with
-    the same terms share a spline.
-    """
+    """Log-odds of ``y = 1`` of an additive branch, by one spline for each set of hidden features:
+    bit ``j`` of its number says that the branch's feature ``j`` is hidden."""
 
     def __init__(self, branch: AdditiveBranch) -> None:
         self.branch = branch
@@ -288,11 +243,7 @@ def _steepness(term: Callable[[Tensor], Tensor]) -> float:
 def _integrate(
     inner: CubicSpline, term: Callable[[Tensor], Tensor], grid: Float64Array
 ) -> Float64Array:
-    """Return the log-odds of ``E σ(ℓ(s + t(X)))``, ``X ~ N(0, 1)``, at each ``s`` of the grid.
-
-    Raises:
-        RuntimeError: the quadrature does not converge.
-    """
+    """The log-odds of ``E σ(ℓ(s + t(X)))``, ``X ~ N(0, 1)``, at each ``s`` of the grid."""
     panels = 16
     probe = grid[:: max(1, len(grid) // 101)]
     coarse = _expected_log_odds(inner, term, probe, panels)

@@ -24,20 +24,9 @@ class LabelOracle(Protocol):
 
 @dataclass(frozen=True)
 class OracleGap:
-    """Where the nats go, a row: `total = selection + prediction`.
-
-    Args:
-        explainer: held-out log-likelihood of the explainer, `1/N Σ_n log p(y_n | x_n)`.
-        oracle_truth: that of the data's distribution given the truly relevant features.
-        oracle_own: that of the data's distribution given what the explainer's own masks keep.
-        total: `oracle_truth − explainer`.
-        selection: `oracle_truth − oracle_own`, lost by keeping other features than the true ones,
-            whatever the predictor.
-        prediction: `oracle_own − explainer`, lost by the predictor (and the imputer) on the
-            features that were kept. Below 0 where the explainer does better than the distribution
-            on the same masks: its choice of features then has information on y that they lack.
-        standard_error: of `total`, over the rows.
-    """
+    """Where the nats go, a row: `total = oracle_truth − explainer`, with `standard_error` over the
+    rows, is `selection = oracle_truth − oracle_own` (other features than the true ones are kept)
+    and `prediction = oracle_own − explainer`; below 0 where the choice of features informs of y."""
 
     explainer: float
     oracle_truth: float
@@ -57,41 +46,14 @@ def oracle_gap(
     truth: Tensor,
     log_likelihood: Tensor,
 ) -> OracleGap:
-    r"""Split the nats between an explainer and the data's own distribution into two.
-
-    With the explainer's mask draws `z_l ~ p(z|x)`, its predictive `p_θ(y|x)`, the truth mask `t`
-    and the data's distribution `p(y|x_S)`, mean over rows of
+    """Split the nats between an explainer and the data's own distribution into two, means over rows
+    of
 
         explainer     log p_θ(y | x)
         oracle_own    log 1/L Σ_l p(y | x_{z_l})
-        oracle_truth  log p(y | x_t).
+        oracle_truth  log p(y | x_t),
 
-    The first two should come from the same draws (:func:`oracle_gaps` sees to it), so that their
-    errors of order 1/L are alike.
-
-    Args:
-        masks: draws of 0 and 1 from the explainer's distribution given x alone, `(L, N, D)`, or
-            `(N, D)`. Draws from p(z | x, y) have seen the label and would flatter it.
-        oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.oracle.Oracle`.
-        x: held-out rows, `(N, D)`.
-        y: their labels 0 and 1, `(N,)`.
-        truth: the truly relevant features, `(N, D)`, such as `data.truth`.
-        log_likelihood: the explainer's `log p_θ(y | x)` of each row in nats, `(N,)`, such as one
-            replicate's of :func:`lexppl.evaluation.prediction.predictive_log_likelihood`.
-
-    Raises:
-        ValueError: shapes that do not fit, no rows or draws, values other than 0 and 1, a
-            log-likelihood that is NaN.
-
-    Example:
-        >>> from lexppl.data import synthetic
-        >>> from lexppl.evaluation.truth.oracle import Oracle
-        >>> data, oracle = synthetic("S1", rows=500, seed=0), Oracle("S1")
-        >>> blind = torch.full((500,), 0.5).log()
-        >>> gap = oracle_gap(data.truth, oracle, data.x, data.y, truth=data.truth,
-        ...     log_likelihood=blind)
-        >>> gap.selection, round(gap.total, 3), round(gap.prediction, 3)
-        (0.0, 0.177, 0.177)
+    `z_l ~ p(z|x)` the explainer's mask draws `(L, N, D)`, t the truth `(N, D)`.
     """
     if x.dim() != 2:
         raise ValueError(f"x must have shape (N, D); it has {tuple(x.shape)}")
@@ -141,34 +103,7 @@ def oracle_gaps(
     seed: int = 0,
     site: str = "mask",
 ) -> tuple[OracleGap, ...]:
-    """:func:`oracle_gap` of each replicate of a fit, with masks drawn here.
-
-    Args:
-        result: of :func:`lexppl.inference.fit`.
-        oracle: the data's distribution.
-        x: held-out rows, `(N, D)`.
-        y: their labels 0 and 1, `(N,)`.
-        truth: the truly relevant features, `(N, D)`.
-        masks: L draws a row; the same ones give the explainer's log-likelihood and the oracle's.
-        imputations: K.
-        seed: of the draws.
-        site: name of the program's mask.
-
-    Raises:
-        ValueError: as :func:`oracle_gap`; rows unlike those of the fit, a program without the
-            site.
-
-    Example:
-        >>> from lexppl.data import synthetic
-        >>> from lexppl.evaluation.truth.oracle import Oracle
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> data = synthetic("S1", rows=200, seed=0)
-        >>> result = fit(lex(11, classes=2, k=5, hidden=(8,)), data, epochs=1, progress=False)
-        >>> (gap,) = oracle_gaps(result, Oracle("S1"), data.x, data.y, truth=data.truth, masks=10)
-        >>> abs(gap.total - gap.selection - gap.prediction) < 1e-9
-        True
-    """
+    """:func:`oracle_gap` of each replicate of a fit, both parts from the same L draws of masks."""
     result.check(x, y)
     chunk = rows_at_once(x, masks * imputations)
     gaps = []

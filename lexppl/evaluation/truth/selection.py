@@ -14,17 +14,10 @@ from lexppl.evaluation.prediction import check_binary
 
 @dataclass(frozen=True)
 class SelectionScores:
-    """Figures of selection, each in 0 … 1 (``mcc`` in −1 … 1, ``mean_size`` in entries).
-
-    Args:
-        tpr: mean over draws and rows of ``|selected ∩ true| / |true|``.
-        fpr: mean over draws and rows of ``|selected \\ true| / |not true|``.
-        fdr: mean over draws and rows of ``|selected \\ true| / |selected|``.
-        precision: ``1 − fdr``.
-        mcc: Matthews correlation of all entries of all draws and rows pooled.
-        control_flow: share of draws and rows that select the control entry; ``None`` without one.
-        mean_size: mean number of selected entries.
-        empty: share of draws and rows that select nothing.
+    """Figures of selection, each in 0 … 1 (``mcc`` in −1 … 1, ``mean_size`` in entries): means over
+    draws and rows as :func:`selection_scores` has them, ``precision = 1 − fdr``, ``control_flow``
+    the share that selects the control entry, ``None`` without one, and ``empty`` the share that
+    selects nothing.
     """
 
     tpr: float
@@ -48,17 +41,12 @@ def selection_scores(
         FPR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |¬t_n|        0 for a row without irrelevant entries
         FDR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |z_ln|        ``empty_fdr`` where |z_ln| = 0
 
-    that is, a ratio for each draw of each row, then the mean, as in the papers on the synthetic
-    sets; the Matthews coefficient comes from the counts pooled over all entries, and is 0 where
-    a margin of that table is empty.
-
-    A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts it), so that
-    an explainer gains nothing by it; INVASE's code and the usual definition of the false
-    discovery rate count 0, which ``empty_fdr=0`` gives. ``empty`` says how many draws that is.
+    The Matthews coefficient is of the counts pooled over all entries, and 0 where a margin of that
+    table is empty. A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts
+    it); INVASE's code and the usual definition count 0, which ``empty_fdr=0`` gives.
 
     Args:
-        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw. Selection
-            probabilities must be thresholded before.
+        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw.
         truth: 0 and 1, shape ``(N, G)``; each row has at least one relevant entry.
         control: index of the control-flow entry (10 for S1, S2, S3).
         empty_fdr: FDR of a draw that selects nothing, 0 to 1.
@@ -70,7 +58,6 @@ def selection_scores(
     Source: Yoon et al. 2018 (INVASE), § 4.1; Jethani et al. 2021, § 5.1.
 
     Example:
-        >>> import torch
         >>> truth = torch.tensor([[1, 1, 0, 0]])
         >>> masks = torch.tensor([[[1, 1, 1, 0]], [[0, 1, 0, 0]]])
         >>> scores = selection_scores(masks, truth, control=0)
