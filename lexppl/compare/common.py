@@ -25,8 +25,7 @@ def library(module: str) -> Any:
 
 
 def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
-    """Refuse tables `(N, D)`, by the argument's name, unlike the first or the grouping of
-    features."""
+    """Refuse tables `(N, D)`, by argument, unlike the first or the grouping's features."""
     first_name, first = next(iter(tables.items()))
     for name, table in tables.items():
         if not isinstance(table, Tensor) or not table.is_floating_point():
@@ -57,8 +56,7 @@ def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tens
 
 @contextmanager
 def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Draws from a seed inside; Python's, numpy's and torch's global generators are as before
-    after."""
+    """Draws from a seed inside; all global generators are as before after."""
     seed = int_at_least("seed", seed, 0)
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
@@ -77,8 +75,8 @@ def numpy_seed(seed: int) -> int:
 
 
 def black_box_of(model: Any) -> BlackBox:
-    """A black box, a full predictor (:func:`lexppl.evaluation.fit_predictor`), or what
-    :func:`~lexppl.models.black_box.black_box` takes, as a black box."""
+    """A black box, a full predictor, or what :func:`~lexppl.models.black_box` takes, as a black
+    box."""
     if isinstance(model, BlackBox):
         return model
     return black_box(model.predictor if isinstance(model, FittedPredictor) else model)

@@ -20,7 +20,7 @@ from lexppl.models import Grouping
 
 
 def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Tensor:
-    """Masks `(B, G)` that keep each row's k most important entries, k one number or `(B,)`, ties by
+    """Masks `(B, G)` of each row's k most important entries, k one number or `(B,)`, ties by
     lot."""
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
@@ -38,8 +38,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of N rows (of areas under a curve, those of the rarer class), its standard error
-    over rows, sd of their influences over √N, and whether it is a share, from 0 to 1."""
+    """A figure of N rows, its standard error over rows, and whether it is a share, from 0 to 1."""
 
     value: float
     error: float
@@ -205,8 +204,8 @@ def encoded(
     seed: int,
     fit_options: Mapping[str, Any],
 ) -> dict[str, float]:
-    """`encoded@k`, :func:`lexppl.evaluation.encode_meter` of each row's k most important entries,
-    in nats, and its 95 % interval."""
+    """`encoded@k`, the encode-meter of each row's k most important entries, and its 95 %
+    interval."""
     known = {"hidden", "progress", *TRAINING}
     options = {name: value for name, value in fit_options.items() if name in known}
     found: dict[str, float] = {}

@@ -160,8 +160,8 @@ def fit_tabnet(
     seed: int = 0,
     **settings: Any,
 ) -> Callable[[Tensor, Grouping | None], Tensor]:
-    """TabNet fitted to predict y, with the library's defaults: from rows `(B, D)` and a grouping to
-    importances `(B, G)`, the masks of its `explain` (Arik and Pfister 2021)."""
+    """TabNet fitted with its defaults: rows and a grouping to importances `(B, G)` (Arik, Pfister
+    2021)."""
     check_tables(None, x=x)
     for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
         int_at_least(name, count)

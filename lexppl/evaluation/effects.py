@@ -31,15 +31,8 @@ LEAST_EFFECT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class FeatureEffects:
-    """The effects of :func:`feature_effects`.
-
-    Args:
-        effects: changes of the log-odds of each label in nats, `(R, N, G, C)`, or of the mean of a
-            response, C = 1; 0 where no draw keeps the entry.
-        kept: share of the draws that keep the entry, `(R, N, G)`.
-        entry_names: of the G mask entries.
-        class_names: of the C labels, or None where the response is no label.
-    """
+    """Changes of the log-odds of each label in nats, or of a response's mean (C = 1), `(R, N, G,
+    C)`, 0 where no draw keeps the entry, and the share of draws that do, `kept` `(R, N, G)`."""
 
     effects: Tensor
     kept: Tensor

@@ -17,10 +17,8 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class ExplanationDivergence:
-    """A divergence of replicates in nats and its standard `error`; `noise`, that between replicates
-    of one result; `excess = nats − noise`, 0 on average for one model and data, and its
-    `excess_error`.
-    """
+    """A divergence in nats with its `error`, that between replicates of one result, `noise`, and
+    `excess = nats − noise`, 0 on average for one model and data, with its `excess_error`."""
 
     nats: float
     error: float
@@ -102,8 +100,7 @@ def explanation_divergence(
 
 @torch.no_grad()
 def concentrations(result: FitResult, x: Tensor | None = None) -> Tensor:
-    """α of each replicate: `(R, G)` of a global explanation, `(R, N, G)` of a local one at x `(N,
-    D)`."""
+    """α of each replicate: `(R, G)` of a global explanation, `(R, N, G)` of a local one at x."""
     found = []
     for model, guide in zip(result.models, result.guides, strict=True):
         distribution: Any = getattr(guide, "distribution", None)

@@ -66,12 +66,8 @@ class FeatureGroups:
     def named(cls, groups: Mapping[str, Sequence[str]], entry_names: Sequence[str]) -> Self:
         """Groups by the names of their entries; entries in none are each by themselves.
 
-        Args:
-            groups: by its name, the entries of each group.
-            entry_names: of the G entries.
-
         Raises:
-            ValueError: an entry that there is not, or in two groups; a group without entries.
+            ValueError: an entry that does not exist.
         """
         names = list(map(str, entry_names))
         owner: dict[str, str] = {}

@@ -191,7 +191,7 @@ def judged(
     *rows: Any,
     **settings: Any,
 ) -> Any:
-    """What a function finds of rows: :meth:`Folds.values`, or without folds of all by each
+    """:meth:`Folds.values`, or without folds what a function finds of all rows by each
     replicate."""
     if folds is None:
         return function(result, *rows, **settings)

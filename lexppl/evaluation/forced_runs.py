@@ -30,8 +30,8 @@ and the values of all runs, `(L, B, …)`."""
 
 
 class ForcedRuns:
-    """A fit and rows on which its first mask site, which must select, is forced: L masks a row, K
-    imputations; `what` is measured, for the message of a refusal."""
+    """A fit and rows on which its first mask site, which must select, is forced: L masks, K
+    imputations."""
 
     def __init__(
         self, result: FitResult, x: object, *, masks: int, imputations: int, seed: int, what: str
@@ -56,8 +56,8 @@ class ForcedRuns:
         self._seed = seed
 
     def each(self, read: Read, work: Callable[[Run, slice], T]) -> list[list[T]]:
-        """The results of `work`, from the runs of some rows and which they are, for each chunk of
-        rows, for each replicate; `read` takes the values of a run."""
+        """The results of `work` for each chunk of rows, from its runs as `read` takes them, by
+        replicate."""
         x, count = self.rows.x, self._masks * self._imputations
         chunk = rows_at_once(x, count, None, self.sites.widest, self.sites.layers)
         generator = torch.Generator().manual_seed(self._seed)

@@ -25,9 +25,8 @@ class FeatureGains:
 
     Args:
         gains: of each row and mask entry, `(N, G)` in double precision.
-        entry_names: of the G mask entries.
-        of_groups: of each row and group, `(N, K)`; None where each entry is by itself.
-        groups: the K groups; None where each entry is by itself.
+        entry_names, groups: the G mask entries, and the K groups or None.
+        of_groups: of each row and group, `(N, K)`, or None.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
         errors: of each row with everything that is kept and without each group, `(N, 1 + K)`: 1 for
             another label than its own (a black box's likeliest one) and else 0, or the distance of
@@ -147,8 +146,7 @@ def _gains(
     drawn = masks.movedim(0, 1)
 
     def judged_by(given: Tensor) -> Tensor:
-        """Log-likelihood of the predictive distribution, the mixture of all masks and judges, and
-        its error, `(N, 2)`."""
+        """Log-likelihood of the mixture of all masks and judges, and its error, `(N, 2)`."""
         drawing: dict[str, Any] = {"masks": given, "imputations": imputations, "seed": seed}
         label = y.argmax(-1) if y.dim() == 2 else y
         if y.dim() == 2:

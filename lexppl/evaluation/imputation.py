@@ -48,12 +48,9 @@ class ImputationScores:
         return self._table(self.imputers, each)
 
     def against(self, imputer: str) -> pd.DataFrame:
-        """How much better each imputer is than one of them, on the same rows and masks:
-        `log_likelihood`, by how much it is larger, and `crps`, by how much it is smaller, by
-        `imputer` and `rate`, with the `_error` of the mean difference and `_z`, their quotient.
-
-        Raises:
-            ValueError: no such imputer.
+        """How much better each imputer is than one of them on the same rows and masks, by `imputer`
+        and `rate`: `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
+        `_z`.
         """
         if imputer not in self.imputers:
             raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
@@ -163,8 +160,7 @@ def imputation(
 
 
 def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
-    """`(1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|` of draws u `(m, …)` and x `(…)`;
-    sorted, the second sum is `2 Σ_i (2i − m − 1) u_(i)`, i = 1 … m."""
+    """`(1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|` of draws u `(m, …)` and x `(…)`."""
     count = len(draws)
     rank = 2 * torch.arange(1, count + 1, device=draws.device, dtype=draws.dtype) - count - 1
     ordered = (draws - value).sort(0).values
@@ -224,8 +220,8 @@ SITE = "x_imputed"
 
 @dataclass(frozen=True, eq=False)
 class ImputedSamples:
-    """Rows `(N, *event)`, a mask of the entries of each, `(N, G)`, what is kept of their features,
-    and imputed rows, `(N, S, *event)`."""
+    """Rows `(N, *event)`, their masks `(N, G)`, what these keep, and imputed rows `(N, S,
+    *event)`."""
 
     x: NDArray[Any]
     masks: NDArray[Any]

@@ -16,8 +16,8 @@ from lexppl.inference.training.result import FitResult
 
 @dataclass(frozen=True)
 class BaseRateGain:
-    """The mean over N `rows` and the replicates of `log p(y | x) − log p(y)`, in nats, and its
-    standard error over the rows, NaN of one row."""
+    """The mean of `log p(y | x) − log p(y)` over N `rows` and replicates, in nats, and its
+    `error`."""
 
     nats: float
     error: float
@@ -89,8 +89,7 @@ def gain_over_base_rate(
 
 
 def base_frequencies(train_y: Tensor, classes: int = 0) -> Tensor:
-    """The labels' frequencies in training rows `(M,)` or `(M, C)`, one row of each label added,
-    `(C,)`."""
+    """The labels' frequencies in training rows, one row of each label added, `(C,)`."""
     if train_y.dim() == 2:
         return (train_y.double().sum(0) + 1.0) / (len(train_y) + train_y.shape[1])
     counts = torch.bincount(train_y, minlength=classes).double() + 1.0
@@ -113,6 +112,5 @@ tables of 16, by twenty in one of 32."""
 
 
 def rare_rows(y: Tensor) -> int | None:
-    """How many rows have another label than the commonest; None of responses and of
-    probabilities."""
+    """How many rows have another label than the commonest; None without labels."""
     return None if y.is_floating_point() else len(y) - int(y.bincount().max())

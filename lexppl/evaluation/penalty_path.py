@@ -40,10 +40,10 @@ class PenaltyPath:
     """What the penalties of a fit are worth, and which of them was chosen.
 
     Args:
-        table: one row a λ: `penalty`, `size` (mean number of entries kept), `size_error` (its
-            standard error over the replicates), `log_likelihood` (mean over rows and replicates, in
-            nats), `error` (standard error of its distance to the best one, over the rows in pairs;
-            0 for that one), `slope` (|d size / d log λ|), `chosen`.
+        table: one row a λ: `penalty`, `size` (mean number of entries kept), `size_error` (over the
+            replicates), `log_likelihood` (mean over rows and replicates, in nats), `error` (of its
+            distance to the best one, over the rows in pairs), `slope` (|d size / d log λ|),
+            `chosen`.
         fitted: the fit of all of them.
         index: the place of the chosen λ.
     """
@@ -64,11 +64,8 @@ class PenaltyPath:
 
 
 def slopes(penalties: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    """How fast the number of entries changes with the penalty, at each of a path (at an end with
-    the one neighbour it has), so that a size that falls and rises again is no plateau:
-
-        (|s_i − s_{i−1}| + |s_{i+1} − s_i|) / (log λ_{i+1} − log λ_{i−1}).
-    """
+    """`(|s_i − s_{i−1}| + |s_{i+1} − s_i|) / (log λ_{i+1} − log λ_{i−1})` at each λ of a path, at
+    an end with the one neighbour it has: a size that falls and rises again is no plateau."""
     for penalty in penalties:
         finite_float("a penalty of a path", penalty, above=0.0)
     steps = [math.log(after) - math.log(before) for before, after in pairwise(penalties)]

@@ -26,15 +26,9 @@ from lexppl.models.likelihoods import distribution_targets
 
 @dataclass(frozen=True)
 class PredictionScores:
-    """How well predictions fit the labels (or responses) of `N` rows.
-
-    Args:
-        accuracy: share of rows whose likeliest label is theirs; None for responses.
-        auroc: as :func:`auroc`; None for responses.
-        log_likelihood: mean of `log p(y | x)` in nats a row; None where it is not known.
-        rmse: root mean squared error, in the units of y; None for labels.
-        r2: `1 − Σ(y − ŷ)² / Σ(y − ȳ)²`; None for labels.
-        average_precision: as :func:`average_precision`; None for responses.
+    """Scores of N rows: the share of rows whose likeliest label is theirs, :func:`auroc` and
+    :func:`average_precision` of labels, or RMSE and R² of responses; and the mean log p(y | x) in
+    nats.
     """
 
     accuracy: float | None = None
@@ -132,8 +126,7 @@ def runs_by_replicate(
     seed: int,
     most: int | None = None,
 ) -> Tensor:
-    """Values `(R, N, …)` that `read` takes from the runs of a chunk of rows, `(B, …)`, by
-    replicate."""
+    """Values `(R, N, …)` that `read` takes from the runs of each chunk of rows, by replicate."""
     x = args[0]
     layers = layer_widths(result.model)
     chunk = rows_at_once(x, masks * imputations, most, layers=layers)
@@ -235,9 +228,8 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
     """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, of the
-    rarer label of two (the second where they are as many), else the mean over labels of one against
-    the rest; NaN where all rows have one label. Predictions that know nothing have the label's
-    share.
+    rarer label of two, else the mean over labels of one against the rest; NaN where all rows have
+    one label.
     """
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
@@ -262,8 +254,7 @@ def _mean_over(
 
 
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
-    """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
-    another distribution `(K, L, B)`; K or L is 1 where the distribution does not depend on it."""
+    """Probabilities `(K, L, B, C)` of a run's outcome, or its mean `(K, L, B)`; K or L may be 1."""
     if site not in run.sites:
         raise ValueError(f"the program has no sample site {site!r}; it has {list(run.sites)}")
     distribution = run.sites[site].distribution
@@ -272,8 +263,8 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
 
 
 def log_weights(run: ParticleTrace) -> Tensor:
-    """`log p(y | x̃)` by particle, `(…, K, L, B)`, with a leading dimension of labels where y was
-    given as probabilities; K or L is 1 where it does not depend on it."""
+    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first where y is probabilities; K or L
+    may be 1."""
     weight = run.log_weight
     if weight is None:
         raise ValueError(
@@ -287,8 +278,7 @@ def log_weights(run: ParticleTrace) -> Tensor:
 
 
 def mean_weight(run: ParticleTrace) -> Tensor:
-    """`log 1/(LK) Σ_{l,k} p(y | x̃_{l,k})` of each row, `(…, B)`: :func:`log_weights` averaged over
-    the particles that the weights depend on."""
+    """`log 1/(LK) Σ_{l,k} p(y | x̃_{l,k})` of each row, `(…, B)`."""
     each = log_weights(run)
     return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
 
@@ -308,14 +298,13 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
 
 
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
-    """Whether the mean of differences `(N,)`, weighted or not, is above one standard error of
-    it."""
+    """Whether the mean of differences `(N,)` is above one standard error of it."""
     return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
 
 
 def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
-    """Refuse tensors of other values than 0 and 1, or of another shape; with `draws` dimensions of
-    draws may stand before it."""
+    """Refuse other values than 0 and 1, or another shape; with `draws` more dimensions may stand
+    before."""
     own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
     if tuple(own) != shape or values.numel() == 0:
         wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

@@ -23,17 +23,10 @@ from lexppl.inference.training.result import FitResult
 
 @dataclass(frozen=True, eq=False)
 class RowSteps:
-    """A prediction as a sum: what it is with every feature hidden, and what each feature adds.
-
-    Args:
-        table: indexed by `feature`, in the order in which they are revealed: `step`, what it adds;
-            `total`, where that leads; `spread`, the standard deviation of the step over
-            replicates, NaN with one; `kept`, the share of draws that keep the feature.
-        base: where it starts: log p(c) of the base rate, or the mean response; NaN if not given.
-        hidden: with every feature hidden.
-        predicted: the explainer's prediction, the last total.
-        label: the label c whose log-probability this is, None of a response.
-    """
+    """A prediction as a sum of steps from `base` (NaN if not given) over `hidden`, with every
+    feature hidden, to `predicted`, of a `label` (None of a response). `table` by `feature`, as
+    revealed: `step`; `total`; `spread`, sd over replicates, NaN with one; `kept`, the share of
+    draws that keep it."""
 
     table: pd.DataFrame
     base: float
@@ -63,13 +56,12 @@ class RevealedPredictions:
     """The predictions of :func:`revealed_predictions`.
 
     Args:
-        predictions: in double precision, of each replicate and row with the first j entries
-            revealed, j = 0 … G: probabilities `(R, N, G + 1, C)`, or means `(R, N, G + 1)`.
+        predictions: with the first j entries revealed, j = 0 … G: probabilities
+            `(R, N, G + 1, C)`, or means `(R, N, G + 1)`.
         order: the entries in the order in which they are revealed one by one, `(N, G)`, or the
             first of them; the others are revealed together, last.
         kept: share of the draws that keep each entry, mean over replicates, `(N, G)`.
-        entry_names: of the G mask entries.
-        class_names: of the C labels, None of responses.
+        entry_names, class_names: of the G mask entries and C labels, None of responses.
     """
 
     predictions: Tensor
@@ -196,8 +188,7 @@ def revealed_predictions(
     one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
 
     def revealed(run: Run, rows: slice) -> Tensor:
-        """Predictions `(B, K + 1, …)` with the first groups of the order; after some of them with
-        all."""
+        """Predictions `(B, K + 1, …)` with the first groups of the order; after some with all."""
         drawn, _ = run(None)
         place = order[rows].argsort(-1)[:, owner]
         stages = []

@@ -226,8 +226,8 @@ def with_baseline(
 def breslow_baseline(
     log_hazard: Tensor, y: Tensor, ties: Ties = "efron", stratified: bool = False
 ) -> BaselineHazard:
-    """The baseline hazard of rows y `(N, 2)`, or with strata `(N, 3)`, with the log hazard ratios
-    of M equally likely particles, `(M, N)`."""
+    """The baseline hazard of rows y with the log hazard ratios of M equally likely particles, `(M,
+    N)`."""
     exact, times = log_hazard.double(), y.double()
     event = times[:, 1]
     sets = RiskSets.of(times[:, 0], event, times[:, 2] if stratified else None)

@@ -92,8 +92,7 @@ def plot_dependence(
 def dependence_points(
     posterior: Posterior, feature: str, rows: int
 ) -> tuple[FeatureValues, NDArray[np.float64], NDArray[np.float64]]:
-    """The values of a feature, and where :func:`plot_dependence` has its points: across, and of
-    each replicate `(R, B)`."""
+    """The values of a feature, and the points of :func:`plot_dependence`: across, and `(R, B)`."""
     rows = int_at_least("rows", rows)
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]

@@ -35,15 +35,14 @@ HIDDEN = "#CDB4DB"
 
 
 def value_ends(images: Any) -> tuple[float, float]:
-    """What is shown black and white: 0 and 1, or with values outside the least and the largest
-    one."""
+    """What is shown black and white: 0 and 1, or of values outside the ends."""
     low, high = float(np.min(images, initial=0.0)), float(np.max(images, initial=0.0))
     return (0.0, 1.0) if low >= 0.0 and high <= 1.0 else (low, high)
 
 
 def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
-    """Images `(…, C, H, W)` as colours, the `ends` black and white: three channels as they are, one
-    or another number as grey, the mean over channels."""
+    """Images `(…, C, H, W)` as colours `(…, H, W, 3)`, grey unless of three channels, between
+    `ends`."""
     values = np.asarray(images, dtype=np.float64)
     low, high = value_ends(values) if ends is None else ends
     values = ((values - low) / (high - low)).clip(0.0, 1.0)
@@ -54,8 +53,8 @@ def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
 
 
 def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:
-    """Images `(…, H, W, 3)` in a light grey below a map `(…, H, W)`, blue, the more the larger the
-    value, strongest at `most`; with signs blue above 0 and orange below."""
+    """Light grey images `(…, H, W, 3)` below a map `(…, H, W)`, blue up to `most`, orange below
+    0."""
     light = DARKEST + (1.0 - DARKEST) * colours.mean(-1, keepdims=True)
     share = np.asarray(values, dtype=np.float64)[..., None] / most
     strength = STRONGEST * (np.abs(share) if signed else share).clip(0.0, 1.0)
@@ -74,8 +73,7 @@ def tints(signed: bool = False) -> LinearSegmentedColormap:
 
 
 def only_kept(colours: Pixels, keep: NDArray[Any]) -> Pixels:
-    """Images `(…, H, W, 3)` of which a mask `(…, H, W)`, between 0 and 1, hides a part, which is
-    lilac."""
+    """Images `(…, H, W, 3)` of which a mask `(…, H, W)`, between 0 and 1, hides a part, lilac."""
     share = np.asarray(keep, dtype=np.float64)[..., None].clip(0.0, 1.0)
     mixed: Pixels = share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
     return mixed

@@ -100,8 +100,8 @@ def plot_row(
 
 
 def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
-    """The bars of a waterfall, indexed by what each is of: `start`, `step`, and `is_level` for the
-    base rate and the prediction; beyond so many features one bar, before the last."""
+    """The bars of a waterfall: `start`, `step`, and `is_level` for the base rate and the
+    prediction."""
     order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
     own = steps.table.index.isin(order.index[:features])
     lines: list[tuple[str, float, float, bool]] = []
@@ -187,9 +187,7 @@ def plot_beeswarm(
 
 @dataclass(frozen=True, eq=False)
 class Swarm:
-    """The points of :func:`plot_beeswarm`, gains or what masks say, `(B, J)`, the ranks of the
-    features' values in [0, 1] (NaN for none), offsets up and down, and the span of the points and
-    0."""
+    """The points of :func:`plot_beeswarm`, `(B, J)`, ranks of the values in [0, 1] and offsets."""
 
     names: list[str]
     points: NDArray[np.float64]

@@ -78,8 +78,7 @@ def legend_outside(figure: Figure, width: float) -> None:
 
 
 def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
-    """Refuse what is not of the kind that a picture is drawn of; `source` is where one has it
-    from."""
+    """Refuse what is not of the kind that a picture is drawn of."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{argument} must be a {kind.__name__}, {source}; it is a {type(value).__name__}"

@@ -28,8 +28,7 @@ STRONGEST = 0.55
 
 @dataclass(frozen=True, repr=False)
 class HighlightedText:
-    """A text with its words shaded: `html`, one element with styles of its own and no scripts,
-    which a notebook shows, and `plain`, with the words that are kept more often than not in
+    """A text with its words shaded: `html`, without scripts, and `plain`, kept words in
     brackets."""
 
     html: str

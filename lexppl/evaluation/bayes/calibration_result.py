@@ -42,8 +42,8 @@ class UniformRanks:
         return float((1 + (self._null <= gamma).sum()) / (len(self._null) + 1))
 
     def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays `(S,)`, shares of N at `points`: the whole distribution function of uniform
-        ranks stays between them with a probability of `level`."""
+        """Two arrays `(S,)` between which the distribution function stays with probability
+        `level`."""
         level = fraction("level", level)
         gamma = np.quantile(self._null, 1.0 - level, method="lower")
         low = stats.binom.ppf(gamma / 2, self.count, self.points)
@@ -144,7 +144,6 @@ class Calibration(Summarised):
 
     @cached_property
     def uniform(self) -> UniformRanks:
-        """What uniform ranks would be, as many and among as many draws."""
         return UniformRanks(self.simulations, self.draws, self.seed)
 
     @cached_property
@@ -176,13 +175,9 @@ class Calibration(Summarised):
         return {name: found[name] for name in self.names if name in found}
 
     def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
-        """How often central intervals of each of `levels` hold the truth.
-
-        Returns:
-            one row for each quantity and level: `quantity`, `level`, `coverage`; `error`, the
-                binomial standard error `√(level (1 − level) / N)`; and `z = (coverage − level) /
-                error`.
-        """
+        """How often central intervals of each of `levels` hold the truth: `quantity`, `level`,
+        `coverage`, `error`, the binomial `√(level (1 − level) / N)`, and `z = (coverage − level) /
+        error`."""
         nominal = np.array([fraction("level", level) for level in levels])
         held = (np.abs(self.positions - 0.5)[..., None] <= nominal / 2).mean(0)
         error = np.broadcast_to(np.sqrt(nominal * (1 - nominal) / self.simulations), held.shape)
@@ -220,8 +215,8 @@ class Calibration(Summarised):
         return table.rename_axis("quantity")
 
     def histograms(self) -> pd.DataFrame:
-        """Ranks in each of B equal bins, one column a quantity: B is the largest divisor
-        of S + 1 up to 20 whose bins expect at least 5 ranks, or 1."""
+        """Ranks in B equal bins by quantity, B the largest divisor of S + 1 up to 20 with 5 or more
+        a bin."""
         most = min(MOST_BINS, self.simulations // LEAST_EXPECTED)
         bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
         counts = {
@@ -232,7 +227,6 @@ class Calibration(Summarised):
         return pd.DataFrame(table).rename_axis("bin")
 
     def summarised(self) -> Summary:
-        """The verdict for each quantity, with the coverage of its 90 % interval."""
         lines = {
             str(name): f"{row['verdict']}; p {row['p_value']:.4f}, 90 % intervals hold "
             f"{100 * row['coverage_90']:.0f} %, mean z {row['mean_z']:+.2f}"
@@ -245,7 +239,7 @@ class Calibration(Summarised):
         return Summary(f"Calibration of {self.method}: {count}, {self.draws} draws each", lines)
 
     def _direction(self, q: int) -> str:
-        """What is most wrong: place or spread, in standard errors of uniform positions."""
+        """Place or spread, whichever is further off in standard errors of uniform positions."""
         apart = self.positions[:, q] - 0.5
         place = apart.mean() * np.sqrt(12 * self.simulations)
         spread = ((apart**2).mean() - 1 / 12) * np.sqrt(180 * self.simulations)

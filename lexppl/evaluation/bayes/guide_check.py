@@ -33,16 +33,10 @@ class GuideWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuideCheck(Summarised):
-    """Importance weights of fitted guides by replicate: see :func:`guide_check`.
-
-    Args:
-        k: Pareto k̂, `(R,)`.
-        ess: `(Σ w)² / Σ w²` of the smoothed weights, `(R,)`.
-        log_evidence: log p(y | x) by importance sampling, `(R,)`, in nats.
-        bound: the guide's ELBO, `(R,)`: `log_evidence` − KL(q ‖ posterior).
-        log_weights: log p(y, θ | x) − log q(θ), `(R, S)`.
-        samples: of each replicate by site, `(S, *event)`.
-        masks: how masks were marginalised: "all listed", or "L drawn".
+    """Importance weights of fitted guides by replicate, see :func:`guide_check`: Pareto k̂ `k`,
+    `ess` of the smoothed weights, `log_evidence` and `bound`, its ELBO, in nats, all `(R,)`,
+    `log_weights` log p(y, θ | x) − log q(θ), `(R, S)`, `samples` of each by site, and how `masks`
+    were treated.
     """
 
     k: np.ndarray
@@ -65,8 +59,8 @@ class GuideCheck(Summarised):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` between the two (an
-        estimate of KL(q ‖ posterior), in nats), `trusted`."""
+        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` (KL(q ‖ posterior)),
+        `trusted`."""
         names = ("k", "ess", "bound", "log_evidence")
         table = pd.DataFrame({name: getattr(self, name) for name in names})
         table["gap"], table["trusted"] = self.log_evidence - self.bound, self.trusted
@@ -87,8 +81,6 @@ class GuideCheck(Summarised):
         )
 
     def summarised(self) -> Summary:
-        """k̂, ESS and the verdict."""
-
         def span(values: np.ndarray, digits: int) -> str:
             low, high = f"{values.min():.{digits}f}", f"{values.max():.{digits}f}"
             return low if low == high else f"{low} to {high}"
@@ -141,6 +133,7 @@ def guide_check(
     Source: Yao, Vehtari, Simpson and Gelman (2018); Vehtari et al. (2024) for the threshold.
 
     Example:
+        >>> import torch
         >>> from lexppl.inference import fit
         >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
         >>> from lexppl.systems import q_fit

@@ -36,14 +36,9 @@ Refit = Callable[[Tensor, Tensor, int], Samples]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Loo(Summarised):
-    """Leave-one-out log scores: see :func:`loo`.
-
-    Args:
-        pointwise: log p(y_n | x_n, all other rows), `(B,)`, in nats.
-        k: Pareto k̂ of each row, `(B,)`; −∞ where the row was left out by a refit.
-        log_likelihood: log p(y_n | x_n, θ_s), `(S, B)`, masks marginalised.
-        refitted: the rows that were left out by a refit.
-    """
+    """Leave-one-out log scores, see :func:`loo`: `pointwise` log p(y_n | x_n, all other rows),
+    `(B,)`, in nats; Pareto k̂ `k`, `(B,)`, −∞ of rows `refitted` without; `log_likelihood`, `(S,
+    B)`."""
 
     pointwise: np.ndarray
     k: np.ndarray
@@ -66,8 +61,8 @@ class Loo(Summarised):
         return np.flatnonzero(self.k > HIGHEST_K)
 
     def less(self, other: Loo) -> tuple[float, float]:
-        """The difference to another model's `elpd` on the same rows, and its standard error over
-        rows in pairs."""
+        """The difference to another model's `elpd` on the same rows, and its paired standard
+        error."""
         if len(self.pointwise) != len(other.pointwise):
             raise ValueError(
                 f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
@@ -76,8 +71,8 @@ class Loo(Summarised):
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
 
     def posterior(self) -> Posterior:
-        """The log-likelihood as ArviZ has it, for `arviz.loo` and `arviz.compare`: one chain. Rows
-        that were refitted are in it as their draws had them."""
+        """The log-likelihood as ArviZ has it, one chain; refitted rows are in it as their draws had
+        them."""
         values = (("chain", "draw", "row"), self.log_likelihood[None])
         total = (("chain", "draw"), self.log_likelihood.sum(-1)[None])
         return posterior_of(
@@ -89,7 +84,6 @@ class Loo(Summarised):
         )
 
     def summarised(self) -> Summary:
-        """The score and how far it is to be trusted."""
         high = len(self.high)
         lines = {
             "elpd": f"{self.elpd:.2f} ± {self.error:.2f} nats",

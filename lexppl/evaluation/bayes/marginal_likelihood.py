@@ -117,9 +117,8 @@ MOST_ROWS = 1000
 
 @dataclass(frozen=True)
 class Evidence:
-    """log p(y | x) in nats: the estimate `log`, its Monte Carlo standard `error` (0 where nothing
-    is drawn), the `method`, and Pareto k̂ `k` of importance sampling; above 0.7 the error is not to
-    be trusted either."""
+    """log p(y | x) in nats: `log`, its Monte Carlo standard `error`, the `method`, and Pareto k̂
+    `k` of importance sampling; above 0.7 the error is not to be trusted."""
 
     log: float
     error: float

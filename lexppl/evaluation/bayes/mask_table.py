@@ -48,8 +48,7 @@ class MaskTable:
         return torch.softmax(self.log_prior + self.log_likelihood, 0)
 
     def draws(self, count: int, seed: int) -> Tensor:
-        """Independent draws of p(z | x, y), `(count, B, G)`; global random state is left as it
-        is."""
+        """Independent draws of p(z | x, y), `(count, B, G)`."""
         count = int_at_least("count", count)
         with seeded(seed):
             chosen = torch.multinomial(self.posterior.T, count, replacement=True).T

@@ -33,8 +33,8 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, eq=False)
 class ProgramParts:
-    """A program with fixed parameters, `model(x, y)`; `given`, the program itself, which a guide
-    may hold; and a system's guide, objective and one stage, None where there are none."""
+    """A program with fixed parameters, the program as given, and a system's guide, objective and
+    stage."""
 
     model: Callable[..., Any]
     given: Callable[..., Any]
@@ -45,8 +45,8 @@ class ProgramParts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """One simulated data set: latents outside `mask_particles()` `(*event)` and masks `(B, G)` by
-    site, y `(B, *event)`, and the names of the program's penalties."""
+    """A simulated data set: shared latents `(*event)` and masks `(B, G)` by site, and y `(B,
+    *event)`."""
 
     shared: dict[str, Tensor]
     masks: dict[str, Tensor]
@@ -179,11 +179,7 @@ class GuideFits:
     def posteriors(
         self, parts: ProgramParts, x: Tensor, ys: Sequence[Tensor], seeds: Sequence[int], draws: int
     ) -> Iterator[Samples]:
-        """The posterior of each data set, as :func:`posteriors_of`.
-
-        Raises:
-            ValueError: neither the system nor the user has a guide.
-        """
+        """The posterior of each data set, as :func:`posteriors_of`."""
         guide = parts.guide if self.guide is None else self.guide
         if guide is None:
             raise ValueError(
@@ -216,8 +212,8 @@ class GuideFits:
 def guide_draws(
     guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Draws of what a guide samples outside `mask_particles()`, `(S, *event)` by site, and `log q`
-    of each, `(S,)`, with what the guide draws on the way (`is_auxiliary`)."""
+    """Draws of a guide's shared latents, `(S, *event)` by site, and `log q`, `(S,)`, auxiliaries
+    included."""
     keep_local(guide)
     program = weights_first(guide)
 

@@ -50,16 +50,10 @@ TRAINING: Mapping[str, Any] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class EncodeMeter:
-    """Information about y in the choice of features beyond their values, in nats a row.
-
-    Args:
-        value: `E[log p(y | x_v, E = v) − log p(y | x_v)]`, of rows that no predictor learned from.
-        lower, upper: its 95 % interval, over rows and over refits. What all the networks misjudge
-            alike is not in it: read values below .01 as nothing.
-        kept: mean of `log p(y | x_v)`.
-        kept_and_chosen: mean of `log p(y | x_v, E = v)`.
-        by_row: the gap of each row, `(N,)`, a mean over its mask draws.
-    """
+    """Information about y in the choice of features beyond their values, in nats a row: `value`,
+    its 95 % interval over rows and refits, which networks' common errors are not in (below .01 is
+    nothing), the means of both log-probabilities, `kept` and `kept_and_chosen`, and the gap
+    `by_row`, `(N,)`."""
 
     value: float
     lower: float
@@ -184,8 +178,8 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
 
 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
-    """Refuse fewer rows than ten a fold; or so few with another label than the commonest that not
-    all of the networks would learn from some and choose their epoch by some."""
+    """Refuse fewer rows than ten a fold, or so few rare labels that some of the networks see
+    none."""
     if len(y) < ROWS_A_FOLD * folds:
         raise ValueError(
             f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
@@ -257,8 +251,8 @@ def _fitted(
 
 
 class DifferenceNetwork(Configured, nn.Module):
-    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, plus where s is 1, the mask selected for the
-    row, else minus; `δ` starts at 0, so that a difference has to be earned."""
+    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, plus where s is 1, minus where 0; δ starts
+    at 0."""
 
     def __init__(
         self,

@@ -18,8 +18,8 @@ _LARGEST = 50.0
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Flat rows x `(N, D)` with y `(N,)`, mask draws `(L, N, G)` and `keep`, these carried to the
-    features, `(L, N, D)`; `classes` C of labels, None of responses."""
+    """Flat rows `(N, D)` with y, mask draws `(L, N, G)`, these by feature, and C of labels or
+    None."""
 
     x: Tensor
     y: Tensor
@@ -73,15 +73,15 @@ class MaskedRows:
 
 @dataclass(frozen=True)
 class Dealt:
-    """Rows with masks that know nothing of them: `rows` `(M, D + G + 1)`, see :func:`kept_rows`,
-    and `of`, which row each is, `(M,)`."""
+    """Rows with masks that know nothing of them, as :func:`kept_rows`, and which row each is,
+    `(M,)`."""
 
     rows: Tensor
     of: Tensor
 
     def likely(self, odds: Tensor, count: int, generator: torch.Generator) -> Dealt:
-        """So many of them, drawn by odds that are a function of `rows`, at even steps through the
-        rows in their order: each row counts as often as its odds say, to within one."""
+        """So many of them by odds of `rows`, at even steps, so that each counts as its odds, to
+        within one."""
         share = odds.clamp(max=_LARGEST).cpu().double()
         share = (1.0 - _EVEN) * share / share.sum() + _EVEN / len(share)
         order = self.of.cpu().argsort(stable=True)
@@ -93,7 +93,6 @@ class Dealt:
 
 
 def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
-    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v carried to the
-    features."""
+    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v by feature."""
     flag = x.new_full((len(x), 1), float(selected))
     return torch.cat([torch.where(keep == 1, x, 0.0), masks, flag], -1)

@@ -41,8 +41,8 @@ SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
 
 @dataclass(frozen=True)
 class EvalXScores(PredictionScores):
-    """Scores of an explainer's masks by EVAL-X, means over the mask draws (eACC and eAUROC are
-    `accuracy` and `auroc`; `mean_size` is the mean number of entries kept)."""
+    """Scores of masks by EVAL-X, means over their draws: eACC and eAUROC are `accuracy` and
+    `auroc`."""
 
     log_likelihood: float = math.nan
     mean_size: float = math.nan
@@ -67,15 +67,8 @@ class EvalX:
         return self.result.model.predictor
 
     def predict(self, x: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0) -> Tensor:
-        """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
-
-        Args:
-            x: rows, `(N, *event)`.
-            masks: 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)` for one draw.
-            imputations: K; one will do where the imputer is a constant.
-
-        Returns:
-            probabilities `(L, N, C)`, or means `(L, N)` of responses.
+        """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under masks `(L, N, G)` or `(N, G)`: probabilities
+        `(L, N, C)`, or means `(L, N)` of responses.
 
         Raises:
             ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
@@ -85,15 +78,7 @@ class EvalX:
     def outcomes(
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Predictions as :meth:`predict`, and `log p(y | x_S)`, `(L, N)`, of one run.
-
-        Args:
-            x, masks, imputations, seed: as in :meth:`predict`.
-            y: labels or responses, `(N,)`.
-
-        Raises:
-            ValueError: as :meth:`scores`.
-        """
+        """Predictions as :meth:`predict`, and `log p(y | x_S)`, `(L, N)`, of one run."""
         if y is None or y.dim() != 1:
             raise ValueError(
                 f"y must hold labels or responses, shape ({len(x)},); it has "
@@ -104,14 +89,8 @@ class EvalX:
     def scores(
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> EvalXScores:
-        """How well y is predicted from what masks keep: figures of each draw over all rows,
-        averaged over the draws.
-
-        Args:
-            x: rows, `(N, *event)`, that neither the explainer nor EVAL-X was fitted on.
-            y: their labels or responses, `(N,)`.
-            masks: an explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`.
-            imputations: K.
+        """How well y is predicted from what masks `(L, N, G)` or `(N, G)` keep: figures of each
+        draw over all rows `(N, *event)`, of no fit, averaged over the draws.
 
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.

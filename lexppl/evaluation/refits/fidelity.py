@@ -19,9 +19,10 @@ from lexppl.models import Architecture, BlackBox, Grouping, black_box
 
 @dataclass(frozen=True)
 class FidelityScores:
-    """Agreement with a black box's own predictions, of the black box itself (`_m`) and of fresh
-    predictors (`_a`, None without training rows) on the selected features (`fs`, higher is better)
-    and on the others (`fu`, lower is better); for responses R²."""
+    """Agreement with a black box on the selected features (`fs`) and on the others (`fu`), of the
+    black box itself (`_m`) and of fresh predictors (`_a`, None without training rows); for
+    responses R².
+    """
 
     fs_m: float
     fu_m: float

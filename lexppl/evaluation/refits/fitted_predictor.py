@@ -53,8 +53,8 @@ def fit_program(
 
 
 class TrainingShape(NamedTuple):
-    """The shape, type and device of a training row; all y, None where a loader gives them batch by
-    batch; and C, where the data set has it."""
+    """Shape, type and device of a training row, all y, None of a loader, and C where it is
+    known."""
 
     event: tuple[int, ...]
     dtype: torch.dtype
@@ -88,9 +88,8 @@ def predictor_for(
     seed: int,
     architecture: Architecture | None = None,
 ) -> Predictor:
-    """A predictor of y, with what is not given chosen by the data: a perceptron, or an
-    architecture's predictor, and a categorical distribution of labels or a normal one of responses
-    in their own units."""
+    """A predictor of y, with what is not given chosen by the data: network, likelihood and their
+    units."""
     y, table = data.y, architecture is None
     if architecture is not None and (
         data.event not in (architecture.event_shape, architecture.hidden_shape)
@@ -149,19 +148,11 @@ class FittedPredictor:
         return self.result.model.predictor
 
     def predict(self, x: Tensor) -> Tensor:
-        """Probabilities `(N, C)`, or means `(N,)` of responses.
-
-        Raises:
-            ValueError: rows unlike those of the fit.
-        """
+        """Probabilities `(N, C)`, or means `(N,)` of responses."""
         return predictive(self.result, x, masks=1)[self.result.best]
 
     def scores(self, x: Tensor, y: Tensor) -> PredictionScores:
-        """Scores of the predictions, the log-likelihood among them.
-
-        Raises:
-            ValueError: as :meth:`predict`; labels not seen in the fit.
-        """
+        """Scores of the predictions, the log-likelihood among them."""
         likelihood = predictive_log_likelihood(self.result, x, y, masks=1)[self.result.best]
         return prediction_scores(self.predict(x), y, log_likelihood=likelihood)
 

@@ -21,8 +21,8 @@ def mask_entries(x: Tensor, grouping: Grouping | None) -> int:
 def with_hidden(
     x: Tensor, masks: Tensor, imputer: nn.Module | None, grouping: Grouping | None
 ) -> Tensor:
-    """A draw of the rows with what masks `(…, N, G)` hide replaced, `x̃ ~ p(x̃ | x, z)`, `(…, N,
-    *event)`; by 0 without an imputer."""
+    """`x̃ ~ p(x̃ | x, z)`, `(…, N, *event)`, of masks `(…, N, G)`; hidden features are 0 without an
+    imputer."""
     keep = masks if grouping is None else grouping(masks)
     distribution = ConstantImputer(0.0).to(x.device, x.dtype) if imputer is None else imputer
     with torch.no_grad():

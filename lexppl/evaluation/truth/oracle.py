@@ -32,8 +32,8 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BayesScores:
-    """What the distribution of the data itself reaches on given rows, and no predictor surpasses:
-    the mean ``log p(y | x)`` in nats, and the share of rows whose label is the likelier one."""
+    """The mean ``log p(y | x)`` of the data's distribution in nats, and the share of likelier
+    labels."""
 
     log_likelihood: float
     accuracy: float
@@ -76,11 +76,7 @@ class Oracle:
         self._branches = tuple(_marginal_branch(branch) for branch in self.distribution.branches)
 
     def probability(self, x: Tensor, masks: Tensor) -> Tensor:
-        """``p(y = 1 | x_S)``, shape ``(…, N)``.
-
-        Args:
-            x: features, shape ``(N, D)``; hidden ones are not read.
-            masks: 1 for kept and 0 for hidden, shape ``(…, N, D)``.
+        """``p(y = 1 | x_S)``, shape ``(…, N)``, of features ``(N, D)`` and masks ``(…, N, D)``.
 
         Raises:
             ValueError: shapes that do not fit, NaN or infinite features, values of ``masks``

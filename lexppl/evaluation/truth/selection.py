@@ -14,11 +14,9 @@ from lexppl.evaluation.prediction import check_binary
 
 @dataclass(frozen=True)
 class SelectionScores:
-    """Figures of selection, each in 0 … 1 (``mcc`` in −1 … 1, ``mean_size`` in entries): means over
-    draws and rows as :func:`selection_scores` has them, ``precision = 1 − fdr``, ``control_flow``
-    the share that selects the control entry, ``None`` without one, and ``empty`` the share that
-    selects nothing.
-    """
+    """Means over draws and rows as :func:`selection_scores` has them; ``precision = 1 − fdr``, and
+    the shares that select the control entry, ``control_flow`` or ``None``, and nothing,
+    ``empty``."""
 
     tpr: float
     fpr: float
