@@ -35,9 +35,8 @@ from lexppl.cli.terminal.exit_codes import INTERRUPTED
 from lexppl.cli.terminal.signals import deferred_interrupts
 from lexppl.cli.terminal.standard_error import progress_of, tell, warn
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.learned import BaseRateGain
-from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import explain, save_posterior
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.checkpoint import below

@@ -44,9 +44,9 @@ def gradient_importances(
     """Absolute attributions `(B, G)` by gradients of f, the probability of the row's likeliest
     class or the response, by Captum:
 
-        saliency              |∂f(x)/∂x_d| gradient_x_input      |x_d ∂f(x)/∂x_d|
-        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|,  b of `baseline` or
-        0.
+        saliency              |∂f(x)/∂x_d|
+        gradient_x_input      |x_d ∂f(x)/∂x_d|
+        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|,  `baseline` b or 0.
 
     Source: Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017.
     """

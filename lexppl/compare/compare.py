@@ -27,7 +27,7 @@ from lexppl.compare.importances import (
 )
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
-from lexppl.evaluation.leaks.encode_meter import check_meter_rows
+from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference import FitResult

@@ -14,7 +14,7 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
 from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
-from lexppl.evaluation.refits.fitted_predictor import TRAINING
+from lexppl.evaluation.judges import TRAINING
 from lexppl.explanation.reading.ranking import mean_error
 from lexppl.models import Grouping
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.calibration import Calibration
 from lexppl.inference.training.result import History
 from lexppl.plots.style import (
     BLUE,

@@ -11,8 +11,8 @@ from torch import nn
 from lexppl.cli import main
 from lexppl.cli.judged.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, judge_choice
 from lexppl.data import divided_frame
-from lexppl.evaluation.leaks.encode_meter import EncodeMeter
-from lexppl.evaluation.learned import LEAST_RARE
+from lexppl.evaluation.encode_meter import EncodeMeter
+from lexppl.evaluation.prediction import LEAST_RARE
 from lexppl.models import BernoulliSelector
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for

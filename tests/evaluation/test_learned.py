@@ -7,8 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
-from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
-from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.evaluation.prediction import (
+    BaseRateGain,
+    gain_over_base_rate,
+    predictive_log_likelihood,
+)
 from lexppl.inference import fit
 from lexppl.systems import lex
 

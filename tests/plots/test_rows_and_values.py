@@ -7,7 +7,7 @@ import xarray as xr
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.data import TableEncoding, TargetColumn
-from lexppl.evaluation.revealed import RowSteps
+from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation import save_posterior
 from lexppl.explanation.beside.feature_values import (
     FeatureValues,

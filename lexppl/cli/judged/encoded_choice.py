@@ -12,9 +12,9 @@ from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import explained_targets
 from lexppl.cli.judged.judged_rows import test_folds
 from lexppl.data import DividedTable
-from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
-from lexppl.evaluation.learned import LEAST_RARE, base_density, base_frequencies, rare_rows
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
+from lexppl.evaluation.judges import FittedPredictor
+from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of

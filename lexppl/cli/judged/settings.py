@@ -15,10 +15,10 @@ from lexppl.cli.judged.closer_look import observed_text, values_of
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import PREDICTED_MASKS, ScoreRow, judge_explainer
 from lexppl.data import DividedTable
+from lexppl.evaluation.effects import revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.penalty_path import PenaltyPath
-from lexppl.evaluation.revealed import revealed_predictions
+from lexppl.evaluation.prediction import base_frequencies
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
 

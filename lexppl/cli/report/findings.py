@@ -15,8 +15,8 @@ from lexppl.cli.judged.judging import Judgement
 from lexppl.cli.judged.settings import Settings
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
-from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,

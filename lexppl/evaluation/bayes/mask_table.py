@@ -1,12 +1,14 @@
-"""Sums over the masks of rows: the exact p(z | x, y), log p(y | x, θ), and log p(θ)."""
+"""All masks of a row, listed: prior, likelihood, posterior, and whether a feature is needed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import torch
@@ -15,7 +17,13 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.effects import LABEL_PLATE
-from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local, refuse_penalties
+from lexppl.evaluation.bayes.simulated import (
+    RESPONSE,
+    check_rows,
+    keep_local,
+    parts_of_program,
+    refuse_penalties,
+)
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
@@ -299,3 +307,94 @@ def _at_all(
             raise
     # A program that decides by a number of its own is run for one draw after another.
     return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])
+
+
+def log_bayes_factors(table: MaskTable) -> Tensor:
+    """How far y alone moves the odds that a row needs an entry, `(B, G)`, in nats:
+
+        log p(z_g = 1 | x, y) / p(z_g = 0 | x, y)  −  log p(z_g = 1 | x) / p(z_g = 0 | x)
+            = log p(y | x, z_g = 1) / p(y | x, z_g = 0),
+
+    the other entries marginalised by their prior. NaN where the prior never keeps the entry, or
+    always does.
+
+    Args:
+        table: of :func:`mask_table`.
+
+    Example:
+        >>> masks = torch.tensor([[0.0], [1.0]])
+        >>> prior = torch.log(torch.tensor([[0.5], [0.5]]))
+        >>> table = MaskTable(masks, prior, torch.log(torch.tensor([[0.1], [0.3]])))
+        >>> log_bayes_factors(table).exp()
+        tensor([[3.0000]])
+    """
+    return _conditional(table, 1.0) - _conditional(table, 0.0)
+
+
+def feature_evidence(
+    program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Whether each mask entry is needed over all rows, within one program:
+
+        gain_g = 1/N Σ_n [log p(y_n | x_n) − log p(y_n | x_n, z_g = 0)],
+
+    masks listed, on rows that the program has not learned from. A program whose prior never leaves
+    an entry out cannot be forced.
+
+    Args:
+        program: without latents outside `mask_particles()`, of up to 65,536 masks.
+        x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
+        names: of the G entries; their numbers if None.
+
+    Returns:
+        one row an entry (means over groups where these have the masks): `gain`, `gain_error` over
+        rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`;
+        `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
+
+    Raises:
+        ValueError: names of another number; what :func:`mask_table` refuses.
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, penalty=0.01, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+        >>> feature_evidence(program, x, (x[:, 0] > 0).long()).index.tolist()
+        [0, 1, 2]
+    """
+    check_rows(x)
+    model = parts_of_program(program).model
+    with drawing(seed, x.device):
+        table = mask_table(model, x, y)
+    entries = table.masks.shape[-1]
+    if names is not None and len(names) != entries:
+        raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
+    without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
+    factors = log_bayes_factors(table)
+    gain = without.double().cpu().numpy()
+    one = len(gain) == 1
+    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
+    prior = torch.softmax(table.log_prior, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = gain.mean(0) / error
+    return pd.DataFrame(
+        {
+            "gain": gain.mean(0),
+            "gain_error": error,
+            "z": z,
+            "log_bayes_factor": factors.double().sum(0).cpu().numpy(),
+            "posterior": (table.posterior.T @ table.masks).mean(0).cpu().numpy(),
+            "prior": (prior.T @ table.masks).mean(0).cpu().numpy(),
+        },
+        index=pd.Index(range(entries) if names is None else names, name="entry"),
+    )
+
+
+def _conditional(table: MaskTable, value: float) -> Tensor:
+    """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
+    columns = []
+    for entry in range(table.masks.shape[-1]):
+        own = table.masks[:, entry] == value
+        prior = torch.logsumexp(table.log_prior[own], 0)
+        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[own], 0)
+        columns.append(torch.where(prior.isneginf(), torch.nan, joint - prior))
+    return torch.stack(columns, -1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lexppl.evaluation.bayes.calibration_result import UniformRanks
+from lexppl.evaluation.bayes.calibration import UniformRanks
 
 SETS = 2000
 

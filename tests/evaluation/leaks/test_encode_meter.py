@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from lexppl.evaluation import encode_meter, fit_evalx, stripe_x
-from lexppl.evaluation.leaks.encode_meter import EncodeMeter
-from lexppl.evaluation.leaks.masked_rows import MaskedRows
+from lexppl.evaluation.encode_meter import EncodeMeter, MaskedRows
 from lexppl.inference.schedules import Linear
 from lexppl.models import Grouping
 from tests.evaluation.leaks.enumerated import enumerated_encode_meter

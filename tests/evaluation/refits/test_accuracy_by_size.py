@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from lexppl.evaluation.refits.evalx import EvalXScores, accuracy_by_size
+from lexppl.evaluation.judges import EvalXScores, accuracy_by_size
 from lexppl.models import BernoulliLikelihood, NormalLikelihood
 from tests.evaluation.fitted_by_hand import judge_of, linear
 

@@ -13,8 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
-from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.evaluation.judges import EvalX, fit_evalx, fit_predictor
 from lexppl.inference import CollapseWarning
 from lexppl.models import (
     MLP,

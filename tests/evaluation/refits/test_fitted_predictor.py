@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import chi2
 
+from lexppl.evaluation.judges import FittedPredictor, fit_predictor
 from lexppl.evaluation.prediction import predictive
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.models.black_box import black_box
 
 GENERATOR = torch.Generator().manual_seed(0)

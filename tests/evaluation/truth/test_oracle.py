@@ -18,7 +18,7 @@ from scipy.special import expit
 from scipy.stats import chi2, norm
 
 from lexppl.data import synthetic, synthetic_set
-from lexppl.evaluation.truth.oracle import Oracle
+from lexppl.evaluation.truth import Oracle
 
 
 @functools.cache
@@ -227,7 +227,7 @@ def test_best_is_the_largest_over_all_masks() -> None:
 def test_best_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = standard_rows(30, seed=11)
     masks, value = oracle_of("S3").best(x, 4)
-    monkeypatch.setattr("lexppl.evaluation.truth.oracle._BLOCK", 100)
+    monkeypatch.setattr("lexppl.evaluation.truth._BLOCK", 100)
     again, same = oracle_of("S3").best(x, 4)
     assert torch.equal(masks, again)
     assert torch.equal(value, same)

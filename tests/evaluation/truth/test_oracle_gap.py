@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from lexppl.data import synthetic
-from lexppl.evaluation.truth.oracle import Oracle
-from lexppl.evaluation.truth.oracle_gap import oracle_gap, oracle_gaps
+from lexppl.evaluation.truth import Oracle, oracle_gap, oracle_gaps
 from lexppl.models import (
     LEX,
     BernoulliLikelihood,

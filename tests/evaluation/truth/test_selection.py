@@ -11,7 +11,7 @@ import torch
 from sklearn import metrics
 
 from lexppl.data import synthetic
-from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
+from lexppl.evaluation.truth import SelectionScores, selection_scores
 
 TRUTH = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])
 DRAWS = torch.tensor(

@@ -1,4 +1,4 @@
-"""Fidelity of masks to a black box: predictions from selected and from unselected features."""
+"""The four fidelities of masks to a black box."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
+from lexppl.evaluation.judges import HIDDEN, fit_predictor, hard_draws, mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores
-from lexppl.evaluation.refits.fitted_predictor import HIDDEN, fit_predictor
-from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries, with_hidden
 from lexppl.inference.predictive import drawing
 from lexppl.models import Architecture, BlackBox, Grouping, black_box
 

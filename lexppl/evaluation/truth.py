@@ -1,4 +1,4 @@
-"""The exact distribution of the label given any part of the features, for the synthetic sets."""
+"""Scores that need a known truth: the relevant entries, or the exact distribution of the labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,9 +15,99 @@ from scipy.interpolate import CubicSpline
 from scipy.special import expit
 from torch import Tensor
 
-from lexppl.argument_checks import int_between
+from lexppl.argument_checks import fraction, int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.prediction import check_binary
+from lexppl.evaluation.prediction import check_binary, mean_weight
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.inference.training.result import FitResult
+
+
+@dataclass(frozen=True)
+class SelectionScores:
+    """Means over draws and rows as :func:`selection_scores` has them; ``precision = 1 − fdr``, and
+    the shares that select the control entry, ``control_flow`` or ``None``, and nothing,
+    ``empty``."""
+
+    tpr: float
+    fpr: float
+    fdr: float
+    precision: float
+    mcc: float
+    control_flow: float | None
+    mean_size: float
+    empty: float
+
+
+def selection_scores(
+    masks: Tensor, truth: Tensor, control: int | None = None, empty_fdr: float = 1.0
+) -> SelectionScores:
+    r"""Judge mask draws against the truly relevant entries.
+
+    With ``z`` the mask draws and ``t`` the truth, ``L`` draws and ``N`` rows,
+
+        TPR = 1/(LN) Σ_{l,n} |z_ln ∩ t_n| / |t_n|
+        FPR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |¬t_n|        0 for a row without irrelevant entries
+        FDR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |z_ln|        ``empty_fdr`` where |z_ln| = 0
+
+    The Matthews coefficient is of the counts pooled over all entries, and 0 where a margin of that
+    table is empty. A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts
+    it); INVASE's code and the usual definition count 0, which ``empty_fdr=0`` gives.
+
+    Args:
+        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw.
+        truth: 0 and 1, shape ``(N, G)``; each row has at least one relevant entry.
+        control: index of the control-flow entry (10 for S1, S2, S3).
+        empty_fdr: FDR of a draw that selects nothing, 0 to 1.
+
+    Raises:
+        ValueError: shapes that do not fit, no draws, values other than 0 and 1, rows of ``truth``
+            without a relevant entry, ``control`` outside ``0 … G-1``.
+
+    Source: Yoon et al. 2018 (INVASE), § 4.1; Jethani et al. 2021, § 5.1.
+
+    Example:
+        >>> truth = torch.tensor([[1, 1, 0, 0]])
+        >>> masks = torch.tensor([[[1, 1, 1, 0]], [[0, 1, 0, 0]]])
+        >>> scores = selection_scores(masks, truth, control=0)
+        >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
+        (0.75, 0.25, 0.1667, 0.5, 2.0)
+    """
+    if truth.ndim != 2:
+        raise ValueError(f"truth must have shape (N, G); it has {tuple(truth.shape)}")
+    check_binary("truth", truth, tuple(truth.shape))
+    check_binary("masks", masks, tuple(truth.shape), draws=True)
+    without = int((truth.sum(-1) == 0).sum())
+    if without:
+        raise ValueError(
+            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
+        )
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)
+    draws = masks.reshape(-1, *truth.shape).to(torch.float64)
+    relevant = truth.to(torch.float64)
+    n_relevant = relevant.sum(-1)
+    n_irrelevant = (1 - relevant).sum(-1)
+    n_selected = draws.sum(-1)
+    found = torch.einsum("lng,ng->ln", draws, relevant)
+    false = n_selected - found
+    discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
+    fdr = float(discovery.mean())
+    hits, alarms = float(found.sum()), float(false.sum())
+    missed = len(draws) * float(n_relevant.sum()) - hits
+    rejected = len(draws) * float(n_irrelevant.sum()) - alarms
+    margins = (hits + alarms) * (hits + missed) * (rejected + alarms) * (rejected + missed)
+    return SelectionScores(
+        tpr=float((found / n_relevant).mean()),
+        fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
+        fdr=fdr,
+        precision=1 - fdr,
+        mcc=(hits * rejected - alarms * missed) / math.sqrt(margins) if margins else 0.0,
+        control_flow=None if control is None else float(draws[..., control].mean()),
+        mean_size=float(n_selected.mean()),
+        empty=float((n_selected == 0).to(torch.float64).mean()),
+    )
+
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
 _REACH = 9.0
@@ -292,3 +383,113 @@ def _normal_quadrature(panels: int) -> tuple[Float64Array, Float64Array]:
         np.tile(np.log(half * weights), panels) - places**2 / 2 - math.log(2 * math.pi) / 2
     )
     return places, log_weights
+
+
+class LabelOracle(Protocol):
+    """The data's own distribution of a binary label given part of the features."""
+
+    def probability(self, x: Tensor, masks: Tensor) -> Tensor:
+        """`P(y = 1 | x_S)`, `(…, N)`, under masks `(…, N, D)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class OracleGap:
+    """Where the nats go, a row: `total = oracle_truth − explainer`, with `standard_error` over the
+    rows, is `selection = oracle_truth − oracle_own` (other features than the true ones are kept)
+    and `prediction = oracle_own − explainer`; below 0 where the choice of features informs of y."""
+
+    explainer: float
+    oracle_truth: float
+    oracle_own: float
+    total: float
+    selection: float
+    prediction: float
+    standard_error: float
+
+
+def oracle_gap(
+    masks: Tensor,
+    oracle: LabelOracle,
+    x: Tensor,
+    y: Tensor,
+    *,
+    truth: Tensor,
+    log_likelihood: Tensor,
+) -> OracleGap:
+    """Split the nats between an explainer and the data's own distribution into two, means over rows
+    of
+
+        explainer     log p_θ(y | x)
+        oracle_own    log 1/L Σ_l p(y | x_{z_l})
+        oracle_truth  log p(y | x_t),
+
+    `z_l ~ p(z|x)` the explainer's mask draws `(L, N, D)`, t the truth `(N, D)`.
+    """
+    if x.dim() != 2:
+        raise ValueError(f"x must have shape (N, D); it has {tuple(x.shape)}")
+    check_binary("masks", masks, tuple(x.shape), draws=True)
+    check_binary("truth", truth, tuple(x.shape))
+    check_binary("y", y, (len(x),))
+    if log_likelihood.shape != (len(x),) or bool(log_likelihood.isnan().any()):
+        raise ValueError(
+            f"log_likelihood must be nats, one value a row without NaN, shape ({len(x)},); it has "
+            f"{tuple(log_likelihood.shape)}"
+        )
+    draws = masks.reshape(-1, *masks.shape[-2:])
+    exact = x.double()
+
+    def log_likely(rows: slice, kept: Tensor) -> Tensor:
+        # In float64: a probability near 1 leaves digits for its other.
+        one = oracle.probability(exact[rows], kept.double())
+        return torch.where(y[rows] == 1, one, 1.0 - one).log()
+
+    own, best = [], []
+    for rows in row_chunks(len(x), rows_at_once(x, len(draws))):
+        each = log_likely(rows, draws[:, rows])
+        own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
+        best.append(log_likely(rows, truth[rows]))
+    parts = {
+        "explainer": log_likelihood.double(),
+        "oracle_truth": torch.cat(best),
+        "oracle_own": torch.cat(own),
+    }
+    parts["total"] = parts["oracle_truth"] - parts["explainer"]
+    parts["selection"] = parts["oracle_truth"] - parts["oracle_own"]
+    parts["prediction"] = parts["oracle_own"] - parts["explainer"]
+    means = {name: float(values.mean()) for name, values in parts.items()}
+    error = float(parts["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return OracleGap(**means, standard_error=error)
+
+
+def oracle_gaps(
+    result: FitResult,
+    oracle: LabelOracle,
+    x: Tensor,
+    y: Tensor,
+    *,
+    truth: Tensor,
+    masks: int = 100,
+    imputations: int = 1,
+    seed: int = 0,
+    site: str = "mask",
+) -> tuple[OracleGap, ...]:
+    """:func:`oracle_gap` of each replicate of a fit, both parts from the same L draws of masks."""
+    result.check(x, y)
+    chunk = rows_at_once(x, masks * imputations)
+    gaps = []
+    for model in result.models:
+        drawn, likelihoods = [], []
+        with drawing(seed, x.device):
+            program = FittedProgram(model, None, (x[:1], y[:1]), masks)
+            for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
+                ((run, _),) = program.runs((rows, labels), imputations)
+                if site not in run.sites:
+                    raise ValueError(
+                        f"the program has no mask site {site!r}; it has {list(run.sites)}"
+                    )
+                drawn.append(torch.as_tensor(run.sites[site].value))
+                likelihoods.append(mean_weight(run))
+        found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)
+        gaps.append(oracle_gap(found, oracle, x, y, truth=truth, log_likelihood=likelihood))
+    return tuple(gaps)
