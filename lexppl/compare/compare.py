@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.choices.compared import LIBRARIES
-from lexppl.compare import captum
-from lexppl.compare.captum import gradient_importances
-from lexppl.compare.common import black_box_of, check_tables, library
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
+    GRADIENTS,
+    black_box_of,
+    check_tables,
     fit_tabnet,
+    gradient_importances,
+    library,
     lime_importances,
     permutation_importances,
     shap_importances,
@@ -44,36 +46,30 @@ Importances = Callable[[Tensor], Tensor]
 Compared = str | FitResult | Importances
 
 
-@dataclass(frozen=True, eq=False)
-class _Context:
-    """What every method starts from: training rows `(N, D)` and what they observe, the model that
-    is explained, or None, with the seconds of its fit, mask entries, and the seed."""
-
-    x: Tensor
-    y: Tensor
-    model: Any
-    model_seconds: float
-    grouping: Grouping | None
-    seed: int
-
-
-def _importances(name: str, ground: _Context, options: Mapping[str, Any]) -> Importances:
+def _importances(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    train: tuple[Tensor, Tensor],
+    model: Any,
+    grouping: Grouping | None,
+    seed: int,
+) -> Importances:
     """What explains rows, of a method's name and its own options."""
-    model, grouping, seed = ground.model, ground.grouping, ground.seed
+    rows = train[0]
     shared = {"grouping": grouping, "seed": seed, **options}
     if name == "tabnet":
-        fitted = fit_tabnet(ground.x, ground.y, **{"seed": seed, **options})
+        fitted = fit_tabnet(*train, **{"seed": seed, **options})
         return lambda x: fitted(x, grouping)
     if name == "permutation":
-        scored = (ground.x, ground.y)
-        of_all = permutation_importances(model, ground.x[:1], scored, **shared)
+        of_all = permutation_importances(model, rows[:1], train, **shared)
         return lambda x: of_all.expand(len(x), -1)
-    if name in captum.METHODS:
-        start = {"baseline": ground.x.mean(0)} if name == "integrated_gradients" else {}
+    if name in GRADIENTS:
+        start = {"baseline": rows.mean(0)} if name == "integrated_gradients" else {}
         own = {"grouping": grouping, **start, **options}
         return lambda x: gradient_importances(name, model, x, **own)
     function: Any = {"shap": shap_importances, "lime": lime_importances}[name]
-    return lambda x: function(model, x, ground.x, **shared)
+    return lambda x: function(model, x, rows, **shared)
 
 
 METHODS = tuple(LIBRARIES)
@@ -179,10 +175,7 @@ def compare(
     entries = x.shape[1] if grouping is None else grouping.entries
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True reads,")
-    if sizes is not None and len(sizes) == 0:
-        raise ValueError("sizes must have at least one size; it is empty")
-    known = [k for k in FIRST_SIZES if k <= entries] if sizes is None else dict.fromkeys(sizes)
-    chosen = [int_between("each of sizes", k, 0, entries, note="the mask entries") for k in known]
+    chosen = _sizes(sizes, entries)
     stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
     for argument, of_methods in (("options", options), ("seconds", seconds or {})):
         if unknown := sorted(set(of_methods) - set(named)):
@@ -195,7 +188,12 @@ def compare(
     model, model_seconds = _model_of(model, train, explained, shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
-    ground = _Context(x, y, model, model_seconds, grouping, seed)
+
+    def build(name: str, method: str) -> Importances:
+        return _importances(
+            method, options.get(name, {}), train=(x, y), model=model, grouping=grouping, seed=seed
+        )
+
     control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
     rows = []
 
@@ -203,7 +201,7 @@ def compare(
         return figures_of(judge, ranking.to(test_x), test_x, test_y, truth, chosen, seed)
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
-        ranked, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
+        ranked, timing = _explained(what, test_x, partial(build, name), model_seconds, draws, seed)
         if tuple(ranked.shape[1:]) != (len(test_x), entries) or bool(ranked.isnan().any()):
             raise ValueError(
                 f"importances of {name!r} must be numbers of shape {(len(test_x), entries)}, "
@@ -219,6 +217,13 @@ def compare(
         if name in stated:
             rows[-1]["fit_seconds"] = float(stated[name])
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
+
+
+def _sizes(sizes: Sequence[int] | None, entries: int) -> list[int]:
+    if sizes is not None and len(sizes) == 0:
+        raise ValueError("sizes must have at least one size; it is empty")
+    known = [k for k in FIRST_SIZES if k <= entries] if sizes is None else dict.fromkeys(sizes)
+    return [int_between("each of sizes", k, 0, entries, note="the mask entries") for k in known]
 
 
 def _model_of(
@@ -297,36 +302,39 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
             continue
         if needed := LIBRARIES[what]:
             library(needed)
-        if what in captum.METHODS and not differentiable:
+        if what in GRADIENTS and not differentiable:
             raise TypeError(
                 f"{name!r} needs a model with gradients, a Predictor, an nn.Module or a full "
                 f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
                 "so that one is fitted"
             )
-        if model is not None and _explains_model(what) and what not in captum.METHODS:
+        if model is not None and _explains_model(what) and what not in GRADIENTS:
             black_box_of(model)
 
 
 def _explained(
-    what: Compared, ground: _Context, x: Tensor, options: Mapping[str, Any], draws: int
+    what: Compared,
+    x: Tensor,
+    build: Callable[[str], Importances],
+    model_seconds: float,
+    draws: int,
+    seed: int,
 ) -> tuple[Tensor, dict[str, float]]:
     """Importances of each replicate, `(R, N, G)`, and the seconds that they took."""
-    started = time.perf_counter()
     fit_seconds = math.nan
     method: Any = what
     if isinstance(what, str):
-        method = _importances(what, ground, options)
+        started = time.perf_counter()
+        method = build(what)
         fit_seconds = _seconds_since(started, x)
         if _explains_model(what):
-            fit_seconds += ground.model_seconds
+            fit_seconds += model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
-    elif isinstance(what, FitResult):
-        fit_seconds = float(np.sum(what.history.seconds))
-    _seconds_since(started, x)
-    started = time.perf_counter()
+    started = _seconds_since(0.0, x)
     if isinstance(what, FitResult):
-        means = mask_means(explain(what, x, draws=draws, seed=ground.seed))
+        fit_seconds = float(np.sum(what.history.seconds))
+        means = mask_means(explain(what, x, draws=draws, seed=seed))
         # Of signed attributions their size.
         found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
     else:

@@ -1,30 +1,106 @@
-"""Importances by SHAP, permutation, LIME and TabNet."""
+"""Importances by SHAP, LIME, gradients, permutation and TabNet, and what these methods share."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import random
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.compare.common import (
-    all_seeded,
-    array_of,
-    black_box_of,
-    check_tables,
-    grouped_importances,
-    library,
-    numpy_model,
-    numpy_seed,
-)
+from lexppl.evaluation import FittedPredictor
+from lexppl.evaluation_mode import evaluating
+from lexppl.extras import extra_library
+from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.black_box import BlackBox
+from lexppl.models.black_box import BlackBox, Output, black_box
+from lexppl.models.likelihoods import Likelihood, distribution_targets
+
+
+def library(module: str) -> Any:
+    """A library of the `compare` extra; ``ImportError`` says how to get it."""
+    return extra_library(module, "compare")
+
+
+def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
+    """Refuse tables `(N, D)`, by argument, unlike the first or the grouping's features."""
+    first_name, first = next(iter(tables.items()))
+    for name, table in tables.items():
+        if not isinstance(table, Tensor) or not table.is_floating_point():
+            kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+            raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
+        if table.dim() != 2 or table.numel() == 0 or not bool(table.isfinite().all()):
+            raise ValueError(
+                f"{name} must be a table (N, D) of finite numbers; it has shape "
+                f"{tuple(table.shape)} and {int((~table.isfinite()).sum())} NaN or infinite values"
+            )
+        kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")
+    if grouping is not None and grouping.features != first.shape[1]:
+        raise ValueError(
+            f"grouping is of {grouping.features} features; {first_name} has {first.shape[1]}"
+        )
+
+
+def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
+    """Importances of mask entries `(B, G)`, `I_g = Σ_{d in g} |a_d|` of attributions `(B, D)`."""
+    size = attributions.abs()
+    if grouping is None:
+        return size
+    total = size.new_zeros(len(size), grouping.entries)
+    return total.index_add_(1, grouping.index.to(size.device), size)
+
+
+@contextmanager
+def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Draws from a seed inside; all global generators are as before after."""
+    seed = int_at_least("seed", seed, 0)
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(numpy_seed(seed))  # noqa: NPY002
+    try:
+        with seeded(seed, device):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def numpy_seed(seed: int) -> int:
+    """The seed as numpy's global generator takes it, below 2³²; small seeds stay as they are."""
+    return seed % 2**32
+
+
+def black_box_of(model: Any) -> BlackBox:
+    """A black box, a full predictor, or what :func:`~lexppl.models.black_box` takes, as a black
+    box."""
+    if isinstance(model, BlackBox):
+        return model
+    return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
+
+
+def numpy_model(box: BlackBox, like: Tensor) -> Callable[[np.ndarray], np.ndarray]:
+    """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64."""
+
+    def outputs(rows: np.ndarray) -> np.ndarray:
+        x = torch.as_tensor(np.ascontiguousarray(rows)).to(like)
+        return box.targets(x).double().cpu().numpy()
+
+    return outputs
+
+
+def array_of(x: Tensor) -> np.ndarray:
+    """Rows as a float64 array, as the libraries compute."""
+    return x.detach().double().cpu().numpy()
 
 
 def shap_importances(
@@ -206,3 +282,86 @@ def fit_tabnet(
         return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
 
     return importances
+
+
+GRADIENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "saliency": "Saliency",
+        "gradient_x_input": "InputXGradient",
+        "integrated_gradients": "IntegratedGradients",
+    }
+)
+"""Names, and Captum's."""
+ROWS_AT_ONCE = 500
+"""Rows whose gradients are held at once; integrated gradients holds as many for each step."""
+
+
+def gradient_importances(
+    method: str,
+    model: Any,
+    x: Tensor,
+    *,
+    output: Output | None = None,
+    grouping: Grouping | None = None,
+    baseline: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """Absolute attributions `(B, G)` by gradients of f, the probability of the row's likeliest
+    class or the response, by Captum:
+
+        saliency              |∂f(x)/∂x_d|
+        gradient_x_input      |x_d ∂f(x)/∂x_d|
+        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|,  `baseline` b or 0.
+
+    Source: Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017.
+    """
+    check_tables(grouping, x=x)
+    module = model.predictor if isinstance(model, FittedPredictor) else model
+    outputs = _differentiable(module, output)
+    if baseline is not None and baseline.shape != x.shape[1:]:
+        raise ValueError(
+            f"baseline must be one row of {x.shape[1]} features; it is {tuple(baseline.shape)}"
+        )
+    attribution = getattr(library("captum.attr"), GRADIENTS[method])(outputs)
+    parts = []
+    with evaluating(module), torch.enable_grad():
+        for chunk in x.detach().split(ROWS_AT_ONCE):
+            with torch.no_grad():
+                values = outputs(chunk)
+            of_chunk = {"target": values.argmax(1) if values.dim() == 2 else None, **options}
+            if baseline is not None:
+                of_chunk["baselines"] = baseline.to(x).expand_as(chunk)
+            rows = chunk.clone().requires_grad_()
+            parts.append(attribution.attribute(rows, **of_chunk).detach().to(x))
+    return grouped_importances(torch.cat(parts), grouping)
+
+
+def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Tensor]:
+    """Probabilities `(B, C)` or responses `(B,)` of a torch predictor, as a function of its rows;
+    refuses what has no gradient, or does not say what it returns."""
+    name = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            "attribution by gradients needs a torch predictor, an nn.Module such as "
+            f"lexppl.models.Predictor; it is {name}. Other models have shap, lime and permutation"
+        )
+    has_likelihood = isinstance(getattr(module, "likelihood", None), Likelihood)
+    if output not in (None, *get_args(Output)) or has_likelihood == (output is not None):
+        raise ValueError(
+            f"output must be one of {get_args(Output)}, what {name} returns, and left out of a "
+            f"predictor with a likelihood; it is {output!r}"
+        )
+
+    def outputs(rows: Tensor) -> Tensor:
+        found = module(rows)
+        if has_likelihood:
+            return distribution_targets(found)
+        if found.dim() == 2 and found.shape[1] > 1:
+            return found.softmax(1) if output == "logits" else found
+        found = found.reshape(len(found))
+        if output == "response":
+            return found
+        of_one = found.sigmoid() if output == "logits" else found
+        return torch.stack([1.0 - of_one, of_one], 1)
+
+    return outputs

@@ -10,9 +10,10 @@ from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from lexppl.compare.captum import METHODS, gradient_importances
 from lexppl.compare.importances import (
+    GRADIENTS,
     fit_tabnet,
+    gradient_importances,
     lime_importances,
     permutation_importances,
     shap_importances,
@@ -53,7 +54,7 @@ def linear_module(weights=WEIGHTS, training=True):
 
 
 saliency, gradient_x_input, integrated_gradients = (
-    partial(gradient_importances, name) for name in METHODS
+    partial(gradient_importances, name) for name in GRADIENTS
 )
 
 

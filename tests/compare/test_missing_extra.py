@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from lexppl.compare import compare
-from lexppl.compare.captum import gradient_importances
 from lexppl.compare.importances import (
     fit_tabnet,
+    gradient_importances,
     lime_importances,
     shap_importances,
 )

@@ -1,4 +1,4 @@
-"""SHAP: a masker that imputes, and a posterior as its Explanation."""
+"""Adapters: imputers for SHAP and Captum, and a posterior as SHAP's Explanation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import t
+from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.compare.common import library
+from lexppl.compare.importances import check_tables, library
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
@@ -211,3 +212,98 @@ def shap_explanation(
         upper_bounds=upper,
         error_std=error,
     )
+
+
+def unconditional_baselines(
+    imputer: Imputer, x: Tensor, *, draws: int = 50, seed: int = 0
+) -> Tensor:
+    """Baselines b ~ p_ι(x̃ | nothing kept), `(n, *event)`, for methods of Captum that take a
+    distribution of them, such as `GradientShap` and `DeepLiftShap`.
+
+    **Not conditional**: a baseline knows nothing of the row that it is set against, whatever the
+    imputer. For baselines that do, see :func:`conditional_baselines`; for Shapley values of
+    conditional expectations, :class:`lexppl.compare.ImputerMasker`.
+
+    Args:
+        imputer: any imputer.
+        x: rows to be explained, `(B, *event)`; only their shape, type and device matter.
+        draws: n.
+
+    Raises:
+        TypeError, ValueError: no imputer, rows that it does not take, counts below 1.
+
+    Example:
+        >>> from captum.attr import GradientShap
+        >>> from lexppl.models.imputers.simple import GaussianImputer
+        >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
+        >>> x = torch.ones(2, 3)
+        >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
+        >>> GradientShap(network).attribute(x, baselines).shape
+        torch.Size([2, 3])
+    """
+    _check(imputer, x, draws, seed)
+    nothing = torch.zeros_like(x[:1], dtype=torch.bool)
+    with torch.no_grad(), seeded(seed, x.device):
+        distribution = imputer(x[:1], nothing)
+        drawn: Tensor = distribution.expand(torch.Size([draws, 1])).sample()
+    return drawn[:, 0]
+
+
+def conditional_baselines(
+    imputer: Imputer,
+    x: Tensor,
+    *,
+    draws: int = 1,
+    grouping: Grouping | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Baselines that know the rest of the row, `(L, B, D)`, for methods of Captum that replace one
+    feature (or one group) at a time, such as `FeatureAblation`:
+
+        b_d ~ p_ι(x̃_d | x_{¬d}),    with groups: b_g ~ p_ι(x̃_g | x_{¬g}) .
+
+    **Conditional** only for one replacement at a time: for methods that replace several entries at
+    once (`ShapleyValueSampling`, `KernelShap`) take :class:`lexppl.compare.ImputerMasker`.
+
+    Args:
+        imputer: any imputer of tables.
+        x: rows to be explained, `(B, D)`.
+        draws: L; average the attributions over them.
+        grouping: which columns are replaced together; give `FeatureAblation` its index as
+            `feature_mask=grouping.index[None]`.
+
+    Raises:
+        TypeError, ValueError: as :func:`unconditional_baselines`; a grouping of other features.
+
+    Example:
+        >>> from captum.attr import FeatureAblation
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+        >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.eye(2))
+        >>> network, x = torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(4, 2)
+        >>> method = FeatureAblation(network)
+        >>> each = [method.attribute(x, b) for b in conditional_baselines(imputer, x, draws=20)]
+        >>> torch.stack(each).mean(0).shape
+        torch.Size([4, 2])
+    """
+    _check(imputer, x, draws, seed)
+    check_tables(grouping, x=x)
+    if grouping is None:
+        grouping = Grouping.identity(x.shape[1])
+    index = grouping.index.to(x.device)
+    others = ~torch.eye(grouping.entries, dtype=torch.bool, device=x.device)[:, index]
+    columns = torch.arange(x.shape[1], device=x.device)
+    with torch.no_grad(), seeded(seed, x.device):
+        distribution = imputer(x, others[:, None, :])
+        drawn: Tensor = distribution.expand(torch.Size([draws, grouping.entries, len(x)])).sample()
+    return drawn[:, index, :, columns].movedim(0, -1)
+
+
+def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
+    if not isinstance(imputer, Imputer):
+        raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
+    floating = isinstance(x, Tensor) and x.is_floating_point()
+    if not floating or x.dim() < 2 or len(x) == 0:
+        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
+    int_at_least("draws", draws)
+    int_at_least("seed", seed, 0)
