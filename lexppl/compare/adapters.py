@@ -130,11 +130,7 @@ Over = Literal["chains", "draws"]
 
 
 def shap_explanation(
-    posterior: Posterior,
-    *,
-    over: Over | None = None,
-    level: float = 0.95,
-    given_y: bool = False,
+    posterior: Posterior, *, over: Over | None = None, level: float = 0.95, given_y: bool = False
 ) -> Any:
     """What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
@@ -250,12 +246,7 @@ def unconditional_baselines(
 
 
 def conditional_baselines(
-    imputer: Imputer,
-    x: Tensor,
-    *,
-    draws: int = 1,
-    grouping: Grouping | None = None,
-    seed: int = 0,
+    imputer: Imputer, x: Tensor, *, draws: int = 1, grouping: Grouping | None = None, seed: int = 0
 ) -> Tensor:
     """Baselines that know the rest of the row, `(L, B, D)`, for methods of Captum that replace one
     feature (or one group) at a time, such as `FeatureAblation`:

@@ -94,9 +94,7 @@ def figures_of(
 
 
 def with_intervals(
-    judged: Callable[[Tensor], Mapping[str, Figure]],
-    importances: Tensor,
-    weighted: bool = False,
+    judged: Callable[[Tensor], Mapping[str, Figure]], importances: Tensor, weighted: bool = False
 ) -> dict[str, float]:
     """Figures of the mean of R replicates' importances `(R, N, G)`, each with its 95 % interval.
 

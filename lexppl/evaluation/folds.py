@@ -13,13 +13,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import (
-    Posterior,
-    attrs_of,
-    group_names,
-    group_of,
-    posterior_of,
-)
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.beside.fold_means import with_fold_means

@@ -174,10 +174,7 @@ LEAST = 1e-9
 
 
 def plot_selection_map(
-    posterior: Posterior,
-    rows: int | Sequence[Any] = 4,
-    draws: int = 3,
-    width: float | None = None,
+    posterior: Posterior, rows: int | Sequence[Any] = 4, draws: int = 3, width: float | None = None
 ) -> Figure:
     """Selection maps over images, a line a row: the image; E[z | x], mean over replicates, as a
     blue tint on it; how far that is from sure; and some draws of the mask, with what they hide in

@@ -36,10 +36,7 @@ from lexppl.plots.style import (
 
 
 def plot_row(
-    steps: RowSteps,
-    values: Mapping[str, Any] | None = None,
-    features: int = 12,
-    width: float = 6.4,
+    steps: RowSteps, values: Mapping[str, Any] | None = None, features: int = 12, width: float = 6.4
 ) -> Figure:
     """One row's prediction, from the base rate to what is predicted, by a bar a feature.
 
@@ -130,10 +127,7 @@ LOW_TO_HIGH = LinearSegmentedColormap.from_list("low to high", [BLUE, "#B8A9B6",
 
 
 def plot_beeswarm(
-    posterior: Posterior,
-    features: int | Sequence[str] = 12,
-    rows: int = 300,
-    width: float = 6.4,
+    posterior: Posterior, features: int | Sequence[str] = 12, rows: int = 300, width: float = 6.4
 ) -> Figure:
     """Row gains of the features, a point a row, coloured by the feature's value.
 

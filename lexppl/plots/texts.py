@@ -103,11 +103,7 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
 
 
 def _span(
-    word: str,
-    value: float,
-    ends: NDArray[np.float64] | None,
-    most: float,
-    kind: ImportanceKind,
+    word: str, value: float, ends: NDArray[np.float64] | None, most: float, kind: ImportanceKind
 ) -> str:
     title = f"{kind.label if kind is not ATTRIBUTION else 'attribution'} {value:.2f}"
     if ends is not None:

@@ -19,13 +19,7 @@ from lexppl.compare.importances import (
     shap_importances,
 )
 from lexppl.evaluation import FittedPredictor
-from lexppl.models import (
-    MLP,
-    CategoricalLikelihood,
-    Grouping,
-    NormalLikelihood,
-    Predictor,
-)
+from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood, Predictor
 from lexppl.models.black_box import black_box
 
 FAILURE = 1e-6

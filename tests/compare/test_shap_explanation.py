@@ -104,11 +104,7 @@ def test_from_explain_to_plots():
         (posterior(draws()), {"over": "seeds"}, "over must be"),
         (posterior(draws()), {"level": 1.0}, r"level must be a share in \(0, 1\)"),
         (draws(), {}, "posterior must be"),
-        (
-            posterior_of({"sample_stats": xr.Dataset({"a": 1.0})}, {}),
-            {},
-            "give one that explain",
-        ),
+        (posterior_of({"sample_stats": xr.Dataset({"a": 1.0})}, {}), {}, "give one that explain"),
     ],
 )
 def test_refused_inputs(given, options, words):
