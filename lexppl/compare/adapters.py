@@ -148,7 +148,6 @@ def shap_explanation(
     Args:
         posterior: of :func:`lexppl.explain`; of several mask sites the first.
         over: "chains" (needs two) or "draws"; if None chains where there are several.
-        level: of the bounds.
         given_y: of masks given x and y, of a posterior that was given y; else given x alone.
 
     Raises:
@@ -221,9 +220,7 @@ def unconditional_baselines(
     conditional expectations, :class:`lexppl.compare.ImputerMasker`.
 
     Args:
-        imputer: any imputer.
         x: rows to be explained, `(B, *event)`; only their shape, type and device matter.
-        draws: n.
 
     Raises:
         TypeError, ValueError: no imputer, rows that it does not take, counts below 1.
@@ -257,7 +254,6 @@ def conditional_baselines(
     once (`ShapleyValueSampling`, `KernelShap`) take :class:`lexppl.compare.ImputerMasker`.
 
     Args:
-        imputer: any imputer of tables.
         x: rows to be explained, `(B, D)`.
         draws: L; average the attributions over them.
         grouping: which columns are replaced together; give `FeatureAblation` its index as

@@ -55,7 +55,6 @@ def _importances(
     grouping: Grouping | None,
     seed: int,
 ) -> Importances:
-    """What explains rows, of a method's name and its own options."""
     rows = train[0]
     shared = {"grouping": grouping, "seed": seed, **options}
     if name == "tabnet":
@@ -144,10 +143,6 @@ def compare(
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
             it.
         leaks: also `encoded@k`: two small fits a fold for each method and k.
-        progress: show the fits' progress bars.
-
-    Returns:
-        pandas.DataFrame: indexed by `method`.
 
     Raises:
         ImportError: a named method without its library; before any fit.
@@ -229,7 +224,6 @@ def _sizes(sizes: Sequence[int] | None, entries: int) -> list[int]:
 def _model_of(
     model: Any, train: Table, explained: bool, options: Mapping[str, Any]
 ) -> tuple[Any, float]:
-    """The model that is explained, and the seconds of its fit; NaN where they are not known."""
     if model is None and explained:
         started = time.perf_counter()
         model = fit_predictor(train, **options)
@@ -263,7 +257,6 @@ _Rows = tuple[Tensor, Tensor, Grouping | None, Tensor | None]
 
 
 def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
-    """Both tables, of the same features, groups and task."""
     x, y, grouping, _ = found = _table(train, "train")
     test_x, test_y, test_grouping, _ = of_test = _table(test, "test")
     check_tables(grouping, train=x, test=test_x)
@@ -275,7 +268,6 @@ def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
 
 
 def _table(data: Table, name: str) -> _Rows:
-    """Rows, labels or responses, the grouping and the truth."""
     if isinstance(data, Dataset):
         grouping = Grouping(data.groups, data.entry_names).to(data.x.device)
         return data.x, data.y, grouping, data.truth
@@ -344,7 +336,6 @@ def _explained(
 
 
 def _seconds_since(started: float, x: Tensor) -> float:
-    """Seconds of work that is done, on a device too."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
     return time.perf_counter() - started

@@ -121,12 +121,6 @@ def direction_table(
         values: of the features, for the same N rows, a data frame or by name; features that have
             none are left out.
 
-    Returns:
-        columns `feature`, `class`, `level`, `direction`, `slope`, `effect`, `spread`, `kept`.
-
-    Raises:
-        ValueError: values of another number of rows.
-
     Example:
         >>> each = torch.tensor([0.2, 0.4, 0.6, 0.8]).double()[None, :, None, None]
         >>> found = FeatureEffects(each, torch.ones(1, 4, 1), ("dose",), None)
@@ -253,7 +247,6 @@ def _correlation(a: Array, b: Array, weight: Array) -> float:
 
 
 def _slope(v: Array, effect: Array, weight: Array) -> float:
-    """Change of the effect for a standard deviation of v."""
     seen = (weight > 0) & np.isfinite(v)
     if not seen.any():
         return np.nan

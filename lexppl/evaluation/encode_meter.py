@@ -295,8 +295,6 @@ def _fitted(
     seed: int,
     options: Mapping[str, Any],
 ) -> FitResult:
-    """Networks of both laws, learned from the rows at `index`, one in six of which chooses the
-    epoch."""
     generator = torch.Generator().manual_seed(seed)
     shares = (1.0 - 1.0 / ONE_IN, 1.0 / ONE_IN)
     parts = [index[part] for part in _parts(rows.y[index], shares, seed)]
@@ -363,8 +361,6 @@ class DifferenceNetwork(Configured, nn.Module):
 
 
 class _FromZero(nn.Linear):
-    """A linear layer whose weights start at 0, in each replicate."""
-
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
         if self.bias is not None:
@@ -372,8 +368,6 @@ class _FromZero(nn.Linear):
 
 
 def _meter(predicted: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) -> EncodeMeter:
-    """The figure of all replicates, and its interval by rows and, in each fold, by the jackknife's
-    replicates."""
     count = len(predicted)
     whole = _log_likelihoods(predicted.mean(0), y, rows)
     by_row = (whole[1] - whole[0]).mean(0)

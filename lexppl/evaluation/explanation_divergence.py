@@ -45,9 +45,6 @@ def explanation_divergence(
         result, other: Q-FIT's explanations of both models, of R and R' ≥ 3 replicates.
         x: rows `(N, D)`, over which a local explanation's KL is averaged; None for global ones.
 
-    Returns:
-        ExplanationDivergence: D, V and D − V, in nats.
-
     Raises:
         TypeError: an explanation that is no Dirichlet distribution.
         ValueError: fewer than three replicates; entries of other numbers; x left out where

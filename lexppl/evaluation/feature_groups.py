@@ -31,7 +31,6 @@ class FeatureGroups:
     """K groups of G mask entries, each entry in one.
 
     Args:
-        names: of the groups.
         members: the entries of each group, from 0.
 
     Raises:
@@ -228,5 +227,4 @@ def dependence(
 
 
 def _of(owner: NDArray[np.int64], entry: int) -> int:
-    """The first feature of an entry."""
     return int(np.flatnonzero(owner == entry)[0])

@@ -116,7 +116,6 @@ def fidelity_scores(
 def _train_draws(
     x: Tensor, train_x: Tensor | None, train_masks: Tensor | None, entries: int
 ) -> Tensor | None:
-    """Checked masks of the training rows, `(L, M, G)`."""
     if train_x is None or train_masks is None:
         if train_x is not train_masks:
             raise ValueError(
@@ -134,7 +133,6 @@ def _train_draws(
 def _apart(
     rows: Tensor, targets: Tensor, share: float, seed: int
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Training and validation rows from `(L, M, *event)`, all draws of a row on one side."""
     count = len(targets)
     held = min(max(round(share * count), 1), count - 1)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).to(rows.device)

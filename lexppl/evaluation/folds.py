@@ -149,7 +149,7 @@ class Folds:
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any
     ) -> Any:
-        """What a function finds of each row, by the replicate that holds the row out.
+        """What a function finds of each row, in their order, by the replicate that holds it out.
 
         Args:
             function: of a fit and rows, such as
@@ -157,9 +157,6 @@ class Folds:
             result: of R replicates.
             rows: its arguments by row, each with N entries, or None.
             settings: its other arguments. A `seed` is one further for each part.
-
-        Returns:
-            what `function` returns of a fit of one replicate and N rows, in the order of the rows.
 
         Raises:
             ValueError: a fit of another number of replicates; another number of rows; values of
@@ -199,7 +196,6 @@ def _taken(column: Any, places: Tensor) -> Any:
 
 
 def _joined(parts: Sequence[Any], order: Tensor) -> Any:
-    """The values of parts of the rows, in the order of the rows."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -219,7 +215,6 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
 
 
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
-    """A group of a posterior of all rows."""
     by_row = [key for key, values in parts[0].items() if "row" in values.dims]
     joined = parts[0][by_row]
     if by_row:

@@ -210,11 +210,11 @@ INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
 def group_table(
     gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
 ) -> pd.DataFrame:
-    """The groups of features by their gain, with intervals, and those that are found.
+    """The groups of features by their gain, the largest first, with intervals, and what is found.
 
     With the gains `d_n` of N rows, columns:
 
-    - `gain`: their mean, in nats a row.
+    - `members`, how many; `gain`: the mean, in nats a row.
     - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
       rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger, or of rows in C units
       (`gains.unit`) C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
@@ -233,13 +233,9 @@ def group_table(
     fits, and N large enough for a normal mean.
 
     Args:
-        gains: of held-out rows.
         fdr: the false discovery rate, in (0, 1), or None.
         fwer: the family-wise error rate in its place.
         level: least level of an interval, in (0, 1).
-
-    Returns:
-        indexed by `group`, the largest gain first, with `members`, how many there are.
 
     Raises:
         ValueError: fewer than two rows, gains that are not finite, a rate or level outside (0, 1).
@@ -271,7 +267,8 @@ def group_table(
 def gain_table(
     gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
 ) -> pd.DataFrame:
-    """The features by their gain given all others, with intervals, and those that are found.
+    """The features by their gain given all others, by group, the largest first, with intervals,
+    and what is found.
 
     Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
     is a group by itself has the group's line. The members of groups of several are tested where
@@ -280,9 +277,6 @@ def gain_table(
 
     Args:
         gains, fdr, fwer, level: as in :func:`group_table`.
-
-    Returns:
-        indexed by `feature`, groups by their gain and in each the largest gain first.
 
     Example:
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
@@ -329,7 +323,6 @@ def interaction_table(
       the number of strata, nor for a choice of `feature` and `by` from these rows.
 
     Args:
-        gains: of held-out rows.
         feature: name of a mask entry or of a group.
         by: values of the same rows, `(N,)`: levels, each a stratum, or numbers, which are cut at
             quantiles into `bins`. Rows without a value and strata of one row are left out.
@@ -397,7 +390,6 @@ def _tested(
 
 
 def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
-    """Of means over rows, by the rows, their units, or the folds."""
     of_rows: NDArray[np.float64] = values.var(0, ddof=1) / len(values)
     if gains.unit is not None:
         _, unit = np.unique(gains.unit.cpu().numpy(), return_inverse=True)
@@ -418,11 +410,7 @@ def row_gains(gains: FeatureGains, row: int) -> pd.Series:
     """What each feature is worth for the prediction of one row's own y, in nats, the largest first.
 
     Args:
-        gains: of :func:`feature_gains`.
         row: its place among the rows that were judged, from 0.
-
-    Raises:
-        ValueError: no such row.
 
     Example:
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2]]).double()

@@ -65,7 +65,6 @@ class ImputationScores:
         return table
 
     def _table(self, imputers: Sequence[str], each: Mapping[str, Tensor]) -> pd.DataFrame:
-        """Means over rows `(I, M)` of scores `(I, M, N)`, and their standard errors."""
         columns = {}
         for name, scores in each.items():
             rows = scores.numpy().reshape(-1, scores.shape[-1])
@@ -169,7 +168,6 @@ def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
 
 
 def _scored(imputer: nn.Module, x: Tensor, keep: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """The two scores of each row, `(N,)`."""
     size = max(1, NUMBERS_AT_ONCE // (draws * x[0].numel()))
     parts = []
     for some, kept in zip(x.split(size), keep.split(size), strict=True):
@@ -239,7 +237,6 @@ def imputed_samples(
             have that impute; of several replicates the best.
         x: rows, `(N, *event)`.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
-        samples: S.
 
     Raises:
         TypeError: neither a fit nor a program.

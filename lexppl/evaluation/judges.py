@@ -267,7 +267,6 @@ class EvalX:
     Args:
         result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
             several replicates the best one judges.
-        entries: G.
     """
 
     result: FitResult
@@ -348,7 +347,6 @@ class EvalX:
 
 
 def _forced(masks: Tensor, site: Site) -> Tensor | None:
-    """The value of the mask; all other sites are drawn."""
     return masks if site.name == MASK else None
 
 
@@ -445,19 +443,16 @@ def accuracy_by_size(
     imputations: int = 1,
     seed: int = 0,
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """EVAL-X's accuracy where each row keeps its k highest-ranked entries, for each size k; the
-    control is `random_ranking=True`, each row's entries in a random order.
+    """The sizes k, and EVAL-X's accuracy (R² of responses) where each row keeps its k
+    highest-ranked entries; the control is `random_ranking=True`, each row's entries in a random
+    order.
 
     Args:
-        evalx: the judge.
         ranking: importances, higher is kept earlier, such as selection probabilities: `(N, G)`.
             Of equal ones the first is kept first. Not read with `random_ranking`.
         x, y: rows of no fit, `(N, *event)`, and their labels or responses, `(N,)`.
         sizes: the k, each in 0 … G; 1 … G if None.
         imputations: K.
-
-    Returns:
-        the sizes, and for each the accuracy; for responses R², the share of their variance.
 
     Raises:
         ValueError: a ranking of another shape or not finite, sizes outside 0 … G, no sizes; as

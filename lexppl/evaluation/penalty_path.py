@@ -91,7 +91,8 @@ def plateau(
     within: float = WITHIN,
     usual: float | None = None,
 ) -> int:
-    """The plateau of a path: the λ at which the number of entries kept changes least with λ.
+    """The place of the plateau of a path: the λ at which the number of entries kept changes least
+    with λ.
 
     What matters is kept over a range of λ: there the size stands still, as it also does where
     nothing is left, or nothing has gone yet. Candidates are therefore the λ
@@ -111,13 +112,8 @@ def plateau(
         scores: held-out log-likelihood of each, in nats a row.
         errors: standard error of each score's distance to the best one, over the rows in pairs if
             they are the same. NaN, as of one row, is no bound, and the score must be the best.
-        entries: G.
-        within: standard errors.
         usual: a λ that is kept where nothing speaks against it; None, or one not of the path, for
             none.
-
-    Returns:
-        the place of the chosen λ.
 
     Raises:
         ValueError: other lengths, numbers that are not finite, sizes outside 0 … G, penalties that
@@ -165,7 +161,6 @@ def best_validation(sizes: Sequence[float], scores: Sequence[float]) -> int:
 
     Args:
         sizes: mean number of features that each candidate keeps.
-        scores: its score on validation rows, higher is better.
 
     Raises:
         ValueError: no candidates, other lengths, numbers that are not finite, sizes below 0.
@@ -204,7 +199,6 @@ def penalty_path(
         penalties: rising, in nats for each entry kept; if None from the lower to the upper end of
             the range, each twice the one before, or a little less.
         rule: :func:`plateau`, or a function called as it is.
-        masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
         sample_weight: how often each row stands in the sample, `(N,)`; None for once.
         folds: of the rows, each held out by one replicate; None of rows that none has learned from.
 

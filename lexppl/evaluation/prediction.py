@@ -50,7 +50,8 @@ def predictive(
     seed: int = 0,
     site: str = "y",
 ) -> Tensor:
-    """The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
+    """The predictive distribution of each replicate, probabilities `(R, N, C)` or of responses its
+    mean `(R, N)`, by Monte Carlo over masks and imputations:
 
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
@@ -58,13 +59,9 @@ def predictive(
     takes no part; latents outside the particle plates are drawn L times from their guide.
 
     Args:
-        result: of :func:`lexppl.inference.fit`.
         x: rows, `(N, *event)`.
         masks, imputations: L and K.
         site: name of the program's outcome.
-
-    Returns:
-        probabilities `(R, N, C)`; for responses the predictive mean `(R, N)`.
 
     Raises:
         ValueError: rows unlike those of the fit; counts below 1; a program without the site, or
@@ -242,7 +239,6 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
 def _mean_over(
     classes: Sequence[int], score: Callable[..., Any], probabilities: Tensor, y: Tensor
 ) -> float:
-    """Mean score of one label against the rest, over labels that some rows have; NaN of none."""
     if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
         raise ValueError(
             f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
@@ -352,10 +348,8 @@ def gain_over_base_rate(
     fit.
 
     Args:
-        result: of :func:`lexppl.inference.fit`.
         train_y: labels or responses of the training rows `(M,)`, or probabilities `(M, C)`.
         x, y: held-out rows, `(N, *event)`, and what they observe, as `train_y`.
-        masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
         folds: of the rows, where each is held out by one of the replicates alone.
 
     Raises:

@@ -38,7 +38,6 @@ def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed
 
 
 def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
-    """The distribution of survival times of a run's rows."""
     sampled = run.sites.get("y")
     distribution: Any = None if sampled is None else sampled.distribution
     if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
@@ -196,9 +195,6 @@ def with_baseline(
         result: of a fit with :class:`lexppl.models.CoxLikelihood`; left as it is.
         x, y: the rows that it was fitted to, `(N, *event)`, and their times, `(N, 2)` or `(N, 3)`.
         masks, imputations: L and K.
-
-    Returns:
-        the fit with copies of its models.
 
     Raises:
         ValueError: a fit without such a likelihood, rows unlike those of the fit, times that are

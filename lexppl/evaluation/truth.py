@@ -363,7 +363,6 @@ def _expected_log_odds(
 
 
 def _continued(spline: CubicSpline, at: Float64Array) -> Float64Array:
-    """A spline, continued in straight lines."""
     low, high = spline.x[0], spline.x[-1]
     if at.min() >= low and at.max() <= high:
         return spline(at)

@@ -124,8 +124,6 @@ def plot_calibration(
     too high; an S that starts above zero says too narrow, one that starts below too wide.
 
     Args:
-        calibration: of :func:`lexppl.evaluation.calibration`.
-        level: of the band, in (0, 1).
         most: quantities that are shown, the least uniform ones.
 
     Raises:

@@ -187,7 +187,6 @@ def plot_selection_map(
     Args:
         posterior: what :func:`explain` returned of images.
         rows: how many rows, an even choice; or a list of their names.
-        draws: how many draws of the mask.
         width: of the figure, in inches; by the number of panels if None.
 
     Raises:
@@ -268,8 +267,6 @@ def plot_imputed(
             (:func:`lexppl.evaluation.imputed_samples`).
         x: rows `(N, C, H, W)`, a line of the figure each.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
-        samples: how many draws.
-        row_names: a name for each row; 0 … N−1 if None.
         width: of the figure, in inches; by the number of panels if None.
 
     Raises:

@@ -40,10 +40,6 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
     legend (:func:`selection_table`), and faint points are the replicates.
 
-    Args:
-        posterior: what :func:`explain` returned.
-        features: how many to show, the most kept first.
-
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
 
@@ -124,7 +120,6 @@ def plot_heatmap(
     features in that of their selection probability over all rows, if no other is given.
 
     Args:
-        posterior: what :func:`explain` returned.
         rows: how many rows to show at most, an even choice.
         order: names of all features in the order wanted.
         width: of the figure, in inches; by the number of features if None.
@@ -200,7 +195,6 @@ def means_by_row(
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
-    """Places of the features in the order wanted."""
     if order is None:
         return np.argsort(-ranked.values.mean(0), kind="stable")
     names = [str(name) for name in ranked[ranked.dims[-1]].values]
@@ -210,7 +204,6 @@ def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
 
 
 def _clustered(values: np.ndarray) -> np.ndarray:
-    """An order of rows in which similar ones are neighbours."""
     if len(values) < 3 or bool((values == values[:1]).all()):
         return np.arange(len(values))
     tree = linkage(values, method="average", metric="euclidean")
@@ -232,8 +225,6 @@ def plot_dependence(
     replicates.
 
     Args:
-        posterior: what :func:`explain` returned.
-        feature: its name.
         rows: how many to show at most, an even choice.
         by: what colours the points: another feature's name, or a value for each of the posterior's
             rows. Levels have a colour each; numbers are cut at their median.
@@ -322,7 +313,6 @@ def _known(posterior: Posterior, feature: str) -> FeatureValues:
 
 
 def _beside(numbers: np.ndarray) -> np.ndarray:
-    """Places of levels, their rows side by side."""
     across = numbers.astype(np.float64).copy()
     for level in np.unique(numbers[~np.isnan(numbers)]):
         own = numbers == level

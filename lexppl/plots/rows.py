@@ -137,7 +137,6 @@ def plot_beeswarm(
     (orange); features of levels, and values that are not known, are grey.
 
     Args:
-        posterior: what :func:`explain` returned.
         features: how many to show, the largest mean first; or their names, in the order wanted.
         rows: how many to show at most, an even choice.
 

@@ -54,9 +54,6 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
         words: of the text as they are to stand, in the order of the entries, such as
             `data.words[row]`; entries beyond them are padding.
 
-    Returns:
-        what a notebook shows; its `html` goes into a page, on light and dark grounds.
-
     Raises:
         TypeError: not a posterior of :func:`explain`, or words in one string.
         ValueError: a row that it does not have, no words, more words than a row has entries.

@@ -259,7 +259,6 @@ class Calibration(Summarised):
         return Summary(f"Calibration of {self.method}: {count}, {self.draws} draws each", lines)
 
     def _direction(self, q: int) -> str:
-        """Place or spread, whichever is further off in standard errors of uniform positions."""
         apart = self.positions[:, q] - 0.5
         place = apart.mean() * np.sqrt(12 * self.simulations)
         spread = ((apart**2).mean() - 1 / 12) * np.sqrt(180 * self.simulations)
@@ -413,13 +412,11 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
 
 
 def _truth(drawn: Simulated, samples: Samples) -> dict[str, Tensor]:
-    """The simulated values of the sites of some samples, as one draw."""
     known = {**drawn.shared, **drawn.masks}
     return {name: known[name].unsqueeze(0) for name in samples}
 
 
 def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
-    """A function for each entry of each site, by name."""
     found: dict[str, Callable[..., Tensor]] = {}
     for name, values in samples.items():
         for place in np.ndindex(*values.shape[1:]):

@@ -188,7 +188,6 @@ def guide_check(
 
 
 def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:
-    """Infinity where the masks can be listed, else a number to draw."""
     samples, _ = guide_draws(guide, (x[:1], y[:1]), 1, 0)
     at = {name: values[0] for name, values in samples.items()}
     try:

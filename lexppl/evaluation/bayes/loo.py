@@ -213,9 +213,6 @@ def reloo(
         refit: from x, y and a seed to posterior draws by site.
         rows: to leave out; None for those of high k̂.
 
-    Raises:
-        ValueError: other rows than those of `found`.
-
     Example:
         >>> import pyro, pyro.distributions as dist
         >>> def program(x, y=None):
@@ -248,11 +245,8 @@ def reloo(
 
 
 def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
-    """Models on the same rows, the best first.
-
-    Returns:
-        one row a model: `elpd`, its `error`; `behind`, how far behind the best, and its standard
-        error over rows in pairs, `behind_error`; `high_k`, rows not to be trusted.
+    """Models on the same rows, the best first: `elpd`, its `error`, how far `behind` the best with
+    the `behind_error` over rows in pairs, and `high_k`, the number of rows not to be trusted.
 
     Raises:
         ValueError: no models, or other rows.

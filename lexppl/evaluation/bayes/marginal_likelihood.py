@@ -92,7 +92,6 @@ def _log_mean(values: np.ndarray) -> float:
 
 
 def _effective(values: np.ndarray) -> float:
-    """Effective size of the draws' log ratios `(C, S)`, at most their number."""
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore")
@@ -103,7 +102,6 @@ def _effective(values: np.ndarray) -> float:
 
 
 def _normal(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and Cholesky root of the covariance of draws `(S, P)`."""
     covariance = torch.cov(flat.T).reshape(flat.shape[-1], -1)
     return flat.mean(0), torch.linalg.cholesky(covariance)
 
@@ -161,7 +159,6 @@ def log_marginal_likelihood(
         x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
         guide: q(θ), such as that of a fit.
         samples: by site, posterior draws `(S, *event)`, those of one chain behind those of another.
-        nodes: of a quadrature.
         draws: S of the importance sampling, or of the bridge's normal.
         masks: `math.inf` to list all, or L: each row's sum is then a lower bound by so many drawn
             ones, which the error leaves out.

@@ -89,7 +89,6 @@ def mask_table(
     :func:`lexppl.inference.predictive.drawing`.
 
     Args:
-        model: the program.
         x, y: rows `(B, *event)` and their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
@@ -166,7 +165,6 @@ def _listed(
 
 
 def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
-    """A guide that puts shared latents at given values."""
     if not shared:
         return None
 
@@ -194,7 +192,6 @@ def _responses(run: ParticleTrace) -> list[Site]:
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
     responses = _responses(run)
     inside = any(site.in_particles for site in responses)
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
@@ -317,9 +314,6 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
 
     the other entries marginalised by their prior. NaN where the prior never keeps the entry, or
     always does.
-
-    Args:
-        table: of :func:`mask_table`.
 
     Example:
         >>> masks = torch.tensor([[0.0], [1.0]])
