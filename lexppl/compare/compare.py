@@ -163,18 +163,15 @@ def compare(
         >>> bool(table.loc["permutation", "accuracy@1"] > table.loc["worst", "accuracy@1"] + 0.3)
         True
     """
-    named = _named(methods)
-    options, fit_options = options or {}, fit_options or {}
+    options, seconds, fit_options = options or {}, seconds or {}, fit_options or {}
+    named = _named(methods, options=options, seconds=seconds)
     draws, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
     (x, y, grouping, _), (test_x, test_y, _, truth) = _tables(train, test)
     entries = x.shape[1] if grouping is None else grouping.entries
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True reads,")
     chosen = _sizes(sizes, entries)
-    stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
-    for argument, of_methods in (("options", options), ("seconds", seconds or {})):
-        if unknown := sorted(set(of_methods) - set(named)):
-            raise ValueError(f"{argument} has {unknown}, which methods lack: {list(named)}")
+    stated = {RANDOM: 0.0, **seconds}
     if judge is not None and judge.entries != entries:
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
@@ -232,7 +229,9 @@ def _model_of(
     return model, float(np.sum(model.result.history.seconds)) if known else math.nan
 
 
-def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compared]:
+def _named(
+    methods: Sequence[str] | Mapping[str, Compared], **by_name: Mapping[str, Any]
+) -> dict[str, Compared]:
     if isinstance(methods, str):
         raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
     names = list(methods)
@@ -250,6 +249,9 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
                 f"importances; it is {type(what).__name__}"
             )
+    for argument, of_methods in by_name.items():
+        if unknown := sorted(set(of_methods) - set(names)):
+            raise ValueError(f"{argument} has {unknown}, which methods lack: {names}")
     return stated
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.evaluation.bayes.calibration import Calibration
@@ -21,7 +22,6 @@ from lexppl.plots.style import (
     new_figure,
     plain,
     short,
-    whole_numbers,
 )
 
 
@@ -78,7 +78,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     axes.set_ylim(low, high)
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss in nats a row")
-    axes.xaxis.set_major_locator(whole_numbers())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10]))
     plain(axes, grid="y")
     legend_outside(figure, width)
     return figure

@@ -44,16 +44,11 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
 
     Example:
-        >>> import numpy as np, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((2, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
-        ... }, {})
-        >>> plot_importance(posterior).axes[0].get_xlabel()
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_importance(lexppl.explain(result, x)).axes[0].get_xlabel()
         'selection probability, mean over rows'
     """
     features = int_at_least("features", features)
@@ -129,17 +124,12 @@ def plot_heatmap(
             order of other features.
 
     Example:
-        >>> import numpy as np, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((1, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"], "row": ["a", "b", "c", "d"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
-        ... }, {})
-        >>> plot_heatmap(posterior, rows=3).axes[0].images[0].get_array().shape
-        (3, 3)
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_heatmap(lexppl.explain(result, x), rows=4).axes[0].images[0].get_array().shape
+        (4, 3)
     """
     probability, row_names, names = means_by_row(posterior, rows, order)
     total = mask_means(posterior).sizes["row"]

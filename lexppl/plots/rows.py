@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
@@ -145,17 +144,11 @@ def plot_beeswarm(
             fewer than one feature or row.
 
     Example:
-        >>> import xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((2, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ... }, {})
-        >>> plot_beeswarm(posterior, ["weight", "age"]).axes[0].get_xlabel()
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_beeswarm(lexppl.explain(result, x), ["x3", "x1"]).axes[0].get_xlabel()
         'selection probability'
     """
     swarm = swarm_of(posterior, features, rows)
@@ -174,7 +167,13 @@ def plot_beeswarm(
     axes.set_ylim(len(place) - 0.4, -0.6)
     axes.set_xlabel(swarm.label)
     plain(axes, keep_left=False)
-    _explain_colours(figure, axes, not np.isnan(swarm.ranks).all())
+    if not np.isnan(swarm.ranks).all():
+        colours = ScalarMappable(cmap=LOW_TO_HIGH)
+        bar = figure.colorbar(colours, ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40)
+        bar.set_ticks([0.0, 1.0], labels=["low", "high"])
+        bar.set_label("the feature's value", fontsize=8)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=0, labelsize=8)
     return figure
 
 
@@ -252,15 +251,3 @@ def _ranks(values: FeatureValues | None, places: NDArray[np.intp]) -> NDArray[np
         if seen.sum() > 1:
             ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
     return ranks
-
-
-def _explain_colours(figure: Figure, axes: Axes, coloured: bool) -> None:
-    if not coloured:
-        return
-    bar = figure.colorbar(
-        ScalarMappable(cmap=LOW_TO_HIGH), ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40
-    )
-    bar.set_ticks([0.0, 1.0], labels=["low", "high"])
-    bar.set_label("the feature's value", fontsize=8)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)

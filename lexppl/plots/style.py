@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import int_at_least
 
@@ -51,10 +50,6 @@ def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = N
 def evenly(total: int, most: int) -> np.ndarray:
     """An even choice of at most so many places of a total."""
     return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(int)
-
-
-def whole_numbers() -> MaxNLocator:
-    return MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10])
 
 
 def short(name: Any, longest: int = LONGEST_LABEL) -> str:
