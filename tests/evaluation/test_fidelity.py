@@ -1,4 +1,4 @@
-"""Fidelity of masks to black boxes whose reading of x is known."""
+"""The four fidelities by hand, by chance, and where fresh predictors are fooled."""
 
 import pytest
 import torch
