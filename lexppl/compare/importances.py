@@ -66,18 +66,13 @@ def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     seed = int_at_least("seed", seed, 0)
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
-    np.random.seed(numpy_seed(seed))  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
         with seeded(seed, device):
             yield
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-
-
-def numpy_seed(seed: int) -> int:
-    """The seed as numpy's global generator takes it, below 2³²; small seeds stay as they are."""
-    return seed % 2**32
 
 
 def black_box_of(model: Any) -> BlackBox:
@@ -128,9 +123,7 @@ def shap_importances(
     with all_seeded(seed, x.device):
         chosen = background[torch.randperm(len(background))[:background_rows].to(x.device)]
         masker = shap.maskers.Independent(array_of(chosen), max_samples=len(chosen))
-        explainer = shap.explainers.Permutation(
-            numpy_model(box, like=x), masker, seed=numpy_seed(seed)
-        )
+        explainer = shap.explainers.Permutation(numpy_model(box, like=x), masker, seed=seed % 2**32)
         evaluations = permutations * (2 * x.shape[1] + 1)
         explained = explainer(array_of(x), max_evals=evaluations, silent=True)
         values = torch.from_numpy(explained.values)
@@ -212,7 +205,7 @@ def lime_importances(
             table,
             mode=box.task,
             categorical_features=np.flatnonzero(two_valued).tolist(),
-            random_state=numpy_seed(seed),
+            random_state=seed % 2**32,
         )
         chosen = box.targets(x).argmax(1).tolist() if of_labels else [1] * len(x)
         # The library explains one row at a time.

@@ -91,17 +91,6 @@ TRAINING: Mapping[str, Any] = {
 """How a predictor is trained, where nothing else is chosen."""
 
 
-def fit_program(
-    model: nn.Module,
-    train: Data,
-    objective: NestedIWAE,
-    training: Mapping[str, Any],
-    **options: Any,
-) -> FitResult:
-    """Fit a program with a predictor's defaults (:data:`TRAINING`) in place of an explainer's."""
-    return fit(model, train, objective=objective, **options, **{**TRAINING, **training})
-
-
 class TrainingShape(NamedTuple):
     """Shape, type and device of a training row, all y, None of a loader, and C where it is
     known."""
@@ -241,9 +230,10 @@ def fit_predictor(
     predictor = predictor_for(
         training_shape(train), network, hidden, likelihood, seed, architecture
     )
-    options = {"valid": valid, "replicates": replicates, "seed": seed}
-    program = UnmaskedPredictor(predictor)
-    return FittedPredictor(fit_program(program, train, NestedIWAE(1), training, **options))
+    options = {**TRAINING, "valid": valid, "replicates": replicates, "seed": seed, **training}
+    return FittedPredictor(
+        fit(UnmaskedPredictor(predictor), train, objective=NestedIWAE(1), **options)
+    )
 
 
 MASK = "mask"
@@ -427,7 +417,8 @@ def fit_evalx(
         # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
         objective = NestedIWAE(1, imputations, samples=samples)
-        result = fit_program(model, train, objective, training, valid=valid, seed=seed)
+        options = {**TRAINING, "valid": valid, "seed": seed, **training}
+        result = fit(model, train, objective=objective, **options)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
 

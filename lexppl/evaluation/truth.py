@@ -448,17 +448,11 @@ def oracle_gap(
         each = log_likely(rows, draws[:, rows])
         own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    parts = {
-        "explainer": log_likelihood.double(),
-        "oracle_truth": torch.cat(best),
-        "oracle_own": torch.cat(own),
-    }
-    parts["total"] = parts["oracle_truth"] - parts["explainer"]
-    parts["selection"] = parts["oracle_truth"] - parts["oracle_own"]
-    parts["prediction"] = parts["oracle_own"] - parts["explainer"]
-    means = {name: float(values.mean()) for name, values in parts.items()}
-    error = float(parts["total"].std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
-    return OracleGap(**means, standard_error=error)
+    explainer, of_truth, of_own = log_likelihood.double(), torch.cat(best), torch.cat(own)
+    total = of_truth - explainer
+    parts = (explainer, of_truth, of_own, total, of_truth - of_own, of_own - explainer)
+    error = float(total.std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return OracleGap(*(float(part.mean()) for part in parts), error)
 
 
 def oracle_gaps(

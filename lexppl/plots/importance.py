@@ -238,10 +238,22 @@ def plot_dependence(
         >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
         'age'
     """
-    known, across, each = dependence_points(posterior, feature, rows)
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = _known(posterior, feature)
+    every = means.values[:, :, names.index(feature)].astype(np.float64)
+    places = evenly(every.shape[1], rows)
+    each, across = every[:, places], known.numbers[places]
+    if known.levels is not None:
+        across = _beside(across)
     split = ["mean of replicates"] * len(known) if by is None else by
     split = _known(posterior, by).column() if isinstance(by, str) else split
-    strata = strata_of(split, len(known)).iloc[evenly(len(known), rows)]
+    strata = strata_of(split, len(known)).iloc[places]
     strata = strata.cat.remove_unused_categories()
     kind = kind_of(posterior)
     figure, axes = new_figure(width, 0.45 * width + 0.6)
@@ -272,24 +284,6 @@ def plot_dependence(
         name_ticks(axes, levels, MOST_LEVELS, sum(map(len, levels)) > 40)
     plain(axes, grid="y")
     return figure
-
-
-def dependence_points(
-    posterior: Posterior, feature: str, rows: int
-) -> tuple[FeatureValues, NDArray[np.float64], NDArray[np.float64]]:
-    """The values of a feature, and the points of :func:`plot_dependence`: across, and `(R, B)`."""
-    rows = int_at_least("rows", rows)
-    means = mask_means(posterior)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    if feature not in names:
-        raise ValueError(
-            f"feature must be one of the posterior's; {feature!r} is not among {names}"
-        )
-    known = _known(posterior, feature)
-    each = means.values[:, :, names.index(feature)].astype(np.float64)
-    places = evenly(each.shape[1], rows)
-    each, numbers = each[:, places], known.numbers[places]
-    return known, numbers if known.levels is None else _beside(numbers), each
 
 
 def _known(posterior: Posterior, feature: str) -> FeatureValues:
