@@ -189,8 +189,7 @@ def lime_importances(
 ) -> Tensor:
     """Absolute weights `(B, G)` of LIME's local linear model, by `LimeTabularExplainer` at its
     defaults; a column of at most two values in the background is a category (Ribeiro, Singh,
-    Guestrin 2016).
-    """
+    Guestrin 2016)."""
     check_tables(grouping, x=x, background=background)
     samples = int_at_least("samples", samples)
     box = black_box_of(model)

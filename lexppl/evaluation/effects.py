@@ -385,9 +385,6 @@ def revealed_predictions(
             where it keeps a member.
         most: how many are revealed one by one, and the others together; all of them if None.
 
-    Raises:
-        ValueError: as :func:`feature_effects`; groups of other entries.
-
     Example:
         >>> from lexppl.inference import fit
         >>> from lexppl.systems import lex

@@ -248,9 +248,6 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
         meter: of :func:`encode_meter`. One below 0 counts as 0.
         weight: α ≥ 0.
 
-    Raises:
-        ValueError: a weight below 0, a score that is not finite.
-
     Source: Puli, Nguyen, Ranganath (NeurIPS 2024).
 
     Example:

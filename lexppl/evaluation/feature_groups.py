@@ -63,11 +63,7 @@ class FeatureGroups:
 
     @classmethod
     def named(cls, groups: Mapping[str, Sequence[str]], entry_names: Sequence[str]) -> Self:
-        """Groups by the names of their entries; entries in none are each by themselves.
-
-        Raises:
-            ValueError: an entry that does not exist.
-        """
+        """Groups by the names of their entries; entries in none are each by themselves."""
         names = list(map(str, entry_names))
         owner: dict[str, str] = {}
         for group, members in groups.items():

@@ -20,8 +20,7 @@ from lexppl.models import Architecture, BlackBox, Grouping, black_box
 class FidelityScores:
     """Agreement with a black box on the selected features (`fs`) and on the others (`fu`), of the
     black box itself (`_m`) and of fresh predictors (`_a`, None without training rows); for
-    responses R².
-    """
+    responses R²."""
 
     fs_m: float
     fu_m: float

@@ -30,10 +30,7 @@ class Folds:
 
     Args:
         part: of each row, 0 … R − 1, `(N,)`.
-        count: R.
-
-    Raises:
-        ValueError: fewer than two parts, or a part outside 0 … R − 1.
+        count: R ≥ 2.
 
     Source: Chernozhukov et al. Double/debiased machine learning. Econometrics Journal 2018, § 3.
         Bayle et al. Cross-validation confidence intervals for test error. NeurIPS 2020.
@@ -66,11 +63,7 @@ class Folds:
 
     @classmethod
     def of(cls, y: Tensor, count: int, seed: int = 0) -> Self:
-        """Rows dealt at random into `count` parts, each with its share of every label.
-
-        Raises:
-            ValueError: fewer than two parts, or rows.
-        """
+        """Rows dealt at random into `count` parts, each with its share of every label."""
         int_at_least("count", count, 2)
         if len(y) < count:
             raise ValueError(f"{count} folds need as many rows; there are {len(y)}")
@@ -94,11 +87,7 @@ class Folds:
 
     def each(self, result: FitResult) -> Iterator[tuple[FitResult, Tensor]]:
         """Each replicate by itself, and the places of the rows that it holds out, where there are
-        some.
-
-        Raises:
-            ValueError: a fit of another number of replicates.
-        """
+        some."""
         if result.replicates != self.count:
             raise ValueError(
                 f"{self.count} folds are of a fit of as many replicates; it has {result.replicates}"
@@ -126,9 +115,6 @@ class Folds:
         Args:
             result: of R replicates.
             x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
-
-        Raises:
-            ValueError: as :meth:`values`.
         """
 
         def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:

@@ -50,8 +50,7 @@ class ImputationScores:
     def against(self, imputer: str) -> pd.DataFrame:
         """How much better each imputer is than one of them on the same rows and masks, by `imputer`
         and `rate`: `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
-        `_z`.
-        """
+        `_z`."""
         if imputer not in self.imputers:
             raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
         place = self.imputers.index(imputer)

@@ -216,9 +216,6 @@ def fit_predictor(
         replicates: R seeds trained at once; the best one predicts, and all are in `result`.
         training: as :func:`lexppl.evaluation.fit_evalx`, and sample_weight.
 
-    Raises:
-        ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
-
     Example:
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
@@ -291,11 +288,7 @@ class EvalX:
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> EvalXScores:
         """How well y is predicted from what masks `(L, N, G)` or `(N, G)` keep: figures of each
-        draw over all rows `(N, *event)`, of no fit, averaged over the draws.
-
-        Raises:
-            ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
-        """
+        draw over all rows `(N, *event)`, of no fit, averaged over the draws."""
         predictions, likelihoods = self.outcomes(x, y, masks, imputations=imputations, seed=seed)
         each = [prediction_scores(drawn, y) for drawn in predictions]
         means: dict[str, float | None] = {}

@@ -30,8 +30,7 @@ from lexppl.models.likelihoods import distribution_targets
 class PredictionScores:
     """Scores of N rows: the share of rows whose likeliest label is theirs, :func:`auroc` and
     :func:`average_precision` of labels, or RMSE and R² of responses; and the mean log p(y | x) in
-    nats.
-    """
+    nats."""
 
     accuracy: float | None = None
     auroc: float | None = None
@@ -228,8 +227,7 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
     """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, of the
     rarer label of two, else the mean over labels of one against the rest; NaN where all rows have
-    one label.
-    """
+    one label."""
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
         classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]

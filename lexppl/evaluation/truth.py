@@ -148,10 +148,6 @@ class Oracle:
     Args:
         distribution: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
 
-    Raises:
-        ValueError: an unknown name.
-        TypeError: a branch that is neither a product nor additive.
-
     Example:
         >>> from lexppl.data import synthetic
         >>> oracle, data = Oracle("S3"), synthetic("S3", rows=10_000, seed=0)
@@ -183,9 +179,6 @@ class Oracle:
         Args:
             x, y: features, shape ``(N, D)``, and labels 0 and 1, ``(N,)``.
             masks: 1 for kept and 0 for hidden, shape ``(…, N, D)``.
-
-        Raises:
-            ValueError: as :meth:`probability`; labels of another shape or other than 0 and 1.
         """
         log_one, log_zero = self._log_probabilities(x, masks)
         check_binary("y", y, (len(x),))
@@ -213,9 +206,6 @@ class Oracle:
         Args:
             x: features, shape ``(N, D)``.
             k: number of kept features, ``0 <= k <= D``.
-
-        Raises:
-            ValueError: as :meth:`probability`; ``k`` outside ``0 … D``.
 
         Example:
             >>> masks, value = Oracle("Syn1").best(torch.tensor([[1.0, 2.0] + 9 * [0.5]]), k=2)

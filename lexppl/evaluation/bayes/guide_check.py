@@ -36,8 +36,7 @@ class GuideCheck(Summarised):
     """Importance weights of fitted guides by replicate, see :func:`guide_check`: Pareto k̂ `k`,
     `ess` of the smoothed weights, `log_evidence` and `bound`, its ELBO, in nats, all `(R,)`,
     `log_weights` log p(y, θ | x) − log q(θ), `(R, S)`, `samples` of each by site, and how `masks`
-    were treated.
-    """
+    were treated."""
 
     k: np.ndarray
     ess: np.ndarray
@@ -110,9 +109,9 @@ def guide_check(
         log w_s = log p(θ_s) + Σ_n log p(y_n | x_n, θ_s) − log q(θ_s),   θ_s ~ q,
 
     masks marginalised. k̂ is the shape of the weights' tail: below ½ their variance is finite;
-    above 0.7 q misses part of the posterior, and its intervals are not to be trusted. A low k̂ says
-    that q covers the posterior, be it too wide; how much so is KL(q ‖ posterior), the gap between
-    log-evidence and bound.
+    above 0.7 q misses part of the posterior, a `GuideWarning`, and its intervals are not to be
+    trusted. A low k̂ says that q covers the posterior, be it too wide; how much so is KL(q ‖
+    posterior), the gap between log-evidence and bound.
 
     Args:
         result: a fit with a guide of latents outside `mask_particles()`.
@@ -126,9 +125,6 @@ def guide_check(
     Raises:
         ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
             those learned from, weighted rows, a program without a likelihood.
-
-    Warns:
-        GuideWarning: where k̂ is above 0.7.
 
     Source: Yao, Vehtari, Simpson and Gelman (2018); Vehtari et al. (2024) for the threshold.
 

@@ -116,7 +116,8 @@ def loo(
 
     θ the latents that all rows share and p(y_n | x_n, θ) **marginal over the row's own masks**, as
     a mask drawn given y_n has seen y_n. Draws of the posterior have `p(θ, y) / q = 1`; those of a
-    guide are weighed, so that k̂ speaks of the guide too.
+    guide are weighed, so that k̂ speaks of the guide too; rows whose k̂ is above 0.7 are a
+    `LooWarning`.
 
     Args:
         program: a fit with a guide or with a sampler's draws; or a program, with `samples`.
@@ -129,9 +130,6 @@ def loo(
     Raises:
         ValueError: a program without samples, samples beside a fit, a fit without global latents or
             of several guides, rows unlike those learned from.
-
-    Warns:
-        LooWarning: rows whose k̂ is above 0.7.
 
     Source: Vehtari, Gelman and Gabry (2017); Magnusson, Andersen, Jonasson and Vehtari (2019).
 

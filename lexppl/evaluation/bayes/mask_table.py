@@ -345,9 +345,6 @@ def feature_evidence(
         rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`;
         `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
 
-    Raises:
-        ValueError: names of another number; what :func:`mask_table` refuses.
-
     Example:
         >>> from lexppl.systems import lex
         >>> program = lex(3, classes=2, penalty=0.01, hidden=(4,), predictor_hidden=(4,)).program()
