@@ -33,7 +33,6 @@ def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Ten
 Values = NDArray[np.float64]
 
 LEVEL = 0.95
-"""Of the intervals."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, get_args
 
 import numpy as np
@@ -276,14 +275,11 @@ def fit_tabnet(
     return importances
 
 
-GRADIENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "saliency": "Saliency",
-        "gradient_x_input": "InputXGradient",
-        "integrated_gradients": "IntegratedGradients",
-    }
-)
-"""Names, and Captum's."""
+GRADIENTS: Mapping[str, str] = {
+    "saliency": "Saliency",
+    "gradient_x_input": "InputXGradient",
+    "integrated_gradients": "IntegratedGradients",
+}
 ROWS_AT_ONCE = 500
 """Rows whose gradients are held at once; integrated gradients holds as many for each step."""
 

@@ -84,13 +84,9 @@ def feature_effects(
     """
     runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
     entries, classes = runs.mask.entries, runs.class_names()
-    parts = runs.each(_predicted, lambda run, _: _effects(run, entries))
-    return FeatureEffects(
-        torch.stack([torch.cat([effect for effect, _ in chunks]) for chunks in parts]),
-        torch.stack([torch.cat([kept for _, kept in chunks]) for chunks in parts]),
-        tuple(map(str, names_of(result, entries, entry_names))),
-        classes,
-    )
+    effects, kept = runs.each(_predicted, lambda run, _: _effects(run, entries))
+    names = tuple(map(str, names_of(result, entries, entry_names)))
+    return FeatureEffects(effects, kept, names, classes)
 
 
 def direction_table(
@@ -405,19 +401,18 @@ def revealed_predictions(
     if len(owner) != entries:
         raise ValueError(f"groups must be of the {entries} mask entries; they are of {len(owner)}")
 
-    def kept_shares(run: Run, _: slice) -> Tensor:
+    def kept_shares(run: Run, _: slice) -> list[Tensor]:
         """Share of the draws that keep a member of each group, `(B, K)`."""
         drawn = torch.cat(run(None)[0]).double()
         members = together.members
-        return torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)
+        return [torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)]
 
-    shares = runs.each(_outcomes, kept_shares)
-    kept = torch.stack([torch.cat(chunks) for chunks in shares]).mean(0)
+    kept = runs.each(_outcomes, kept_shares)[0].mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)
     count = order.shape[-1]
     one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
 
-    def revealed(run: Run, rows: slice) -> Tensor:
+    def revealed(run: Run, rows: slice) -> list[Tensor]:
         """Predictions `(B, K + 1, …)` with the first groups of the order; after some with all."""
         drawn, _ = run(None)
         place = order[rows].argsort(-1)[:, owner]
@@ -425,11 +420,9 @@ def revealed_predictions(
         for j in (*range(one_by_one + 1), *[count] * (one_by_one < count)):
             seen = (place < j).to(drawn[0].dtype)
             stages.append(run([masks * seen for masks in drawn])[1].mean(0))
-        return torch.stack(stages, 1)
+        return [torch.stack(stages, 1)]
 
-    parts = runs.each(_outcomes, revealed)
-    predictions = torch.stack([torch.cat(chunks) for chunks in parts]).cpu()
-    first = order[:, :one_by_one].cpu()
+    predictions, first = runs.each(_outcomes, revealed)[0].cpu(), order[:, :one_by_one].cpu()
     return RevealedPredictions(predictions, first, kept.cpu(), together.names, classes)
 
 

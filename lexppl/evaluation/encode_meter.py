@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,6 @@ def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
 
 
 LEVEL = 0.95
-"""Of the interval."""
 LEAST = 0.01
 """Nats within which networks find a gap of nothing; the interval does not know of them."""
 FOLDS = 4
@@ -121,17 +119,14 @@ ONE_IN = 6
 """Of the rows that a fold's networks learn from, so many choose the epoch."""
 CANDIDATES = 8
 """Masks of other rows that each row is dealt, of which the likeliest are learned from."""
-TRAINING: Mapping[str, Any] = MappingProxyType(
-    {
-        "epochs": 20,
-        "batch_size": 1000,
-        "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
-        "weight_decay": 1e-4,
-        "patience": None,
-        "progress": False,
-    }
-)
-"""How the networks are trained, where nobody says."""
+TRAINING: Mapping[str, Any] = {
+    "epochs": 20,
+    "batch_size": 1000,
+    "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
+    "weight_decay": 1e-4,
+    "patience": None,
+    "progress": False,
+}
 
 
 @dataclass(frozen=True, eq=False)

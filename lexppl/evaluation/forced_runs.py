@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,6 @@ from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
-
-T = TypeVar("T")
 
 Read = Callable[[ParticleTrace, int], Tensor]
 """From a run of l masks to values `(l, B, …)`."""
@@ -55,9 +52,8 @@ class ForcedRuns:
         self._result, self._masks, self._imputations = result, masks, imputations
         self._seed = seed
 
-    def each(self, read: Read, work: Callable[[Run, slice], T]) -> list[list[T]]:
-        """The results of `work` for each chunk of rows, from its runs as `read` takes them, by
-        replicate."""
+    def each(self, read: Read, work: Callable[[Run, slice], Sequence[Tensor]]) -> list[Tensor]:
+        """Tensors `(R, N, …)` that `work` makes of a chunk of rows and its runs, by replicate."""
         x, count = self.rows.x, self._masks * self._imputations
         chunk = rows_at_once(x, count, None, self.sites.widest, self.sites.layers)
         generator = torch.Generator().manual_seed(self._seed)
@@ -71,8 +67,9 @@ class ForcedRuns:
                 program = FittedProgram(model, guide, self.rows.arguments(slice(0, 1)), self._masks)
                 chunks = row_chunks(len(x), chunk)
                 runs = ((partial(self._run, program, rows, seed(), read), rows) for rows in chunks)
-                found.append([work(run, rows) for run, rows in runs])
-        return found
+                by_chunk = zip(*(work(run, rows) for run, rows in runs), strict=True)
+                found.append([torch.cat(parts) for parts in by_chunk])
+        return [torch.stack(each) for each in zip(*found, strict=True)]
 
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the response's labels; None where it is no label."""

@@ -22,7 +22,6 @@ from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleTrace
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Default shares of the entries that are hidden."""
 
 NUMBERS_AT_ONCE = 2**22
 """Most numbers of the draws of one part of the rows."""
@@ -264,10 +263,8 @@ def imputed_samples(
         drawn, both = run(own)
         return drawn[0][0], both[0, :, 0], both[0, :, 1:]
 
-    parts = runs.each(_imputed, work)[result.best]
-    mask, keep, imputed = (torch.cat(own).cpu().numpy() for own in zip(*parts, strict=True))
-    rows = runs.rows.x.detach().cpu().numpy()
-    return ImputedSamples(rows, mask, keep, imputed)
+    drawn = [each[result.best].cpu().numpy() for each in runs.each(_imputed, work)]
+    return ImputedSamples(runs.rows.x.detach().cpu().numpy(), *drawn)
 
 
 def _imputed(run: ParticleTrace, masks: int) -> Tensor:

@@ -80,7 +80,6 @@ def hard_draws(x: Tensor, masks: Tensor, entries: int) -> Tensor:
 
 
 HIDDEN = (200, 200, 200)
-"""Widths of a perceptron's hidden layers, by default."""
 TRAINING: Mapping[str, Any] = {
     "epochs": 100,
     "batch_size": 500,
@@ -88,7 +87,6 @@ TRAINING: Mapping[str, Any] = {
     "weight_decay": 1e-4,
     "patience": 20,
 }
-"""How a predictor is trained, where nothing else is chosen."""
 
 
 class TrainingShape(NamedTuple):
@@ -235,7 +233,6 @@ def fit_predictor(
 
 MASK = "mask"
 SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
-"""Scores of predictions that are averaged over draws."""
 
 
 @dataclass(frozen=True)

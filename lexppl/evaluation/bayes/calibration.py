@@ -127,7 +127,6 @@ class UniformRanks:
 
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Of the central intervals in the table."""
 FALSE_ALARMS = 0.01
 """Probability that a calibrated method is called miscalibrated, over all quantities together."""
 SHOWN = 6

@@ -22,9 +22,7 @@ from lexppl.summary import Summarised, Summary, counted
 
 HIGHEST_K = 0.7
 MOST_LISTED = 4_096
-"""Masks that are listed by default."""
 DRAWN_MASKS = 1_000
-"""Masks that are drawn by default where there are more."""
 
 
 class GuideWarning(UserWarning):
