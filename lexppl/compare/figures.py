@@ -20,8 +20,7 @@ from lexppl.models import Grouping
 
 
 def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Tensor:
-    """Masks `(B, G)` of each row's k most important entries, k one number or `(B,)`, ties by
-    lot."""
+    """Masks `(B, G)` of each row's k highest entries, k one number or `(B,)`, ties by lot."""
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
     order = importances.gather(1, lot).argsort(dim=1, descending=True, stable=True)
@@ -148,10 +147,9 @@ def _predicted(outputs: Tensor, y: Tensor) -> dict[str, Figure]:
 
 
 def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, int]:
-    """Each row's influence on the area A under the ROC curve, and the rows of the rarer kind: with
-    m rows in a class and n not, N/m (V_i − A) of one in it and N/n (V_j − A) of another, V the
-    share of the other kind that the row is on the right side of (DeLong et al., Biometrics 44,
-    1988)."""
+    """Each row's influence on the area A under the ROC curve, and the rows of the rarer kind: of m
+    rows in a class and n not, N/m (V_i − A) and N/n (V_j − A), V the share of the other kind that
+    the row is on the right side of (DeLong et al., Biometrics 44, 1988)."""
     found, rarest = [], 0
     for c in range(1, 2) if values.shape[1] == 2 else range(values.shape[1]):
         inside = labels == c
@@ -201,8 +199,7 @@ def encoded(
     seed: int,
     fit_options: Mapping[str, Any],
 ) -> dict[str, float]:
-    """`encoded@k`, the encode-meter of each row's k most important entries, and its 95 %
-    interval."""
+    """`encoded@k`, the encode-meter of each row's k highest entries, and its 95 % interval."""
     known = {"hidden", "progress", *TRAINING}
     options = {name: value for name, value in fit_options.items() if name in known}
     found: dict[str, float] = {}

@@ -75,8 +75,7 @@ def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 
 def black_box_of(model: Any) -> BlackBox:
-    """A black box, a full predictor, or what :func:`~lexppl.models.black_box` takes, as a black
-    box."""
+    """A black box, a full predictor, or what `black_box` takes, as a black box."""
     if isinstance(model, BlackBox):
         return model
     return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
@@ -107,8 +106,7 @@ def shap_importances(
     permutations: int = 10,
     seed: int = 0,
 ) -> Tensor:
-    """Absolute SHAP values `(B, G)` of f, by `shap.explainers.Permutation` over M background rows
-    r:
+    """Absolute SHAP values `(B, G)` of f, by `shap.explainers.Permutation` over M background rows:
 
         φ_d = E_π[v(S_π ∪ d) − v(S_π)],    v(S) = 1/M Σ_m f(x_S, r^m_{¬S}),
 
@@ -141,7 +139,7 @@ def permutation_importances(
     repeats: int = 5,
     seed: int = 0,
 ) -> Tensor:
-    """Permutation importances of a model, `(B, G)`, the same for every row, score the mean
+    """Permutation importances of a model, `(B, G)`, the same for every row, by the mean
     log-likelihood in nats or minus the mean squared error (Breiman 2001; Fisher, Rudin, Dominici
     2019):
 
@@ -186,9 +184,8 @@ def lime_importances(
     samples: int = 5000,
     seed: int = 0,
 ) -> Tensor:
-    """Absolute weights `(B, G)` of LIME's local linear model, by `LimeTabularExplainer` at its
-    defaults; a column of at most two values in the background is a category (Ribeiro, Singh,
-    Guestrin 2016)."""
+    """Absolute weights `(B, G)` by `LimeTabularExplainer` at its defaults; a column of at most two
+    values in the background is a category (Ribeiro, Singh, Guestrin 2016)."""
     check_tables(grouping, x=x, background=background)
     samples = int_at_least("samples", samples)
     box = black_box_of(model)
@@ -227,8 +224,7 @@ def fit_tabnet(
     seed: int = 0,
     **settings: Any,
 ) -> Callable[[Tensor, Grouping | None], Tensor]:
-    """TabNet fitted with its defaults: rows and a grouping to importances `(B, G)` (Arik, Pfister
-    2021)."""
+    """TabNet at its defaults: rows and a grouping to importances (Arik, Pfister 2021)."""
     check_tables(None, x=x)
     for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
         int_at_least(name, count)

@@ -306,8 +306,8 @@ class RevealedPredictions:
 
     def steps(self, row: int, label: int | None = None, base: Any = None) -> RowSteps:
         """One row's prediction as a sum of steps, `v_G = base + (v_0 − base) + Σ_j (v_j −
-        v_{j−1})`, with `v_j` the log of the label's probability (mean over replicates) with the
-        first j features revealed, in nats; of a response its mean.
+        v_{j−1})`: v_j is the log of the label's probability (mean over replicates) with the first j
+        features revealed, in nats; of a response its mean.
 
         Args:
             row: its place among the rows, from 0.

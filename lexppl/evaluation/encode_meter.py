@@ -30,8 +30,7 @@ _LARGEST = 50.0
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Flat rows `(N, D)` with y, mask draws `(L, N, G)`, these by feature, and C of labels or
-    None."""
+    """Flat rows `(N, D)`, y, mask draws `(L, N, G)` and by feature, and C of labels or None."""
 
     x: Tensor
     y: Tensor
@@ -85,15 +84,15 @@ class MaskedRows:
 
 @dataclass(frozen=True)
 class Dealt:
-    """Rows with masks that know nothing of them, as :func:`kept_rows`, and which row each is,
+    """Rows with masks that know nothing of them, as :func:`kept_rows`, and whose each is,
     `(M,)`."""
 
     rows: Tensor
     of: Tensor
 
     def likely(self, odds: Tensor, count: int, generator: torch.Generator) -> Dealt:
-        """So many of them by odds of `rows`, at even steps, so that each counts as its odds, to
-        within one."""
+        """So many of them by odds of `rows`, at even steps: each counts as its odds, to within
+        one."""
         share = odds.clamp(max=_LARGEST).cpu().double()
         share = (1.0 - _EVEN) * share / share.sum() + _EVEN / len(share)
         order = self.of.cpu().argsort(stable=True)
@@ -256,8 +255,7 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
 
 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
-    """Refuse fewer rows than ten a fold, or so few rare labels that some of the networks see
-    none."""
+    """Refuse fewer rows than ten a fold, or so few rare labels that some networks see none."""
     if len(y) < ROWS_A_FOLD * folds:
         raise ValueError(
             f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
@@ -271,8 +269,7 @@ def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
 
 
 def _parts(y: Tensor, fractions: Sequence[float], seed: int) -> list[Tensor]:
-    """Places of the rows of each part, which have their share of labels that are not the
-    commonest."""
+    """Places of the rows of each part, which have their share of rarer labels."""
     strata = torch.zeros(len(y)) if y.is_floating_point() else y != y.mode().values
     divided = stratified_parts(strata.cpu().numpy().astype(np.int64), fractions, seed)
     return [torch.from_numpy(part).to(y.device) for part in divided]
@@ -327,8 +324,7 @@ def _fitted(
 
 
 class DifferenceNetwork(Configured, nn.Module):
-    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, plus where s is 1, minus where 0; δ starts
-    at 0."""
+    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, minus where s is 0; δ starts at 0."""
 
     def __init__(
         self,

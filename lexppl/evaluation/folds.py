@@ -86,8 +86,7 @@ class Folds:
         return torch.nonzero(self.part == number)[:, 0]
 
     def each(self, result: FitResult) -> Iterator[tuple[FitResult, Tensor]]:
-        """Each replicate by itself, and the places of the rows that it holds out, where there are
-        some."""
+        """Each replicate by itself, and the places of the rows that it holds out, if any."""
         if result.replicates != self.count:
             raise ValueError(
                 f"{self.count} folds are of a fit of as many replicates; it has {result.replicates}"
@@ -105,8 +104,7 @@ class Folds:
         row_names: Sequence[Any] | None = None,
         **settings: Any,
     ) -> Posterior:
-        """The posterior of the rows' masks, of each by the replicate that holds it out, in one
-        chain.
+        """The posterior of the rows' masks, each by the replicate that holds it out, in one chain.
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
         as `fold_selection_probability`, for the intervals of
@@ -168,8 +166,7 @@ def judged(
     *rows: Any,
     **settings: Any,
 ) -> Any:
-    """:meth:`Folds.values`, or without folds what a function finds of all rows by each
-    replicate."""
+    """:meth:`Folds.values`, or without folds what a function finds by each replicate."""
     if folds is None:
         return function(result, *rows, **settings)
     return folds.values(function, result, *rows, **settings)

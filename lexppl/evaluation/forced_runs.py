@@ -27,8 +27,7 @@ and the values of all runs, `(L, B, …)`."""
 
 
 class ForcedRuns:
-    """A fit and rows on which its first mask site, which must select, is forced: L masks, K
-    imputations."""
+    """A fit and rows on which its first mask site, which must select, is forced."""
 
     def __init__(
         self, result: FitResult, x: object, *, masks: int, imputations: int, seed: int, what: str

@@ -41,15 +41,16 @@ class ImputationScores:
     @property
     def table(self) -> pd.DataFrame:
         """Means over rows, by `imputer` and `rate`: `log_likelihood`, the larger the better,
-        `crps`, the smaller the better, and their standard errors `_error`, `sd / √N`; NaN for one
+        `crps`, the smaller the better, and their standard errors `_error`, `sd / √N`, NaN for one
         row."""
         each = {"log_likelihood": self.log_likelihood, "crps": self.crps}
         return self._table(self.imputers, each)
 
     def against(self, imputer: str) -> pd.DataFrame:
-        """How much better each imputer is than one of them on the same rows and masks, by `imputer`
-        and `rate`: `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
-        `_z`."""
+        """How much better each imputer is than one of them on the same rows and masks: by `imputer`
+        and `rate` `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
+        `_z`.
+        """
         if imputer not in self.imputers:
             raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
         place = self.imputers.index(imputer)
@@ -88,20 +89,20 @@ def imputation(
         log_likelihood = log p(x_H | x_S) / |H|,
         crps = 1/|H| Σ_{d ∈ H} ( E|u_d − x_d| − ½ E|u_d − u'_d| ),    u, u' ~ p(· | x_S),
 
-    the expectations by m draws, without bias ("fair"): (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j}
-    |u_i − u_j|. The log-likelihood is of the hidden values together, for imputers with a density;
-    the continuous ranked probability score (CRPS) is of one value at a time, for all imputers, and
-    of an imputer of points its mean absolute error. Both are proper.
+    the expectations by m draws, without bias ("fair"):
 
-    The log-likelihood of an imputer of steps, such as
-    :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is the probability of a value over the
-    width of its step. One whose density is an integral, such as
+        (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
+
+    The log-likelihood is of the hidden values together, for imputers with a density; the continuous
+    ranked probability score (CRPS) is of one value at a time, for all imputers, and of an imputer
+    of points its mean absolute error. Both are proper. The log-likelihood of an imputer of steps,
+    such as :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is the probability of a value
+    over the width of its step. One whose density is an integral, such as
     :class:`lexppl.models.VAEACImputer`, gives a lower bound by `draws` draws.
 
     Args:
         imputers: by name.
-        rows: held-out rows, `(N, *event)`: a tensor, or an array; not those that judge the
-            explainer.
+        rows: held-out rows, `(N, *event)`, but not those that judge the explainer.
         rates: shares of the entries that are hidden, in (0, 1).
         draws: m, of each row and rate, 2 or more.
         grouping: from G mask entries to features; an entry for each feature if None.
@@ -112,7 +113,7 @@ def imputation(
             takes rows of another shape, or a rate or number out of its range.
 
     Source: Gneiting, Raftery. Strictly proper scoring rules, prediction, and estimation. JASA 2007,
-    § 4.2; Ferro. Fair scores for ensemble forecasts. QJRMS 2014.
+        § 4.2; Ferro. Fair scores for ensemble forecasts. QJRMS 2014.
 
     Example:
         >>> from lexppl.models import ConditionalGaussianImputer, GaussianImputer
@@ -216,8 +217,7 @@ SITE = "x_imputed"
 
 @dataclass(frozen=True, eq=False)
 class ImputedSamples:
-    """Rows `(N, *event)`, their masks `(N, G)`, what these keep, and imputed rows `(N, S,
-    *event)`."""
+    """Rows `(N, *event)`, masks `(N, G)`, what these keep, and imputed rows `(N, S, *event)`."""
 
     x: NDArray[Any]
     masks: NDArray[Any]

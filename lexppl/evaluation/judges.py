@@ -62,8 +62,7 @@ def mask_entries(x: Tensor, grouping: Grouping | None) -> int:
 def with_hidden(
     x: Tensor, masks: Tensor, imputer: nn.Module | None, grouping: Grouping | None
 ) -> Tensor:
-    """`x̃ ~ p(x̃ | x, z)`, `(…, N, *event)`, of masks `(…, N, G)`; hidden features are 0 without an
-    imputer."""
+    """`x̃ ~ p(x̃ | x, z)`, `(…, N, *event)`, of masks `(…, N, G)`, with 0 without an imputer."""
     keep = masks if grouping is None else grouping(masks)
     distribution = ConstantImputer(0.0).to(x.device, x.dtype) if imputer is None else imputer
     with torch.no_grad():
@@ -90,8 +89,7 @@ TRAINING: Mapping[str, Any] = {
 
 
 class TrainingShape(NamedTuple):
-    """Shape, type and device of a training row, all y, None of a loader, and C where it is
-    known."""
+    """Shape, type and device of a training row, all y (None of a loader), and C if known."""
 
     event: tuple[int, ...]
     dtype: torch.dtype
@@ -125,8 +123,7 @@ def predictor_for(
     seed: int,
     architecture: Architecture | None = None,
 ) -> Predictor:
-    """A predictor of y, with what is not given chosen by the data: network, likelihood and their
-    units."""
+    """A predictor of y, with network, likelihood and units chosen by the data if not given."""
     y, table = data.y, architecture is None
     if architecture is not None and (
         data.event not in (architecture.event_shape, architecture.hidden_shape)
@@ -237,8 +234,7 @@ SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
 
 @dataclass(frozen=True)
 class EvalXScores(PredictionScores):
-    """Scores of masks by EVAL-X, means over their draws: eACC and eAUROC are `accuracy` and
-    `auroc`."""
+    """Means over draws of masks: eACC and eAUROC are `accuracy` and `auroc`."""
 
     log_likelihood: float = math.nan
     mean_size: float = math.nan

@@ -28,9 +28,8 @@ from lexppl.models.likelihoods import distribution_targets
 
 @dataclass(frozen=True)
 class PredictionScores:
-    """Scores of N rows: the share of rows whose likeliest label is theirs, :func:`auroc` and
-    :func:`average_precision` of labels, or RMSE and R² of responses; and the mean log p(y | x) in
-    nats."""
+    """Accuracy, :func:`auroc` and :func:`average_precision` of labels, or RMSE and R² of responses;
+    and the mean log p(y | x) in nats."""
 
     accuracy: float | None = None
     auroc: float | None = None
@@ -225,9 +224,8 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
-    """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, of the
-    rarer label of two, else the mean over labels of one against the rest; NaN where all rows have
-    one label."""
+    """`Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, of the rarer label of two,
+    else the mean over labels of one against the rest; NaN where all rows have one label."""
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
         classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]
@@ -259,8 +257,8 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
 
 
 def log_weights(run: ParticleTrace) -> Tensor:
-    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first where y is probabilities; K or L
-    may be 1."""
+    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first of probabilities; K or L may be
+    1."""
     weight = run.log_weight
     if weight is None:
         raise ValueError(
@@ -299,8 +297,7 @@ def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> boo
 
 
 def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
-    """Refuse other values than 0 and 1, or another shape; with `draws` more dimensions may stand
-    before."""
+    """Refuse other values than 0 and 1, or another shape, before which `draws` may stand."""
     own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
     if tuple(own) != shape or values.numel() == 0:
         wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

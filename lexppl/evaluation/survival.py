@@ -27,8 +27,7 @@ SETTLED = 1e-10
 
 
 def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
-    """f of every particle, `(R, P, N)`: masks, imputations, and predictors of a cross-fitted
-    fit."""
+    """f of every particle, `(R, P, N)`: masks, imputations, and cross-fitted predictors."""
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
         each = [_hazards(run).components for run in runs]
@@ -222,8 +221,7 @@ def with_baseline(
 def breslow_baseline(
     log_hazard: Tensor, y: Tensor, ties: Ties = "efron", stratified: bool = False
 ) -> BaselineHazard:
-    """The baseline hazard of rows y with the log hazard ratios of M equally likely particles, `(M,
-    N)`."""
+    """The baseline hazard of rows y with log hazard ratios `(M, N)` of equally likely particles."""
     exact, times = log_hazard.double(), y.double()
     event = times[:, 1]
     sets = RiskSets.of(times[:, 0], event, times[:, 2] if stratified else None)

@@ -25,8 +25,7 @@ from lexppl.inference.training.result import FitResult
 @dataclass(frozen=True)
 class SelectionScores:
     """Means over draws and rows as :func:`selection_scores` has them; ``precision = 1 − fdr``, and
-    the shares that select the control entry, ``control_flow`` or ``None``, and nothing,
-    ``empty``."""
+    the shares that select the ``control_flow`` entry, or ``None``, and nothing, ``empty``."""
 
     tpr: float
     fpr: float
@@ -123,8 +122,7 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BayesScores:
-    """The mean ``log p(y | x)`` of the data's distribution in nats, and the share of likelier
-    labels."""
+    """The mean ``log p(y | x)`` of the data's distribution, and the share of likelier labels."""
 
     log_likelihood: float
     accuracy: float
@@ -406,8 +404,7 @@ def oracle_gap(
     truth: Tensor,
     log_likelihood: Tensor,
 ) -> OracleGap:
-    """Split the nats between an explainer and the data's own distribution into two, means over rows
-    of
+    """Split the nats between an explainer and the data's own distribution, means over rows of
 
         explainer     log p_θ(y | x)
         oracle_own    log 1/L Σ_l p(y | x_{z_l})

@@ -41,8 +41,7 @@ def value_ends(images: Any) -> tuple[float, float]:
 
 
 def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
-    """Images `(…, C, H, W)` as colours `(…, H, W, 3)`, grey unless of three channels, between
-    `ends`."""
+    """Images `(…, C, H, W)` as colours `(…, H, W, 3)`, grey unless C is 3, between `ends`."""
     values = np.asarray(images, dtype=np.float64)
     low, high = value_ends(values) if ends is None else ends
     values = ((values - low) / (high - low)).clip(0.0, 1.0)
@@ -53,8 +52,7 @@ def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
 
 
 def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:
-    """Light grey images `(…, H, W, 3)` below a map `(…, H, W)`, blue up to `most`, orange below
-    0."""
+    """Light grey images `(…, H, W, 3)` below a map `(…, H, W)`, blue above 0, orange below."""
     light = DARKEST + (1.0 - DARKEST) * colours.mean(-1, keepdims=True)
     share = np.asarray(values, dtype=np.float64)[..., None] / most
     strength = STRONGEST * (np.abs(share) if signed else share).clip(0.0, 1.0)

@@ -43,9 +43,11 @@ LEAST_EXPECTED = 5
 class UniformRanks:
     """N ranks in {0, …, S} as they would be, were they independent and uniform.
 
-    With `z_i = (i + 1) / (S + 1)`, `i = 0 … S − 1`, and R_i ranks up to i the statistic is `γ = 2
-    min_i min{ P(Bin(N, z_i) ≤ R_i), P(Bin(N, z_i) ≥ R_i) }`, its p-value that of a Monte Carlo test
-    with M = 9,999 uniform sets (Säilynoja, Bürkner and Vehtari 2022, algorithm 1).
+    With `z_i = (i + 1) / (S + 1)`, `i = 0 … S − 1`, and R_i ranks up to i the statistic is
+
+        γ = 2 min_i min{ P(Bin(N, z_i) ≤ R_i), P(Bin(N, z_i) ≥ R_i) },
+
+    its p-value by M = 9,999 uniform sets (Säilynoja, Bürkner and Vehtari 2022, algorithm 1).
     """
 
     count: int
@@ -62,8 +64,7 @@ class UniformRanks:
         return float((1 + (self._null <= gamma).sum()) / (len(self._null) + 1))
 
     def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays `(S,)` between which the distribution function stays with probability
-        `level`."""
+        """Two arrays `(S,)` that hold the distribution function with probability `level`."""
         level = fraction("level", level)
         gamma = np.quantile(self._null, 1.0 - level, method="lower")
         low = stats.binom.ppf(gamma / 2, self.count, self.points)
@@ -195,8 +196,9 @@ class Calibration(Summarised):
 
     def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
         """How often central intervals of each of `levels` hold the truth: `quantity`, `level`,
-        `coverage`, `error`, the binomial `√(level (1 − level) / N)`, and `z = (coverage − level) /
-        error`."""
+        `coverage`, its binomial `error` `√(level (1 − level) / N)`, and `z`, the distance in
+        errors.
+        """
         nominal = np.array([fraction("level", level) for level in levels])
         held = (np.abs(self.positions - 0.5)[..., None] <= nominal / 2).mean(0)
         error = np.broadcast_to(np.sqrt(nominal * (1 - nominal) / self.simulations), held.shape)
@@ -234,8 +236,7 @@ class Calibration(Summarised):
         return table.rename_axis("quantity")
 
     def histograms(self) -> pd.DataFrame:
-        """Ranks in B equal bins by quantity, B the largest divisor of S + 1 up to 20 with 5 or more
-        a bin."""
+        """Ranks in B equal bins by quantity: B divides S + 1, is at most 20 and expects 5 a bin."""
         most = min(MOST_BINS, self.simulations // LEAST_EXPECTED)
         bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
         counts = {

@@ -56,7 +56,7 @@ class GuideCheck(Summarised):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` (KL(q ‖ posterior)),
+        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` = KL(q ‖ posterior),
         `trusted`."""
         names = ("k", "ess", "bound", "log_evidence")
         table = pd.DataFrame({name: getattr(self, name) for name in names})

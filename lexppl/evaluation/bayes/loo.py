@@ -36,8 +36,8 @@ Refit = Callable[[Tensor, Tensor, int], Samples]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Loo(Summarised):
-    """Leave-one-out log scores, see :func:`loo`: `pointwise` log p(y_n | x_n, all other rows),
-    `(B,)`, in nats; Pareto k̂ `k`, `(B,)`, −∞ of rows `refitted` without; `log_likelihood`, `(S,
+    """Leave-one-out log scores in nats, see :func:`loo`: `pointwise` log p(y_n | x_n, y_−n) and
+    Pareto k̂ `k`, −∞ of the rows `refitted`, `(B,)`; and the `log_likelihood` of draws, `(S,
     B)`."""
 
     pointwise: np.ndarray
@@ -61,8 +61,7 @@ class Loo(Summarised):
         return np.flatnonzero(self.k > HIGHEST_K)
 
     def less(self, other: Loo) -> tuple[float, float]:
-        """The difference to another model's `elpd` on the same rows, and its paired standard
-        error."""
+        """The difference to another model's `elpd` on the same rows, and its paired error."""
         if len(self.pointwise) != len(other.pointwise):
             raise ValueError(
                 f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
@@ -71,8 +70,7 @@ class Loo(Summarised):
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
 
     def posterior(self) -> Posterior:
-        """The log-likelihood as ArviZ has it, one chain; refitted rows are in it as their draws had
-        them."""
+        """The log-likelihood as ArviZ has it, one chain; refitted rows as their draws had them."""
         values = (("chain", "draw", "row"), self.log_likelihood[None])
         total = (("chain", "draw"), self.log_likelihood.sum(-1)[None])
         return posterior_of(

@@ -82,8 +82,7 @@ def mask_table(
     *,
     imputations: int = 1,
 ) -> MaskTable:
-    """The masks of each row, listed, with their prior and their likelihood; penalties have no part
-    in it.
+    """The masks of each row, listed, with their prior and their likelihood, without penalties.
 
     Imputations that are random are drawn from torch's default generator: put the call in
     :func:`lexppl.inference.predictive.drawing`.

@@ -33,8 +33,7 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, eq=False)
 class ProgramParts:
-    """A program with fixed parameters, the program as given, and a system's guide, objective and
-    stage."""
+    """A program with fixed parameters, as given, and a system's guide, objective and stage."""
 
     model: Callable[..., Any]
     given: Callable[..., Any]
@@ -45,8 +44,7 @@ class ProgramParts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """A simulated data set: shared latents `(*event)` and masks `(B, G)` by site, and y `(B,
-    *event)`."""
+    """A data set: shared latents `(*event)` and masks `(B, G)` by site, and y `(B, *event)`."""
 
     shared: dict[str, Tensor]
     masks: dict[str, Tensor]
@@ -212,8 +210,8 @@ class GuideFits:
 def guide_draws(
     guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Draws of a guide's shared latents, `(S, *event)` by site, and `log q`, `(S,)`, auxiliaries
-    included."""
+    """Draws of a guide's shared latents, `(S, *event)` by site, and `log q` with auxiliaries,
+    `(S,)`."""
     keep_local(guide)
     program = weights_first(guide)
 
