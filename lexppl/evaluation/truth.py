@@ -439,7 +439,7 @@ def oracle_gap(
     total = of_truth - explainer
     parts = (explainer, of_truth, of_own, total, of_truth - of_own, of_own - explainer)
     error = float(total.std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
-    return OracleGap(*(float(part.mean()) for part in parts), error)
+    return OracleGap(*(float(part.mean()) for part in parts), standard_error=error)
 
 
 def oracle_gaps(
