@@ -435,11 +435,18 @@ def oracle_gap(
         each = log_likely(rows, draws[:, rows])
         own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    explainer, of_truth, of_own = log_likelihood.double(), torch.cat(best), torch.cat(own)
-    total = of_truth - explainer
-    parts = (explainer, of_truth, of_own, total, of_truth - of_own, of_own - explainer)
+    explainer, best_of, own_of = log_likelihood.double(), torch.cat(best), torch.cat(own)
+    total = best_of - explainer
     error = float(total.std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
-    return OracleGap(*(float(part.mean()) for part in parts), standard_error=error)
+    return OracleGap(
+        explainer=float(explainer.mean()),
+        oracle_truth=float(best_of.mean()),
+        oracle_own=float(own_of.mean()),
+        total=float(total.mean()),
+        selection=float((best_of - own_of).mean()),
+        prediction=float((own_of - explainer).mean()),
+        standard_error=error,
+    )
 
 
 def oracle_gaps(
