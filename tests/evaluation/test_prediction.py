@@ -22,19 +22,11 @@ from lexppl.evaluation.prediction import (
 )
 from lexppl.inference import fit
 from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    KSubsetSelector,
     NormalLikelihood,
     PoissonLikelihood,
-    Predictor,
-    SizePenalty,
 )
 from lexppl.systems import lex
-from tests.evaluation.fitted_by_hand import Fixed
+from tests.evaluation.fitted_by_hand import model_of as model_by_hand
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
@@ -44,13 +36,7 @@ FAILURE = 1e-6
 
 
 result_of = partial(fitted_by_hand, labels=(0, 1, 2, 3))
-
-
-def model_of(logits=(0.3, -0.8, 1.1), likelihood=None, outputs=4, seed=0, k=None):
-    selector = BernoulliSelector(Fixed(logits)) if k is None else KSubsetSelector(Fixed(logits), k)
-    network = MLP(3, outputs, (8,), "tanh", seed=seed)
-    predictor = Predictor(network, CategoricalLikelihood() if likelihood is None else likelihood)
-    return LEX(selector, ConstantImputer(0.3), predictor, [SizePenalty(0.1)]).double().eval()
+model_of = partial(model_by_hand, classes=4)
 
 
 def enumerated(model, value):
@@ -111,7 +97,7 @@ def test_a_mask_that_keeps_everything_gives_each_predictor_exactly(chunk, monkey
 
 @pytest.mark.parametrize("likelihood", [NormalLikelihood(0.5), PoissonLikelihood()])
 def test_responses_have_a_mean_and_a_mixture(likelihood):
-    model = model_of(likelihood=likelihood, outputs=1)
+    model = model_of(likelihood=likelihood)
     result, y = result_of(model, labels=None), LABELS.double()
     mean, variance = enumerated(model, lambda distribution: distribution.mean)
     drawn = predictive(result, X, masks=4000)
