@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.prediction import check_binary
-from lexppl.evaluation.truth.oracle_gap import LabelOracle
+from lexppl.evaluation.truth import LabelOracle
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
@@ -74,7 +74,7 @@ def oracle_encode_meter(
             :func:`of_function` makes it.
         masks: the explainer's draws at x, 0 and 1, `(L, N, D)`, or `(N, D)`. They may not have seen
             y.
-        oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.oracle.Oracle`.
+        oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.Oracle`.
         x: rows, `(N, D)`.
         y: labels 0 and 1, `(N,)`, for `log_ratio`.
         redraw: of hidden features given the kept ones; independent N(0, 1) if None.
@@ -91,7 +91,7 @@ def oracle_encode_meter(
 
     Example:
         >>> from lexppl.data import synthetic
-        >>> from lexppl.evaluation.truth.oracle import Oracle
+        >>> from lexppl.evaluation.truth import Oracle
         >>> data, oracle = synthetic("S1", rows=200, seed=0), Oracle("S1")
         >>> def by_label(x):  # which of two idle features is kept says which label is likelier
         ...     likely = (oracle.probability(x, torch.ones_like(x)) > 0.5).to(x.dtype)

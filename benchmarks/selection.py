@@ -15,8 +15,7 @@ import torch
 from record import Records, options_of, timed
 
 from lexppl.data import synthetic
-from lexppl.evaluation.truth.oracle import Oracle
-from lexppl.evaluation.truth.selection import selection_scores
+from lexppl.evaluation.truth import Oracle, selection_scores
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX

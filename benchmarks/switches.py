@@ -28,8 +28,7 @@ from record import Records, options_of
 from torch import Tensor, nn
 
 from lexppl.data import synthetic, synthetic_set
-from lexppl.evaluation.truth.oracle import Oracle
-from lexppl.evaluation.truth.selection import selection_scores
+from lexppl.evaluation.truth import Oracle, selection_scores
 from lexppl.inference import (
     Linear,
     LossTerm,

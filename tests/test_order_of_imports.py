@@ -55,7 +55,6 @@ ROOMS = {
         "trees": set(),
         "architectures": {"imputers", "priors"},
     },
-    "evaluation": {"bayes": set(), "truth": set(), "refits": {"truth"}, "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),

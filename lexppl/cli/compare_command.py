@@ -15,7 +15,7 @@ from lexppl.cli.terminal.output import json_output, records, show_progress, text
 from lexppl.cli.terminal.process import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
-from lexppl.evaluation.leaks.encode_meter import check_meter_rows
+from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS

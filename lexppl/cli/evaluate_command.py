@@ -19,9 +19,7 @@ from lexppl.cli.terminal.output import json_output, show_progress, text_table, w
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
-from lexppl.evaluation.truth.oracle import Oracle
-from lexppl.evaluation.truth.oracle_gap import oracle_gaps
-from lexppl.evaluation.truth.selection import selection_scores
+from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import masks_of

@@ -43,9 +43,8 @@ from lexppl.cli.terminal.output import (
 )
 from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.learned import BaseRateGain
-from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import explain, save_posterior
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.saving import save

@@ -32,10 +32,14 @@ from lexppl.cli.terminal.output import REPORT, show_progress
 from lexppl.cli.text_rows import read_texts, write_reading
 from lexppl.data import TextDataset
 from lexppl.evaluation import FittedPredictor, fit_predictor
-from lexppl.evaluation.learned import BaseRateGain, base_frequencies, gain_over_base_rate
-from lexppl.evaluation.prediction import predictive
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
-from lexppl.evaluation.revealed import revealed_predictions
+from lexppl.evaluation.effects import revealed_predictions
+from lexppl.evaluation.judges import EvalX, fit_evalx
+from lexppl.evaluation.prediction import (
+    BaseRateGain,
+    base_frequencies,
+    gain_over_base_rate,
+    predictive,
+)
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit

@@ -57,10 +57,9 @@ from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPOR
 from lexppl.cli.terminal.process import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.learned import BaseRateGain
+from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
-from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.layout.mask_groups import masks_of

@@ -105,7 +105,7 @@ def _steps(
 ) -> pd.DataFrame:
     """The rows of --row, feature by feature."""
     from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
-    from lexppl.evaluation.revealed import revealed_predictions  # noqa: PLC0415
+    from lexppl.evaluation.effects import revealed_predictions  # noqa: PLC0415
 
     own = x[list(options.row)]
     values = decoded_values(own, encoding)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.data import CategoricalColumn, DividedTable
 from lexppl.data.columns import levels_in
-from lexppl.evaluation.learned import BaseRateGain
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK

@@ -3,9 +3,13 @@
 The libraries that are compared are those of the extra `compare`: pip install "lexppl[compare]".
 """
 
-from lexppl.compare.captum import conditional_baselines, unconditional_baselines
+from lexppl.compare.adapters import (
+    ImputerMasker,
+    conditional_baselines,
+    shap_explanation,
+    unconditional_baselines,
+)
 from lexppl.compare.compare import METHODS, compare
-from lexppl.compare.shap import ImputerMasker, shap_explanation
 
 __all__ = [
     "METHODS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,21 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.choices.compared import LIBRARIES
-from lexppl.compare import captum
-from lexppl.compare.captum import gradient_importances
-from lexppl.compare.common import black_box_of, check_tables, library
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
+    GRADIENTS,
+    black_box_of,
+    check_tables,
     fit_tabnet,
+    gradient_importances,
+    library,
     lime_importances,
     permutation_importances,
     shap_importances,
 )
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
-from lexppl.evaluation.leaks.encode_meter import check_meter_rows
+from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference import FitResult
@@ -44,36 +46,29 @@ Importances = Callable[[Tensor], Tensor]
 Compared = str | FitResult | Importances
 
 
-@dataclass(frozen=True, eq=False)
-class _Context:
-    """What every method starts from: training rows `(N, D)` and what they observe, the model that
-    is explained, or None, with the seconds of its fit, mask entries, and the seed."""
-
-    x: Tensor
-    y: Tensor
-    model: Any
-    model_seconds: float
-    grouping: Grouping | None
-    seed: int
-
-
-def _importances(name: str, ground: _Context, options: Mapping[str, Any]) -> Importances:
-    """What explains rows, of a method's name and its own options."""
-    model, grouping, seed = ground.model, ground.grouping, ground.seed
+def _importances(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    train: tuple[Tensor, Tensor],
+    model: Any,
+    grouping: Grouping | None,
+    seed: int,
+) -> Importances:
+    rows = train[0]
     shared = {"grouping": grouping, "seed": seed, **options}
     if name == "tabnet":
-        fitted = fit_tabnet(ground.x, ground.y, **{"seed": seed, **options})
+        fitted = fit_tabnet(*train, **{"seed": seed, **options})
         return lambda x: fitted(x, grouping)
     if name == "permutation":
-        scored = (ground.x, ground.y)
-        of_all = permutation_importances(model, ground.x[:1], scored, **shared)
+        of_all = permutation_importances(model, rows[:1], train, **shared)
         return lambda x: of_all.expand(len(x), -1)
-    if name in captum.METHODS:
-        start = {"baseline": ground.x.mean(0)} if name == "integrated_gradients" else {}
+    if name in GRADIENTS:
+        start = {"baseline": rows.mean(0)} if name == "integrated_gradients" else {}
         own = {"grouping": grouping, **start, **options}
         return lambda x: gradient_importances(name, model, x, **own)
     function: Any = {"shap": shap_importances, "lime": lime_importances}[name]
-    return lambda x: function(model, x, ground.x, **shared)
+    return lambda x: function(model, x, rows, **shared)
 
 
 METHODS = tuple(LIBRARIES)
@@ -105,25 +100,22 @@ def compare(
 
     Columns, one row a method, in the order given, then the row "random", which a method must beat:
 
-    - `fit_seconds`: of all that is fitted before the method can explain: TabNet, permutation
-      importances; for those that explain a model, its fit too, here or in the epochs of a
-      :class:`lexppl.evaluation.FittedPredictor`; for a fit that was given, of its epochs, or what
-      `seconds` says. NaN where nobody knows: a function, a model of another make.
-    - `seconds_per_row`: of explaining the test rows; where the method is known by name, after a
-      first row that is not timed, for which libraries compile their code.
+    - `fit_seconds`: of all that is fitted before the method can explain, the explained model
+      included; for a fit that was given, of its epochs, or what `seconds` says. NaN where it is not
+      known: a function, a model of another make.
+    - `seconds_per_row`: of explaining the test rows; of a method by name after a first row that is
+      not timed, for which libraries compile their code.
     - for each k, `accuracy@k` and `auroc@k`, EVAL-X's (for responses `r2@k` and `rmse@k`, in the
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
     - with `leaks`, `encoded@k`: the nats that the choice of k entries has about y beyond their
-      values (:func:`lexppl.evaluation.encode_meter`). EVAL-X does not see it: of two methods that
-      it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
-      multiple of it. Of honest choices it is about 0, its interval over rows and refits.
+      values (:func:`lexppl.evaluation.encode_meter`), which EVAL-X does not see; about 0 of honest
+      choices, with an interval over rows and refits.
     - for each of the other figures the 95 % interval `_lower` to `_upper`: over rows, and for a
-      fit of several replicates over these too
-      (:func:`lexppl.compare.figures.with_intervals`); the replicates' mean ranks. It is of one
-      judge and one explained model, and takes each method by itself: of the same rows two methods
-      differ by less than their intervals say.
+      fit of several replicates over these too, by the jackknife. It is of one judge and one
+      explained model, and takes each method by itself: of the same rows two methods differ by less
+      than their intervals say.
 
     The methods by name:
 
@@ -140,24 +132,17 @@ def compare(
             entries; without them each column is one.
         test: the same of rows that nothing was fitted on.
         valid: for the fits below: rows to validate, the share of train set apart, or None.
-        model: the model that methods explain; if None a full predictor is fitted
-            (:func:`lexppl.evaluation.fit_predictor`), which they share. What
-            :func:`lexppl.models.black_box.black_box` takes.
+        model: the model that methods explain, as :func:`lexppl.models.black_box` takes it; if None
+            a full predictor is fitted (:func:`lexppl.evaluation.fit_predictor`), which they share.
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
         options: by the method's name in the table, further arguments of its function, such as
             `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
-        seconds: by the method's name in the table, what a given fit took, where more was fitted
-            than its epochs say.
+        seconds: by the method's name in the table, what a given fit took.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
             it.
         leaks: also `encoded@k`: two small fits a fold for each method and k.
-        seed: of all fits and draws. Global random state is left alone.
-        progress: show the fits' progress bars.
-
-    Returns:
-        pandas.DataFrame: indexed by `method`.
 
     Raises:
         ImportError: a named method without its library; before any fit.
@@ -166,9 +151,7 @@ def compare(
             without gradients for a method that needs them; before any fit. Importances of another
             shape or not numbers, naming the method.
 
-    Source:
-        EVAL-X: Jethani et al. 2021; the comparison of rankings by what k features predict: Chen et
-        al. 2018.
+    Source: EVAL-X: Jethani et al. 2021; rankings by what k features predict: Chen et al. 2018.
 
     Example:
         >>> x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -179,24 +162,16 @@ def compare(
         ...     sizes=[1], fit_options=quick)
         >>> bool(table.loc["permutation", "accuracy@1"] > table.loc["worst", "accuracy@1"] + 0.3)
         True
-        >>> list(table.index)
-        ['permutation', 'worst', 'random']
     """
-    named = _named(methods)
-    options, fit_options = options or {}, fit_options or {}
+    options, seconds, fit_options = options or {}, seconds or {}, fit_options or {}
+    named = _named(methods, options=options, seconds=seconds)
     draws, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
     (x, y, grouping, _), (test_x, test_y, _, truth) = _tables(train, test)
     entries = x.shape[1] if grouping is None else grouping.entries
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True reads,")
-    if sizes is not None and len(sizes) == 0:
-        raise ValueError("sizes must have at least one size; it is empty")
-    known = [k for k in FIRST_SIZES if k <= entries] if sizes is None else dict.fromkeys(sizes)
-    chosen = [int_between("each of sizes", k, 0, entries, note="the mask entries") for k in known]
-    stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
-    for argument, of_methods in (("options", options), ("seconds", seconds or {})):
-        if unknown := sorted(set(of_methods) - set(named)):
-            raise ValueError(f"{argument} has {unknown}, which methods lack: {list(named)}")
+    chosen = _sizes(sizes, entries)
+    stated = {RANDOM: 0.0, **seconds}
     if judge is not None and judge.entries != entries:
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
@@ -205,7 +180,12 @@ def compare(
     model, model_seconds = _model_of(model, train, explained, shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
-    ground = _Context(x, y, model, model_seconds, grouping, seed)
+
+    def build(name: str, method: str) -> Importances:
+        return _importances(
+            method, options.get(name, {}), train=(x, y), model=model, grouping=grouping, seed=seed
+        )
+
     control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
     rows = []
 
@@ -213,7 +193,7 @@ def compare(
         return figures_of(judge, ranking.to(test_x), test_x, test_y, truth, chosen, seed)
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
-        ranked, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
+        ranked, timing = _explained(what, test_x, partial(build, name), model_seconds, draws, seed)
         if tuple(ranked.shape[1:]) != (len(test_x), entries) or bool(ranked.isnan().any()):
             raise ValueError(
                 f"importances of {name!r} must be numbers of shape {(len(test_x), entries)}, "
@@ -231,10 +211,16 @@ def compare(
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
+def _sizes(sizes: Sequence[int] | None, entries: int) -> list[int]:
+    if sizes is not None and len(sizes) == 0:
+        raise ValueError("sizes must have at least one size; it is empty")
+    known = [k for k in FIRST_SIZES if k <= entries] if sizes is None else dict.fromkeys(sizes)
+    return [int_between("each of sizes", k, 0, entries, note="the mask entries") for k in known]
+
+
 def _model_of(
     model: Any, train: Table, explained: bool, options: Mapping[str, Any]
 ) -> tuple[Any, float]:
-    """The model that is explained, and the seconds of its fit; NaN where they are not known."""
     if model is None and explained:
         started = time.perf_counter()
         model = fit_predictor(train, **options)
@@ -243,7 +229,9 @@ def _model_of(
     return model, float(np.sum(model.result.history.seconds)) if known else math.nan
 
 
-def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compared]:
+def _named(
+    methods: Sequence[str] | Mapping[str, Compared], **by_name: Mapping[str, Any]
+) -> dict[str, Compared]:
     if isinstance(methods, str):
         raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
     names = list(methods)
@@ -261,6 +249,9 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
                 f"importances; it is {type(what).__name__}"
             )
+    for argument, of_methods in by_name.items():
+        if unknown := sorted(set(of_methods) - set(names)):
+            raise ValueError(f"{argument} has {unknown}, which methods lack: {names}")
     return stated
 
 
@@ -268,7 +259,6 @@ _Rows = tuple[Tensor, Tensor, Grouping | None, Tensor | None]
 
 
 def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
-    """Both tables, of the same features, groups and task."""
     x, y, grouping, _ = found = _table(train, "train")
     test_x, test_y, test_grouping, _ = of_test = _table(test, "test")
     check_tables(grouping, train=x, test=test_x)
@@ -280,7 +270,6 @@ def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
 
 
 def _table(data: Table, name: str) -> _Rows:
-    """Rows, labels or responses, the grouping and the truth."""
     if isinstance(data, Dataset):
         grouping = Grouping(data.groups, data.entry_names).to(data.x.device)
         return data.x, data.y, grouping, data.truth
@@ -307,36 +296,39 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
             continue
         if needed := LIBRARIES[what]:
             library(needed)
-        if what in captum.METHODS and not differentiable:
+        if what in GRADIENTS and not differentiable:
             raise TypeError(
                 f"{name!r} needs a model with gradients, a Predictor, an nn.Module or a full "
                 f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
                 "so that one is fitted"
             )
-        if model is not None and _explains_model(what) and what not in captum.METHODS:
+        if model is not None and _explains_model(what) and what not in GRADIENTS:
             black_box_of(model)
 
 
 def _explained(
-    what: Compared, ground: _Context, x: Tensor, options: Mapping[str, Any], draws: int
+    what: Compared,
+    x: Tensor,
+    build: Callable[[str], Importances],
+    model_seconds: float,
+    draws: int,
+    seed: int,
 ) -> tuple[Tensor, dict[str, float]]:
     """Importances of each replicate, `(R, N, G)`, and the seconds that they took."""
-    started = time.perf_counter()
     fit_seconds = math.nan
     method: Any = what
     if isinstance(what, str):
-        method = _importances(what, ground, options)
+        started = time.perf_counter()
+        method = build(what)
         fit_seconds = _seconds_since(started, x)
         if _explains_model(what):
-            fit_seconds += ground.model_seconds
+            fit_seconds += model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
-    elif isinstance(what, FitResult):
-        fit_seconds = float(np.sum(what.history.seconds))
-    _seconds_since(started, x)
-    started = time.perf_counter()
+    started = _seconds_since(0.0, x)
     if isinstance(what, FitResult):
-        means = mask_means(explain(what, x, draws=draws, seed=ground.seed))
+        fit_seconds = float(np.sum(what.history.seconds))
+        means = mask_means(explain(what, x, draws=draws, seed=seed))
         # Of signed attributions their size.
         found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
     else:
@@ -346,7 +338,6 @@ def _explained(
 
 
 def _seconds_since(started: float, x: Tensor) -> float:
-    """Seconds of work that is done, on a device too."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
     return time.perf_counter() - started

@@ -14,29 +14,13 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
 from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
-from lexppl.evaluation.refits.fitted_predictor import TRAINING
+from lexppl.evaluation.judges import TRAINING
 from lexppl.explanation.reading.ranking import mean_error
 from lexppl.models import Grouping
 
 
 def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Tensor:
-    """Keep each row's most important entries.
-
-    Of equal importances the ones to be kept are drawn at random, so that a method gains nothing by
-    the order of the columns.
-
-    Args:
-        importances: larger is more important, `(B, G)`.
-        sizes: how many to keep: k, or one number a row, `(B,)`.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        1 for kept and 0 for hidden, `(B, G)`.
-
-    Example:
-        >>> top_masks(torch.tensor([[0.2, 0.9, 0.1]]), 2)
-        tensor([[1., 1., 0.]])
-    """
+    """Masks `(B, G)` of each row's k highest entries, k one number or `(B,)`, ties by lot."""
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
     order = importances.gather(1, lot).argsort(dim=1, descending=True, stable=True)
@@ -48,19 +32,11 @@ def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Ten
 Values = NDArray[np.float64]
 
 LEVEL = 0.95
-"""Of the intervals."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of N rows, and how far other rows would move it.
-
-    Args:
-        value: the figure.
-        error: its standard error over rows, the standard deviation of their influences over √N.
-        rows: N; of areas under a curve the rows of the rarer class.
-        shares: whether it is a share, from 0 to 1; else it has no bounds.
-    """
+    """A figure of N rows, its standard error over rows, and whether it is a share, from 0 to 1."""
 
     value: float
     error: float
@@ -84,16 +60,7 @@ class Figure:
 
 
 def wilson(share: float, rows: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many rows.
-
-    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference",
-    JASA 22.
-
-    Example:
-        >>> low, high = wilson(1.0, 36)
-        >>> round(low, 3), round(high, 3)
-        (0.904, 1.0)
-    """
+    """Wilson's 95 % interval of a share of so many rows (JASA 22, 1927)."""
     z = float(norm.ppf((1 + LEVEL) / 2))
     shrink = 1.0 + z**2 / rows
     center = (share + z**2 / (2 * rows)) / shrink
@@ -125,29 +92,14 @@ def figures_of(
 
 
 def with_intervals(
-    judged: Callable[[Tensor], Mapping[str, Figure]],
-    importances: Tensor,
-    weighted: bool = False,
+    judged: Callable[[Tensor], Mapping[str, Figure]], importances: Tensor, weighted: bool = False
 ) -> dict[str, float]:
-    r"""Figures of the mean of R replicates' importances, each with its 95 % interval.
+    """Figures of the mean of R replicates' importances `(R, N, G)`, each with its 95 % interval.
 
-    The replicates' error is the jackknife's: of the pseudo-values `R f − (R − 1) f_{−r}`, where
-    `f_{−r}` is the figure without replicate r, it is s/√R, or s √(1 + 1/R) where each replicate has
-    weighted its rows at random (:func:`lexppl.explanation.selection_table`). With the rows'
-    interval (l, u) the interval is
-
-        f − √((f − l)² + t² s²/R)    to    f + √((u − f)² + t² s²/R),    t = t_{.975, R−1}.
-
-    Args:
-        judged: from a ranking `(N, G)` to its figures.
-        importances: `(R, N, G)`.
-        weighted: whether the replicates' spread is over rows of the fit too.
-
-    Returns:
-        the figures, and then each one's `_lower` and `_upper`.
-
-    Source: Quenouille (1956), Tukey (1958): the jackknife. Zou and Donner (2008): intervals put
-    together from intervals.
+    The replicates' error is the jackknife's: s of the pseudo-values `R f − (R − 1) f_{−r}`, over
+    √R, or times √(1 + 1/R) where replicates weighted their rows at random. With the rows' interval
+    (l, u) it is f − √((f − l)² + t² s²/R) to f + √((u − f)² + t² s²/R), t = t_{.975, R−1} (Zou and
+    Donner 2008).
     """
     count = len(importances)
     whole = judged(importances.mean(0))
@@ -195,18 +147,9 @@ def _predicted(outputs: Tensor, y: Tensor) -> dict[str, Figure]:
 
 
 def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, int]:
-    r"""Each row's influence on :func:`lexppl.evaluation.prediction.auroc`, and the rows of the
-    rarest of the classes in it or of the others.
-
-    Of one class against the rest, with m rows in it and n not, the influence of a row is
-
-        N/m (V_i − A) of one in it,    N/n (V_j − A) of one that is not,
-
-    where V is the share of the other kind that the row is on the right side of, and A the area.
-
-    Source: DeLong, DeLong and Clarke-Pearson (1988), "Comparing the areas under two or more
-    correlated receiver operating characteristic curves", Biometrics 44.
-    """
+    """Each row's influence on the area A under the ROC curve, and the rows of the rarer kind: of m
+    rows in a class and n not, N/m (V_i − A) and N/n (V_j − A), V the share of the other kind that
+    the row is on the right side of (DeLong et al., Biometrics 44, 1988)."""
     found, rarest = [], 0
     for c in range(1, 2) if values.shape[1] == 2 else range(values.shape[1]):
         inside = labels == c
@@ -256,25 +199,7 @@ def encoded(
     seed: int,
     fit_options: Mapping[str, Any],
 ) -> dict[str, float]:
-    """`encoded@k`, :func:`lexppl.evaluation.encode_meter` of each row's k most important entries,
-    in nats, and its 95 % interval.
-
-    Args:
-        importances: `(N, G)`.
-        x: test rows, `(N, D)`.
-        y: their labels or responses, `(N,)`.
-        grouping: which features an entry keeps.
-        sizes: the k.
-        seed: of lots and fits.
-        fit_options: of the comparison's fits; what the meter's do not take is left out.
-
-    Example:
-        >>> import torch
-        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> found = encoded(x, x, (x[:, 0] > 0).long(), None, [1], 0, {"epochs": 1})
-        >>> list(found)
-        ['encoded@1', 'encoded@1_lower', 'encoded@1_upper']
-    """
+    """`encoded@k`, the encode-meter of each row's k highest entries, and its 95 % interval."""
     known = {"hidden", "progress", *TRAINING}
     options = {name: value for name, value in fit_options.items() if name in known}
     found: dict[str, float] = {}

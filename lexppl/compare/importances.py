@@ -1,30 +1,99 @@
-"""Importances by SHAP, permutation, LIME and TabNet."""
+"""Importances by SHAP, LIME, gradients, permutation and TabNet, and what these methods share."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import random
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.compare.common import (
-    all_seeded,
-    array_of,
-    black_box_of,
-    check_tables,
-    grouped_importances,
-    library,
-    numpy_model,
-    numpy_seed,
-)
+from lexppl.evaluation import FittedPredictor
+from lexppl.extras import extra_library
+from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.black_box import BlackBox
+from lexppl.models.black_box import BlackBox, Output, black_box
+from lexppl.models.likelihoods import Likelihood, distribution_targets
+from lexppl.threads import evaluating
+
+
+def library(module: str) -> Any:
+    """A library of the `compare` extra; ``ImportError`` says how to get it."""
+    return extra_library(module, "compare")
+
+
+def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
+    """Refuse tables `(N, D)`, by argument, unlike the first or the grouping's features."""
+    first_name, first = next(iter(tables.items()))
+    for name, table in tables.items():
+        if not isinstance(table, Tensor) or not table.is_floating_point():
+            kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+            raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
+        if table.dim() != 2 or table.numel() == 0 or not bool(table.isfinite().all()):
+            raise ValueError(
+                f"{name} must be a table (N, D) of finite numbers; it has shape "
+                f"{tuple(table.shape)} and {int((~table.isfinite()).sum())} NaN or infinite values"
+            )
+        kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")
+    if grouping is not None and grouping.features != first.shape[1]:
+        raise ValueError(
+            f"grouping is of {grouping.features} features; {first_name} has {first.shape[1]}"
+        )
+
+
+def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
+    """Importances of mask entries `(B, G)`, `I_g = Σ_{d in g} |a_d|` of attributions `(B, D)`."""
+    size = attributions.abs()
+    if grouping is None:
+        return size
+    total = size.new_zeros(len(size), grouping.entries)
+    return total.index_add_(1, grouping.index.to(size.device), size)
+
+
+@contextmanager
+def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Draws from a seed inside; all global generators are as before after."""
+    seed = int_at_least("seed", seed, 0)
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        with seeded(seed, device):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def black_box_of(model: Any) -> BlackBox:
+    """A black box, a full predictor, or what `black_box` takes, as a black box."""
+    if isinstance(model, BlackBox):
+        return model
+    return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
+
+
+def numpy_model(box: BlackBox, like: Tensor) -> Callable[[np.ndarray], np.ndarray]:
+    """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64."""
+
+    def outputs(rows: np.ndarray) -> np.ndarray:
+        x = torch.as_tensor(np.ascontiguousarray(rows)).to(like)
+        return box.targets(x).double().cpu().numpy()
+
+    return outputs
+
+
+def array_of(x: Tensor) -> np.ndarray:
+    """Rows as a float64 array, as the libraries compute."""
+    return x.detach().double().cpu().numpy()
 
 
 def shap_importances(
@@ -37,41 +106,11 @@ def shap_importances(
     permutations: int = 10,
     seed: int = 0,
 ) -> Tensor:
-    r"""Absolute SHAP values, by `shap.explainers.Permutation` over background rows:
+    """Absolute SHAP values `(B, G)` of f, by `shap.explainers.Permutation` over M background rows:
 
         φ_d = E_π[v(S_π ∪ d) − v(S_π)],    v(S) = 1/M Σ_m f(x_S, r^m_{¬S}),
 
-    with S_π what stands before d in a random order π (each order is walked both ways), r the
-    background rows, and f the probability of the row's likeliest class, or the response. Hidden
-    features are those of a background row whatever is kept, so that φ is interventional; for
-    conditional ones see :class:`lexppl.compare.ImputerMasker`.
-
-    Args:
-        model: what is explained: a `Predictor`, a full predictor, an estimator of scikit-learn, a
-            function such as `predict_proba`, or a black box.
-        x: rows, `(B, D)`.
-        background: training rows, `(N, D)`.
-        grouping: which columns make a mask entry; their absolute values are summed.
-        background_rows: M, drawn from the background without replacement; all if it has fewer.
-        permutations: orders a row; the model predicts up to `M (2D + 1)` rows in each.
-        seed: of the background rows and the orders. Global random state is left alone.
-
-    Returns:
-        `(B, G)`, in the units of f.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: rows or counts that do not fit; as
-            :func:`~lexppl.models.black_box.black_box` and its model.
-
-    Source:
-        Lundberg and Lee 2017; the library `shap`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + (-rows[:, 0]) ** 2)
-        >>> shap_importances(first, rows[:2], rows).argmax(1)
-        tensor([0, 0])
+    interventional: hidden features are those of a background row (Lundberg and Lee 2017).
     """
     check_tables(grouping, x=x, background=background)
     background_rows = int_at_least("background_rows", background_rows)
@@ -81,9 +120,7 @@ def shap_importances(
     with all_seeded(seed, x.device):
         chosen = background[torch.randperm(len(background))[:background_rows].to(x.device)]
         masker = shap.maskers.Independent(array_of(chosen), max_samples=len(chosen))
-        explainer = shap.explainers.Permutation(
-            numpy_model(box, like=x), masker, seed=numpy_seed(seed)
-        )
+        explainer = shap.explainers.Permutation(numpy_model(box, like=x), masker, seed=seed % 2**32)
         evaluations = permutations * (2 * x.shape[1] + 1)
         explained = explainer(array_of(x), max_evals=evaluations, silent=True)
         values = torch.from_numpy(explained.values)
@@ -102,37 +139,11 @@ def permutation_importances(
     repeats: int = 5,
     seed: int = 0,
 ) -> Tensor:
-    """Permutation importances of a model, the same for every row:
+    """Permutation importances of a model, `(B, G)`, the same for every row, by the mean
+    log-likelihood in nats or minus the mean squared error (Breiman 2001; Fisher, Rudin, Dominici
+    2019):
 
-        I_g = score(x, y) − E_π[score(x with the columns of g shuffled by π, y)]
-
-    The score is the mean log-likelihood of the labels in nats, or for responses minus the mean
-    squared error. The columns of an entry are shuffled together, so that one-hot columns stay one
-    category. An entry that the model does not use has about 0, of either sign.
-
-    Args:
-        model: as :func:`lexppl.compare.shap_importances`.
-        x: rows, `(B, D)`; only their number matters.
-        scored: rows `(N, D)` and their labels or responses `(N,)` on which the model is scored.
-        grouping: which columns make a mask entry.
-        repeats: shuffles of each entry.
-        seed: of the shuffles. Global random state is left alone.
-
-    Returns:
-        `(B, G)`, each row the same.
-
-    Raises:
-        ValueError, TypeError: as :func:`lexppl.compare.shap_importances`; y of another length or
-            type.
-
-    Source:
-        Breiman 2001; Fisher, Rudin, Dominici 2019.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + np.exp(-3 * rows[:, 0]))
-        >>> permutation_importances(first, rows[:1], (rows, (rows[:, 0] > 0).long())).argmax(1)
-        tensor([0])
+        I_g = score(x, y) − E_π[score(x with the columns of g shuffled by π, y)].
     """
     rows, y = scored
     check_tables(grouping, x=x, scored=rows)
@@ -173,38 +184,8 @@ def lime_importances(
     samples: int = 5000,
     seed: int = 0,
 ) -> Tensor:
-    """Absolute weights of LIME's local linear model, by `LimeTabularExplainer` at its defaults.
-
-    Around each row, rows are drawn from the background's columns, one by one, and a ridge
-    regression, weighted by distance, of the model's output on "the feature is in the same
-    quartile as the row's" gives the weights. A column of at most two values in the background is
-    taken as a category. What is explained is the probability of the row's likeliest class, or the
-    response.
-
-    Args:
-        model: as :func:`lexppl.compare.shap_importances`.
-        x: rows, `(B, D)`; each is explained by itself.
-        background: training rows, `(N, D)`.
-        grouping: which columns make a mask entry; their absolute weights are summed.
-        samples: rows drawn around each row.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: as :func:`lexppl.compare.shap_importances`.
-
-    Source:
-        Ribeiro, Singh, Guestrin 2016; the library `lime`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> def first(rows): return 1 / (1 + np.exp(-3 * rows[:, 0]))
-        >>> lime_importances(first, rows[:2], rows, samples=500).argmax(1)
-        tensor([0, 0])
-    """
+    """Absolute weights `(B, G)` by `LimeTabularExplainer` at its defaults; a column of at most two
+    values in the background is a category (Ribeiro, Singh, Guestrin 2016)."""
     check_tables(grouping, x=x, background=background)
     samples = int_at_least("samples", samples)
     box = black_box_of(model)
@@ -219,7 +200,7 @@ def lime_importances(
             table,
             mode=box.task,
             categorical_features=np.flatnonzero(two_valued).tolist(),
-            random_state=numpy_seed(seed),
+            random_state=seed % 2**32,
         )
         chosen = box.targets(x).argmax(1).tolist() if of_labels else [1] * len(x)
         # The library explains one row at a time.
@@ -243,36 +224,7 @@ def fit_tabnet(
     seed: int = 0,
     **settings: Any,
 ) -> Callable[[Tensor, Grouping | None], Tensor]:
-    """Fit TabNet, which predicts y and explains itself, with the library's defaults.
-
-    Args:
-        x: training rows, `(N, D)`.
-        y: labels (of an integer type) or responses (floating), `(N,)`.
-        epochs: at most so many.
-        batch_size: rows of a step.
-        patience: epochs without improvement on the validation rows that end the fit.
-        valid: share of the rows that validate.
-        seed: of the division, of initial weights and batches. Global random state is left alone.
-        settings: of `TabNetClassifier`, such as `n_d`, `n_a`, `n_steps`, `gamma`, `lambda_sparse`.
-
-    Returns:
-        a function from rows `(B, D)` and a grouping (None for an entry a column) to importances
-        `(B, G)`: the masks of the library's `explain`, summed over TabNet's steps by what each step
-        decides, and over an entry's columns.
-
-    Raises:
-        ImportError: without the `compare` extra.
-        ValueError, TypeError: rows or counts that do not fit.
-
-    Source:
-        Arik and Pfister 2021; the library `pytorch_tabnet`, which computes it.
-
-    Example:
-        >>> rows = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> importances = fit_tabnet(rows, (rows[:, 0] > 0).long(), epochs=2)
-        >>> importances(rows[:5], None).shape
-        torch.Size([5, 3])
-    """
+    """TabNet at its defaults: rows and a grouping to importances (Arik, Pfister 2021)."""
     check_tables(None, x=x)
     for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
         int_at_least(name, count)
@@ -317,3 +269,83 @@ def fit_tabnet(
         return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
 
     return importances
+
+
+GRADIENTS: Mapping[str, str] = {
+    "saliency": "Saliency",
+    "gradient_x_input": "InputXGradient",
+    "integrated_gradients": "IntegratedGradients",
+}
+ROWS_AT_ONCE = 500
+"""Rows whose gradients are held at once; integrated gradients holds as many for each step."""
+
+
+def gradient_importances(
+    method: str,
+    model: Any,
+    x: Tensor,
+    *,
+    output: Output | None = None,
+    grouping: Grouping | None = None,
+    baseline: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """Absolute attributions `(B, G)` by gradients of f, the probability of the row's likeliest
+    class or the response, by Captum:
+
+        saliency              |∂f(x)/∂x_d|
+        gradient_x_input      |x_d ∂f(x)/∂x_d|
+        integrated_gradients  |x_d − b_d| · |∫_0^1 ∂f(b + t (x − b))/∂x_d dt|,  `baseline` b or 0.
+
+    Source: Simonyan, Vedaldi, Zisserman 2014; Shrikumar et al. 2016; Sundararajan, Taly, Yan 2017.
+    """
+    check_tables(grouping, x=x)
+    module = model.predictor if isinstance(model, FittedPredictor) else model
+    outputs = _differentiable(module, output)
+    if baseline is not None and baseline.shape != x.shape[1:]:
+        raise ValueError(
+            f"baseline must be one row of {x.shape[1]} features; it is {tuple(baseline.shape)}"
+        )
+    attribution = getattr(library("captum.attr"), GRADIENTS[method])(outputs)
+    parts = []
+    with evaluating(module), torch.enable_grad():
+        for chunk in x.detach().split(ROWS_AT_ONCE):
+            with torch.no_grad():
+                values = outputs(chunk)
+            of_chunk = {"target": values.argmax(1) if values.dim() == 2 else None, **options}
+            if baseline is not None:
+                of_chunk["baselines"] = baseline.to(x).expand_as(chunk)
+            rows = chunk.clone().requires_grad_()
+            parts.append(attribution.attribute(rows, **of_chunk).detach().to(x))
+    return grouped_importances(torch.cat(parts), grouping)
+
+
+def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Tensor]:
+    """Probabilities `(B, C)` or responses `(B,)` of a torch predictor, as a function of its rows;
+    refuses what has no gradient, or does not say what it returns."""
+    name = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            "attribution by gradients needs a torch predictor, an nn.Module such as "
+            f"lexppl.models.Predictor; it is {name}. Other models have shap, lime and permutation"
+        )
+    has_likelihood = isinstance(getattr(module, "likelihood", None), Likelihood)
+    if output not in (None, *get_args(Output)) or has_likelihood == (output is not None):
+        raise ValueError(
+            f"output must be one of {get_args(Output)}, what {name} returns, and left out of a "
+            f"predictor with a likelihood; it is {output!r}"
+        )
+
+    def outputs(rows: Tensor) -> Tensor:
+        found = module(rows)
+        if has_likelihood:
+            return distribution_targets(found)
+        if found.dim() == 2 and found.shape[1] > 1:
+            return found.softmax(1) if output == "logits" else found
+        found = found.reshape(len(found))
+        if output == "response":
+            return found
+        of_one = found.sigmoid() if output == "logits" else found
+        return torch.stack([1.0 - of_one, of_one], 1)
+
+    return outputs

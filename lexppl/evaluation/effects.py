@@ -1,9 +1,10 @@
-"""Which way the prediction moves with a feature that is kept."""
+"""What features do to a prediction: effects by row, and a row as its features are revealed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least, int_between
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.forced_runs import ForcedRuns, Run
 from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.beside.feature_values import FeatureValues, column_values
@@ -31,16 +34,8 @@ LEAST_EFFECT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class FeatureEffects:
-    """The effects of :func:`feature_effects`.
-
-    Args:
-        effects: `(R, N, G, C)` in double precision: of each replicate, row, mask entry and label
-            the change of the log-odds, in nats; C is 1 where the response is no label, and the
-            change is one of its mean. 0 where no draw keeps the entry.
-        kept: share of the draws that keep the entry, `(R, N, G)`.
-        entry_names: of the G mask entries.
-        class_names: of the C labels, or None where the response is no label.
-    """
+    """Changes of the log-odds of each label in nats, or of a response's mean (C = 1), `(R, N, G,
+    C)`, 0 where no draw keeps the entry, and the share of draws that do, `kept` `(R, N, G)`."""
 
     effects: Tensor
     kept: Tensor
@@ -57,26 +52,20 @@ def feature_effects(
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureEffects:
-    r"""What keeping each feature does to the prediction, row by row and label by label:
+    """What keeping each feature does to the prediction, row by row and label by label:
 
         effect_{n,g,c} = E_{z ~ q(z|x_n), z_g = 1} [ logit p̂(c | x_n, z)
                                                     − logit p̂(c | x_n, z without g) ],
         p̂(c | x, z) = 1/K Σ_k p(c | x̃_k),    x̃_k ~ p(x̃ | x, z),
 
-    over the draws that keep g, each run again without it on the same random numbers. Of a response
-    that is no label the mean E[y | x̃] stands in place of the log-odds. No y is needed: this is
-    about the prediction, where :func:`feature_gains` is about what it is worth.
-
-    Of log-odds that are linear in the features, `Σ_g β_g x_g`, the effect is
-    `β_g (x_g − E[x̃_g])`: its sign is that of β for values above what the imputer puts in their
-    place, and it grows with x at the rate β. :func:`direction_table` reads both from the rows.
+    over the draws that keep g, each run again without it on the same random numbers; of a response
+    that is no label with the mean E[y | x̃] in place of the log-odds. Of log-odds `Σ_g β_g x_g` the
+    effect is `β_g (x_g − E[x̃_g])`: :func:`direction_table` reads sign and rate.
 
     Args:
         result: of :func:`lexppl.inference.fit`; its first mask site is read, which must select.
         x: rows, `(N, *event)`: a tensor, or an array.
-        masks: L draws a row.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
+        masks, imputations: L and K.
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
@@ -95,19 +84,15 @@ def feature_effects(
     """
     runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
     entries, classes = runs.mask.entries, runs.class_names()
-    parts = runs.each(_predicted, lambda run, _: _effects(run, entries))
-    return FeatureEffects(
-        torch.stack([torch.cat([effect for effect, _ in chunks]) for chunks in parts]),
-        torch.stack([torch.cat([kept for _, kept in chunks]) for chunks in parts]),
-        tuple(map(str, names_of(result, entries, entry_names))),
-        classes,
-    )
+    effects, kept = runs.each(_predicted, lambda run, _: _effects(run, entries))
+    names = tuple(map(str, names_of(result, entries, entry_names)))
+    return FeatureEffects(effects, kept, names, classes)
 
 
 def direction_table(
     effects: FeatureEffects | FitResult, values: Mapping[str, FeatureValues] | pd.DataFrame
 ) -> pd.DataFrame:
-    r"""Which way the prediction moves with each feature's value, over the rows that keep it.
+    """Which way the prediction moves with each feature's value, over the rows that keep it.
 
     With `w_n` the share of draws that keep the feature in row n, mean over replicates, and `e_n`
     the effect of its draws that keep it, over all replicates:
@@ -117,20 +102,14 @@ def direction_table(
           direction = Σ w (r − r̄)(s − s̄) / √(Σ w (r − r̄)² Σ w (s − s̄)²),
           slope     = sd(v) Σ w (v − v̄)(e − ē) / Σ w (v − v̄)²,
 
-      where r and s are the ranks of v and of e among the rows that keep the feature, means are
-      weighted by w, and sd(v) is over all N rows. `direction` is Spearman's correlation, −1 … 1:
-      near 1 the prediction of the label rises wherever the value does, near −1 it falls, near 0
-      it does neither throughout. `slope` is how much: nats of log-odds for a standard deviation
-      of the feature (of a response, its own units).
-    - a feature of levels has a line a label and level, with `effect`, `Σ w e / Σ w` over the rows
-      of that level: how much knowing it moves the log-odds, against a value that is imputed.
+      r and s the ranks of v and of e among the rows that keep the feature, means weighted by w, and
+      sd(v) over all N rows. `direction` is Spearman's correlation, −1 … 1; `slope` is in nats of
+      log-odds (of a response, its own units) for a standard deviation of the feature.
+    - a feature of levels has a line a label and level, with `effect`, `Σ w e / Σ w` over its rows.
 
     `spread` is the standard deviation over replicates of slope or effect, NaN with one. `kept` is
-    `Σ w`, a number of rows; below three there is none (NaN), and there is no direction (NaN) in
-    effects that are all the same but for 1e-6.
-
-    It describes the explainer's prediction, not a cause, and given the other features that the row
-    keeps.
+    `Σ w`, a number of rows; below three all is NaN, and so is the direction of effects that are all
+    the same but for 1e-6. It describes the explainer's prediction, not a cause.
 
     Args:
         effects: of :func:`feature_effects`; or a fit, whose effects are computed for the rows of a
@@ -138,20 +117,13 @@ def direction_table(
         values: of the features, for the same N rows, a data frame or by name; features that have
             none are left out.
 
-    Returns:
-        columns `feature`, `class`, `level`, `direction`, `slope`, `effect`, `spread`, `kept`.
-
-    Raises:
-        ValueError: values of another number of rows.
-
     Example:
         >>> each = torch.tensor([0.2, 0.4, 0.6, 0.8]).double()[None, :, None, None]
         >>> found = FeatureEffects(each, torch.ones(1, 4, 1), ("dose",), None)
         >>> dose = FeatureValues("dose", np.array([1.0, 2.0, 3.0, 4.0]))
-        >>> table = direction_table(found, {"dose": dose})
-        >>> table[["feature", "direction", "slope", "kept"]].round(3)
-          feature  direction  slope  kept
-        0    dose        1.0  0.224   4.0
+        >>> direction_table(found, {"dose": dose})[["direction", "slope", "kept"]].round(3)
+           direction  slope  kept
+        0        1.0  0.224   4.0
     """
     if isinstance(values, pd.DataFrame):
         by_name = {str(name): column_values(column) for name, column in values.items()}
@@ -271,9 +243,190 @@ def _correlation(a: Array, b: Array, weight: Array) -> float:
 
 
 def _slope(v: Array, effect: Array, weight: Array) -> float:
-    """Change of the effect for a standard deviation of v."""
     seen = (weight > 0) & np.isfinite(v)
     if not seen.any():
         return np.nan
     spread = np.cov(v[seen], effect[seen], aweights=weight[seen], ddof=0)
     return float(np.nanstd(v) * spread[0, 1] / spread[0, 0]) if spread[0, 0] else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class RowSteps:
+    """A prediction as a sum of steps from `base` (NaN if not given) over `hidden`, with every
+    feature hidden, to `predicted`, of a `label` (None of a response). `table` by `feature`, as
+    revealed: `step`; `total`; `spread`, sd over replicates, NaN with one; `kept`, the share of
+    draws that keep it."""
+
+    table: pd.DataFrame
+    base: float
+    hidden: float
+    predicted: float
+    label: str | None
+
+    @property
+    def first_step(self) -> float:
+        """What the explainer adds with every feature hidden, `hidden − base`."""
+        return self.hidden - self.base
+
+    def in_units(self, scale: float, mean: float) -> RowSteps:
+        """Steps of a standardised response in its own units."""
+        own = self.table
+        table = own.assign(
+            step=own["step"] * scale,
+            spread=own["spread"] * scale,
+            total=own["total"] * scale + mean,
+        )
+        ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
+        return replace(self, table=table, **ends)
+
+
+@dataclass(frozen=True, eq=False)
+class RevealedPredictions:
+    """The predictions of :func:`revealed_predictions`.
+
+    Args:
+        predictions: with the first j entries revealed, j = 0 … G: probabilities
+            `(R, N, G + 1, C)`, or means `(R, N, G + 1)`.
+        order: the entries in the order in which they are revealed one by one, `(N, G)`, or the
+            first of them; the others are revealed together, last.
+        kept: share of the draws that keep each entry, mean over replicates, `(N, G)`.
+        entry_names, class_names: of the G mask entries and C labels, None of responses.
+    """
+
+    predictions: Tensor
+    order: Tensor
+    kept: Tensor
+    entry_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+
+    @property
+    def predicted(self) -> Tensor:
+        """The explainer's predictions, mean over replicates: `(N, C)`, or `(N,)`."""
+        return self.predictions[:, :, -1].mean(0)
+
+    def steps(self, row: int, label: int | None = None, base: Any = None) -> RowSteps:
+        """One row's prediction as a sum of steps, `v_G = base + (v_0 − base) + Σ_j (v_j −
+        v_{j−1})`: v_j is the log of the label's probability (mean over replicates) with the first j
+        features revealed, in nats; of a response its mean.
+
+        Args:
+            row: its place among the rows, from 0.
+            label: the label c, by its place; the likeliest one if None.
+            base: what is predicted without x: the labels' frequencies `(C,)`, or the mean response.
+
+        Raises:
+            ValueError: no such row or label; a base of another shape, or of frequency 0.
+        """
+        replicates, rows, _ = self.predictions.shape[:3]
+        place = int_between("row", row, 0, rows - 1, note="the rows that were revealed")
+        each = self.predictions[:, place].numpy()
+        known = None if base is None else np.asarray(base, dtype=np.float64)
+        named, start = None, math.nan
+        if self.class_names is not None:
+            count = len(self.class_names)
+            if known is not None and (known.shape != (count,) or not bool((known > 0).all())):
+                raise ValueError(f"base must be {count} frequencies above 0; it is {base}")
+            likeliest = int(each[:, -1].mean(0).argmax())
+            chosen = likeliest if label is None else int_between("label", label, 0, count - 1)
+            each, named = each[..., chosen], self.class_names[chosen]
+            start = math.nan if known is None else math.log(known[chosen])
+            with np.errstate(divide="ignore"):
+                each, values = np.log(each), np.log(each.mean(0))
+        else:
+            values, start = each.mean(0), math.nan if known is None else float(known)
+        steps = np.diff(each)
+        order = self.order[place].numpy()
+        names = [self.entry_names[g] for g in order]
+        kept = self.kept[place].numpy()[order]
+        if (others := len(self.entry_names) - len(order)) > 0:
+            names, kept = [*names, f"{others} more"], np.append(kept, np.nan)
+        table = pd.DataFrame(
+            {
+                "step": np.diff(values),
+                "total": values[1:],
+                "spread": steps.std(0, ddof=1) if replicates > 1 else np.nan,
+                "kept": kept,
+            },
+            index=pd.Index(names, name="feature"),
+        )
+        return RowSteps(table, start, float(values[0]), float(values[-1]), named)
+
+
+def revealed_predictions(
+    result: FitResult,
+    x: Any,
+    *,
+    masks: int = 50,
+    imputations: int = 1,
+    seed: int = 0,
+    entry_names: Sequence[str] | None = None,
+    groups: FeatureGroups | None = None,
+    most: int | None = None,
+) -> RevealedPredictions:
+    """How the prediction of a row comes about, as its features are revealed one after another:
+
+        p_j(y | x) = 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),    x̃_{l,k} ~ p(x̃ | x, z_l ∧ o_j),
+
+    by L draws `z_l ~ p(z | x)` on the same random numbers, where `o_j` has the first j entries of
+    the row's order: p_0 has every feature hidden, p_G is the explainer's own (:func:`predictive`).
+    The order is that of the selection probability in this row, mean over replicates, the most kept
+    first; of two features that inform of the same, the first has the step.
+
+    Args:
+        result: of :func:`lexppl.inference.fit`; its first mask site is read, which must select.
+        x: rows, `(N, *event)`: a tensor, or an array.
+        masks, imputations: L and K.
+        entry_names: names of the G entries; if None those of the fit.
+        groups: of entries that are revealed together, in place of the entries: a draw keeps a group
+            where it keeps a member.
+        most: how many are revealed one by one, and the others together; all of them if None.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+        >>> result = fit(lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)),
+        ...     (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
+        >>> steps = revealed_predictions(result, x[:2]).steps(0, base=[0.5, 0.5])
+        >>> total = steps.base + steps.first_step + steps.table["step"].sum()
+        >>> bool(abs(total - steps.predicted) < 1e-12)
+        True
+    """
+    what = "predictions by feature"
+    runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what=what)
+    entries, classes = runs.mask.entries, runs.class_names()
+    names = tuple(map(str, names_of(result, entries, entry_names)))
+    together = FeatureGroups.alone(names) if groups is None else groups
+    owner = torch.from_numpy(together.of_entries()).to(runs.rows.x.device)
+    if len(owner) != entries:
+        raise ValueError(f"groups must be of the {entries} mask entries; they are of {len(owner)}")
+
+    def kept_shares(run: Run, _: slice) -> list[Tensor]:
+        """Share of the draws that keep a member of each group, `(B, K)`."""
+        drawn = torch.cat(run(None)[0]).double()
+        members = together.members
+        return [torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)]
+
+    kept = runs.each(_outcomes, kept_shares)[0].mean(0)
+    order = kept.argsort(dim=-1, descending=True, stable=True)
+    count = order.shape[-1]
+    one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
+
+    def revealed(run: Run, rows: slice) -> list[Tensor]:
+        """Predictions `(B, K + 1, …)` with the first groups of the order; after some with all."""
+        drawn, _ = run(None)
+        place = order[rows].argsort(-1)[:, owner]
+        stages = []
+        for j in (*range(one_by_one + 1), *[count] * (one_by_one < count)):
+            seen = (place < j).to(drawn[0].dtype)
+            stages.append(run([masks * seen for masks in drawn])[1].mean(0))
+        return [torch.stack(stages, 1)]
+
+    predictions, first = runs.each(_outcomes, revealed)[0].cpu(), order[:, :one_by_one].cpu()
+    return RevealedPredictions(predictions, first, kept.cpu(), together.names, classes)
+
+
+def _outcomes(run: ParticleTrace, draws: int) -> Tensor:
+    """Probabilities `(l, B, C)` or means `(l, B)` of each mask."""
+    value = outcome(run).double().mean(0)
+    return value.expand(draws, *value.shape[1:])

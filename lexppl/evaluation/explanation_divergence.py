@@ -17,15 +17,8 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class ExplanationDivergence:
-    """A divergence with its error over replicates, in nats: see :func:`explanation_divergence`.
-
-    Args:
-        nats: the mean over pairs of a replicate of each result.
-        error: its standard error.
-        noise: the same between different replicates of one result, the mean of both results'.
-        excess: nats − noise, 0 on average where both explain the same model by the same rows.
-        excess_error: its standard error.
-    """
+    """A divergence in nats with its `error`, that between replicates of one result, `noise`, and
+    `excess = nats − noise`, 0 on average for one model and data, with its `excess_error`."""
 
     nats: float
     error: float
@@ -44,34 +37,28 @@ def explanation_divergence(
               V = \tfrac12 \Big( \frac{\sum_{r≠s} \mathrm{KL}(α_r ‖ α_s)}{R(R-1)}
               + \frac{\sum_{r≠s} \mathrm{KL}(α'_r ‖ α'_s)}{R'(R'-1)} \Big),
 
-    each KL in closed form. Two fits of one model are not 0 apart: V is how far seeds and rows alone
-    put them, and D − V what the models add. Standard errors are the jackknife's over replicates of
-    both. Give replicates that differ in what the statement is about: seeds alone
-    (`fit(…, replicates=8)`), or rows too (`row_weights="dirichlet"`).
+    each KL in closed form. V is how far seeds and rows alone put two fits of one model apart, and
+    D − V what the models add. Standard errors are the jackknife's over replicates of both, which
+    must differ in what the statement is about: seeds, or rows too (`row_weights="dirichlet"`).
 
     Args:
-        result: Q-FIT's explanation of the constrained model, R ≥ 3 replicates.
-        other: of the unconstrained one, R' ≥ 3.
+        result, other: Q-FIT's explanations of both models, of R and R' ≥ 3 replicates.
         x: rows `(N, D)`, over which a local explanation's KL is averaged; None for global ones.
-
-    Returns:
-        ExplanationDivergence: D, V and D − V, in nats.
 
     Raises:
         TypeError: an explanation that is no Dirichlet distribution.
         ValueError: fewer than three replicates; entries of other numbers; x left out where
             explanations are by row.
 
-    Source: Adamczewski et al., § 4.3 (fairness and privacy); Efron & Stein (1981), "The jackknife
-    estimate of variance".
+    Source: Adamczewski et al., § 4.3; Efron & Stein (1981), "The jackknife estimate of variance".
 
     Example:
         >>> from lexppl.inference import fit
         >>> from lexppl.models.predictor import table_predictor
         >>> from lexppl.systems import q_fit
         >>> rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
-        >>> data = (rows, (rows[:, 0] > 0).long())
         >>> system = q_fit(2, table_predictor(2, 2, (4,)), scope="global")
+        >>> data = (rows, (rows[:, 0] > 0).long())
         >>> result = fit(system, data, epochs=2, replicates=3, progress=False)
         >>> abs(explanation_divergence(result, result).excess) < 1.0
         True
@@ -110,15 +97,7 @@ def explanation_divergence(
 
 @torch.no_grad()
 def concentrations(result: FitResult, x: Tensor | None = None) -> Tensor:
-    """α of each replicate: `(R, G)` of a global explanation, `(R, N, G)` of a local one at x.
-
-    Args:
-        result: a fit of :func:`lexppl.systems.q_fit`.
-        x: rows `(N, D)`; read by local explanations alone.
-
-    Raises:
-        TypeError, ValueError: as :func:`explanation_divergence`.
-    """
+    """α of each replicate: `(R, G)` of a global explanation, `(R, N, G)` of a local one at x."""
     found = []
     for model, guide in zip(result.models, result.guides, strict=True):
         distribution: Any = getattr(guide, "distribution", None)

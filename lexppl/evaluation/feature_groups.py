@@ -31,7 +31,6 @@ class FeatureGroups:
     """K groups of G mask entries, each entry in one.
 
     Args:
-        names: of the groups.
         members: the entries of each group, from 0.
 
     Raises:
@@ -64,15 +63,7 @@ class FeatureGroups:
 
     @classmethod
     def named(cls, groups: Mapping[str, Sequence[str]], entry_names: Sequence[str]) -> Self:
-        """Groups by the names of their entries; entries in none are each by themselves.
-
-        Args:
-            groups: by its name, the entries of each group.
-            entry_names: of the G entries.
-
-        Raises:
-            ValueError: an entry that there is not, or in two groups; a group without entries.
-        """
+        """Groups by the names of their entries; entries in none are each by themselves."""
         names = list(map(str, entry_names))
         owner: dict[str, str] = {}
         for group, members in groups.items():
@@ -102,18 +93,17 @@ class FeatureGroups:
         cut: float = CUT,
         markers: Sequence[int] = (),
     ) -> Self:
-        """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
-
-        The name of a group is the words that its members share and other columns hardly have, or
-        those of each member (`mean radius` and `worst area`: `radius / area`), and where these are
-        many the member that the others depend on most, and how many more there are.
+        """Groups of entries that depend on each other, by average linkage of :func:`dependence`,
+        named by the words that their members share and other columns hardly have, by those of each
+        member (`mean radius` and `worst area`: `radius / area`), or by the member that the others
+        depend on most.
 
         Args:
             x: rows, `(N, D)`.
             entries: of each feature its mask entry, `D`, as in :class:`lexppl.data.Dataset`.
             entry_names: of the G entries.
             cut: dependence from which entries are one group, in (0, 1).
-            markers: as in :func:`dependence`.
+            markers: as :attr:`lexppl.data.TableEncoding.markers`.
         """
         cut = fraction("cut", cut)
         names = list(map(str, entry_names))
@@ -154,16 +144,7 @@ class FeatureGroups:
 
 
 def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
-    """The name of a group, of words that stand in more of its members than of other columns.
-
-    Example:
-        >>> _title(["mean radius", "mean area"], ["mean age", "mean height"], "mean area")
-        'radius / area'
-        >>> _title(["capital_gain", "capital_loss"], ["age"], "capital_gain")
-        'capital'
-        >>> _title(["a", "b", "c", "d"], [], "b")
-        'b (+3)'
-    """
+    """The name of a group, of words that stand in more of its members than of other columns."""
     if len(members) == 1:
         return members[0]
     inner, outer = ([_words(name) for name in names] for names in (members, outside))
@@ -191,31 +172,14 @@ def _count(word: str, names: Sequence[Sequence[str]]) -> int:
 def dependence(
     x: Tensor, entries: Sequence[int], markers: Sequence[int] = ()
 ) -> NDArray[np.float64]:
-    r"""How much mask entries depend on each other, `(G, G)`, from 0 to 1.
-
-    The square root of the larger share of variance that one entry explains of the other,
+    """How much mask entries depend on each other, `(G, G)`, from 0 to 1: the square root of
 
         1 − (SS_within / (N − b)) / (SS_total / (N − 1)),
 
-    with entry i in b bins, levels or intervals of equal numbers of rows, and entry j by its rank,
-    or by the indicators of its levels (Goodman and Kruskal's τ); 0 where it is negative. Of two
-    numbers it is at least |ρ|, Spearman's: relations that are not monotone count too, and so do
-    those of a number with a category. N counts the rows in which neither is missing. Of more than
-    5,000 rows the first 5,000 are read.
-
-    Args:
-        x: rows, `(N, D)`.
-        entries: of each feature its mask entry.
-        markers: of each feature the one that is 1 where it is missing, its own place for such a
-            marker and −1 for what is never missing, as :attr:`lexppl.data.TableEncoding.markers`;
-            none if nothing is missing.
-
-    Example:
-        >>> import torch
-        >>> a = torch.linspace(-1, 1, 200)
-        >>> noise = torch.randn(200, generator=torch.Generator().manual_seed(0))
-        >>> dependence(torch.stack([a, a**2, noise], 1), [0, 1, 2]).round(1)[0].tolist()
-        [1.0, 1.0, 0.0]
+    the larger of both ways, 0 where it is negative, with entry i in b bins, levels or intervals of
+    equal numbers of rows, and entry j by its rank or the indicators of its levels (Goodman and
+    Kruskal's τ); of two numbers at least |ρ|, Spearman's. N counts the rows in which neither is
+    missing, by `markers` as :attr:`lexppl.data.TableEncoding.markers`; at most 5,000 rows are read.
     """
     every = x[:DEPENDENCE_ROWS].detach().double().cpu().numpy()
     is_value = [m != feature for feature, m in enumerate(markers or [-1] * every.shape[1])]
@@ -259,5 +223,4 @@ def dependence(
 
 
 def _of(owner: NDArray[np.int64], entry: int) -> int:
-    """The first feature of an entry."""
     return int(np.flatnonzero(owner == entry)[0])

@@ -13,13 +13,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import (
-    Posterior,
-    attrs_of,
-    group_names,
-    group_of,
-    posterior_of,
-)
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.beside.fold_means import with_fold_means
@@ -30,22 +24,16 @@ from lexppl.inference.training.result import FitResult
 class Folds:
     """N rows in R parts, of which replicate r of a fit has not learned from part r.
 
-    The R replicates of one fit are its folds: with :attr:`weights` replicate r gives weight 0 to
-    the rows of part r, so that each row is held out by one replicate, at no further cost. What is
-    estimated from rows, each by the replicate that holds it out, is cross-validated: it rests on
-    all N rows, and speaks of fits to N (R − 1) / R of them.
+    With :attr:`weights` replicate r gives weight 0 to the rows of part r, so that each row is held
+    out by one replicate. What is estimated from rows, each by that replicate, is cross-validated:
+    it rests on all N rows, and speaks of fits to N (R − 1) / R of them.
 
     Args:
         part: of each row, 0 … R − 1, `(N,)`.
-        count: R.
+        count: R ≥ 2.
 
-    Raises:
-        ValueError: fewer than two parts, or a part outside 0 … R − 1.
-
-    Source:
-        Chernozhukov, Chetverikov, Demirer, Duflo, Hansen, Newey, Robins. Double/debiased machine
-        learning for treatment and structural parameters. Econometrics Journal 2018, § 3. Bayle,
-        Bayle, Janson, Mackey. Cross-validation confidence intervals for test error. NeurIPS 2020.
+    Source: Chernozhukov et al. Double/debiased machine learning. Econometrics Journal 2018, § 3.
+        Bayle et al. Cross-validation confidence intervals for test error. NeurIPS 2020.
 
     Example:
         >>> from lexppl.evaluation import predictive_log_likelihood
@@ -75,16 +63,7 @@ class Folds:
 
     @classmethod
     def of(cls, y: Tensor, count: int, seed: int = 0) -> Self:
-        """Rows dealt at random, each part with its share of every label.
-
-        Args:
-            y: labels, responses or probabilities of the N rows.
-            count: R ≥ 2.
-            seed: of the parts.
-
-        Raises:
-            ValueError: fewer than two parts, or rows.
-        """
+        """Rows dealt at random into `count` parts, each with its share of every label."""
         int_at_least("count", count, 2)
         if len(y) < count:
             raise ValueError(f"{count} folds need as many rows; there are {len(y)}")
@@ -107,15 +86,7 @@ class Folds:
         return torch.nonzero(self.part == number)[:, 0]
 
     def each(self, result: FitResult) -> Iterator[tuple[FitResult, Tensor]]:
-        """Each replicate by itself, and the places of the rows that it holds out, where there are
-        some.
-
-        Args:
-            result: of R replicates.
-
-        Raises:
-            ValueError: a fit of another number of replicates.
-        """
+        """Each replicate by itself, and the places of the rows that it holds out, if any."""
         if result.replicates != self.count:
             raise ValueError(
                 f"{self.count} folds are of a fit of as many replicates; it has {result.replicates}"
@@ -133,20 +104,15 @@ class Folds:
         row_names: Sequence[Any] | None = None,
         **settings: Any,
     ) -> Posterior:
-        """The posterior of the rows' masks, of each by the replicate that holds it out, in one
-        chain.
+        """The posterior of the rows' masks, each by the replicate that holds it out, in one chain.
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
-        as `fold_selection_probability`: by its spread :func:`lexppl.explanation.selection_table`
-        computes intervals and whether the fits agree.
+        as `fold_selection_probability`, for the intervals of
+        :func:`lexppl.explanation.selection_table`.
 
         Args:
             result: of R replicates.
-            x, y, row_names: of N rows, as in :func:`lexppl.explain`.
-            settings: its other arguments.
-
-        Raises:
-            ValueError: as :meth:`values`.
+            x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
         """
 
         def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
@@ -167,7 +133,7 @@ class Folds:
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any
     ) -> Any:
-        """What a function finds of each row, by the replicate that holds the row out.
+        """What a function finds of each row, in their order, by the replicate that holds it out.
 
         Args:
             function: of a fit and rows, such as
@@ -175,9 +141,6 @@ class Folds:
             result: of R replicates.
             rows: its arguments by row, each with N entries, or None.
             settings: its other arguments. A `seed` is one further for each part.
-
-        Returns:
-            what `function` returns of a fit of one replicate and N rows, in the order of the rows.
 
         Raises:
             ValueError: a fit of another number of replicates; another number of rows; values of
@@ -203,13 +166,7 @@ def judged(
     *rows: Any,
     **settings: Any,
 ) -> Any:
-    """What a function finds of rows: of each by the replicate that holds it out, or without folds
-    of all by each replicate.
-
-    Args:
-        folds: of the rows; None of rows that no replicate has learned from.
-        function, result, rows, settings: as in :meth:`Folds.values`.
-    """
+    """:meth:`Folds.values`, or without folds what a function finds by each replicate."""
     if folds is None:
         return function(result, *rows, **settings)
     return folds.values(function, result, *rows, **settings)
@@ -222,7 +179,6 @@ def _taken(column: Any, places: Tensor) -> Any:
 
 
 def _joined(parts: Sequence[Any], order: Tensor) -> Any:
-    """The values of parts of the rows, in the order of the rows."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -242,7 +198,6 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
 
 
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
-    """A group of a posterior of all rows."""
     by_row = [key for key, values in parts[0].items() if "row" in values.dims]
     joined = parts[0][by_row]
     if by_row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,6 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
-T = TypeVar("T")
-
 Read = Callable[[ParticleTrace, int], Tensor]
 """From a run of l masks to values `(l, B, …)`."""
 
@@ -30,20 +27,7 @@ and the values of all runs, `(L, B, …)`."""
 
 
 class ForcedRuns:
-    """A fit and rows on which its first mask site is forced.
-
-    Args:
-        result: the fit, of masks that select.
-        x: rows, `(N, *event)`: a tensor, or an array.
-        masks: L draws a row.
-        imputations: K.
-        seed: of the draws.
-        what: what is measured, for the message of a refusal.
-
-    Raises:
-        ValueError, TypeError: counts below 1; rows unlike those of the fit; masks that are not
-            selections.
-    """
+    """A fit and rows on which its first mask site, which must select, is forced."""
 
     def __init__(
         self, result: FitResult, x: object, *, masks: int, imputations: int, seed: int, what: str
@@ -67,13 +51,8 @@ class ForcedRuns:
         self._result, self._masks, self._imputations = result, masks, imputations
         self._seed = seed
 
-    def each(self, read: Read, work: Callable[[Run, slice], T]) -> list[list[T]]:
-        """The results of `work` for each chunk of rows, for each replicate.
-
-        Args:
-            read: values of a run.
-            work: from the runs of some rows, and which rows they are.
-        """
+    def each(self, read: Read, work: Callable[[Run, slice], Sequence[Tensor]]) -> list[Tensor]:
+        """Tensors `(R, N, …)` that `work` makes of a chunk of rows and its runs, by replicate."""
         x, count = self.rows.x, self._masks * self._imputations
         chunk = rows_at_once(x, count, None, self.sites.widest, self.sites.layers)
         generator = torch.Generator().manual_seed(self._seed)
@@ -87,15 +66,12 @@ class ForcedRuns:
                 program = FittedProgram(model, guide, self.rows.arguments(slice(0, 1)), self._masks)
                 chunks = row_chunks(len(x), chunk)
                 runs = ((partial(self._run, program, rows, seed(), read), rows) for rows in chunks)
-                found.append([work(run, rows) for run, rows in runs])
-        return found
+                by_chunk = zip(*(work(run, rows) for run, rows in runs), strict=True)
+                found.append([torch.cat(parts) for parts in by_chunk])
+        return [torch.stack(each) for each in zip(*found, strict=True)]
 
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the response's labels; None where it is no label.
-
-        Raises:
-            ValueError: the program has no response.
-        """
+        """Names of the response's labels; None where it is no label."""
         if self.sites.response is None:
             raise ValueError("the program has no response 'y' whose prediction could be read")
         labels, names = self.sites.response.labels, self._result.class_names
@@ -112,8 +88,8 @@ class ForcedRuns:
         read: Read,
         forced: Sequence[Tensor] | None,
     ) -> tuple[list[Tensor], Tensor]:
-        """What is drawn before the mask is drawn from one seed and what is drawn after it from
-        another: a forced mask draws nothing, and the numbers that follow must be the same."""
+        """What is drawn before the mask is from one seed and what is drawn after it from another: a
+        forced mask draws nothing, and the numbers that follow must be the same."""
         masks: list[Tensor] = []
         values: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""What features are worth for the prediction of y, in nats, row by row."""
+"""What features and groups are worth for the prediction of y, in nats: gains, intervals, tests."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from numpy.typing import NDArray
+from scipy.stats import t
 from torch import Tensor
 
+from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.evaluation.refits.hidden_entries import hard_draws
+from lexppl.evaluation.judges import EvalX, hard_draws
+from lexppl.explanation.beside.feature_values import strata_of
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.training.result import FitResult
 
@@ -25,15 +30,13 @@ class FeatureGains:
 
     Args:
         gains: of each row and mask entry, `(N, G)` in double precision.
-        entry_names: of the G mask entries.
-        of_groups: of each row and group, `(N, K)`; None where each entry is by itself.
-        groups: the K groups; None where each entry is by itself.
+        entry_names, groups: the G mask entries, and the K groups or None.
+        of_groups: of each row and group, `(N, K)`, or None.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
-        errors: of each row how wrong its prediction is, with everything that is kept and without
-            each group, `(N, 1 + K)`: 1 for another label than its own (a black box's likeliest one)
-            and 0 for it, or how far the mean is from a response; None where it is not known.
-        unit: the group that each row belongs to, such as a patient, whose rows count as one in
-            errors, `(N,)`; None of independent rows.
+        errors: of each row with everything that is kept and without each group, `(N, 1 + K)`: 1 for
+            another label than its own (a black box's likeliest one) and else 0, or the distance of
+            the mean from a response; None where it is not known.
+        unit: the group of each row, such as a patient, whose rows count as one in errors, `(N,)`.
     """
 
     gains: Tensor
@@ -45,14 +48,7 @@ class FeatureGains:
     errors: Tensor | None = None
 
     def where(self, rows: Tensor) -> FeatureGains:
-        """The gains of some rows, by their places or a mask: what a feature is worth there.
-
-        Example:
-            >>> age = torch.tensor([20.0, 70.0, 80.0])
-            >>> each = FeatureGains(torch.tensor([[0.0], [0.4], [0.6]]), ("dose",))
-            >>> each.where(age > 50).gains.mean(0)
-            tensor([0.5000])
-        """
+        """The gains of some rows, by their places or a mask: what a feature is worth there."""
         by_row = ("gains", "of_groups", "part", "unit", "errors")
         every = {name: getattr(self, name) for name in by_row}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
@@ -71,34 +67,26 @@ def feature_gains(
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureGains:
-    r"""What each feature, and each group of features, is worth for the prediction of y:
+    """What each feature, and each group of features, is worth for the prediction of y:
 
         gain_{n,S} = log p(y_n | x_n, z) − log p(y_n | x_n, z without S),
         p(y | x, z) = 1/L Σ_l p(y | x_{z_l}),    z_l ~ q(z | x_n),
 
     with the masks z of an explainer, or everything kept, and p(y | x_S) by a predictor of random
-    masks (:func:`lexppl.evaluation.fit_evalx`), which has learned y from any part of x and needs no
-    values in the place of hidden ones: it stays right where features depend on each other. With
-    everything kept the mean over rows is the conditional mutual information I(y; x_S | rest), where
-    the predictor is that of the law.
-
-    Of a group S of features it is what is lost without all of them. Of a member j of S it is what
-    is lost without j where the rest of S is known, in the draws that keep any of S: of two copies
-    of a feature each is worth nothing, and their group is.
-
-    The rows must be held out: on rows that a predictor has learned from, whatever identifies a row
-    gains. With `folds` each row is judged by the replicate that has not seen it.
+    masks (:func:`lexppl.evaluation.fit_evalx`). With everything kept the mean over rows is the
+    conditional mutual information I(y; x_S | rest), where the predictor is that of the law. Of a
+    member j of a group S it is what is lost without j where the rest of S is known, in the draws
+    that keep any of S: of two copies of a feature each is worth nothing, and their group is.
 
     Args:
         judge: fitted to other rows, or of folds.
-        x: held-out rows, `(N, *event)`.
+        x: held-out rows, `(N, *event)`: on rows of the fit whatever identifies a row gains.
         y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`, of which it is the
             expectation Σ_c y_c gain(c).
         masks: draws of 1 for kept and 0 for hidden, `(L, N, G)`; everything is kept if None.
         groups: of the G entries; each by itself if None.
         folds: of the rows, each held out by one replicate of the judge.
         imputations: K of a judge whose imputer draws.
-        seed: of the imputations; global random state is left alone.
         entry_names: names of the G entries; if None those of the judge's fit.
 
     Raises:
@@ -106,9 +94,8 @@ def feature_gains(
             those of the fit; masks of another shape or that are not hard.
         FloatingPointError: a log-likelihood that is NaN or −∞.
 
-    Source:
-        Williamson, Gilbert, Simon, Carone. A general framework for inference on algorithm-agnostic
-        variable importance. JASA 2023. Jethani et al. 2021, eq. 8 (the predictor).
+    Source: Williamson, Gilbert, Simon, Carone. A general framework for inference on
+        algorithm-agnostic variable importance. JASA 2023. Jethani et al. 2021, eq. 8.
 
     Example:
         >>> from lexppl.evaluation import fit_evalx, gain_table
@@ -116,9 +103,8 @@ def feature_gains(
         >>> y = (x[:, 0] > 0).long()
         >>> judge = fit_evalx((x[:400], y[:400]), hidden=(8,), epochs=20, batch_size=50,
         ...     learning_rate=1e-2, progress=False)
-        >>> gains = feature_gains(judge, x[400:], y[400:])
-        >>> gains.gains.shape, gain_table(gains)["found"].to_dict()
-        (torch.Size([400, 2]), {'x1': True, 'x2': False})
+        >>> gain_table(feature_gains(judge, x[400:], y[400:]))["found"].to_dict()
+        {'x1': True, 'x2': False}
     """
     judge.result.check(x, y)
     entries = judge.entries
@@ -165,8 +151,7 @@ def _gains(
     drawn = masks.movedim(0, 1)
 
     def judged_by(given: Tensor) -> Tensor:
-        """Log-likelihood of the predictive distribution, the mixture of all masks and judges, and
-        its error, `(N, 2)`."""
+        """Log-likelihood of the mixture of all masks and judges, and its error, `(N, 2)`."""
         drawing: dict[str, Any] = {"masks": given, "imputations": imputations, "seed": seed}
         label = y.argmax(-1) if y.dim() == 2 else y
         if y.dim() == 2:
@@ -215,3 +200,224 @@ def _expected_log(y: Tensor, predicted: Tensor) -> Tensor:
             f"predictions have shape {tuple(predicted.shape[-2:])}"
         )
     return torch.xlogy(y.to(predicted), predicted).sum(-1)
+
+
+FDR, LEVEL = 0.1, 0.9
+INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
+INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
+
+
+def group_table(
+    gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
+) -> pd.DataFrame:
+    """The groups of features by their gain, the largest first, with intervals, and what is found.
+
+    With the gains `d_n` of N rows, columns:
+
+    - `members`, how many; `gain`: the mean, in nats a row.
+    - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
+      rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger, or of rows in C units
+      (`gains.unit`) C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
+    - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
+    - `found`: whether p ≤ α, that is, whether the interval is above 0.
+    - `error` and `error_without`, where errors are known: the share of rows whose likeliest label
+      is wrong, or the mean distance of a response from its prediction, with everything that is
+      kept and without the group.
+
+    α is that of Benjamini and Hochberg's procedure, fdr · k / m for the k found of m groups (of
+    none, k = 1), but at most (1 − level) / 2: of the groups found at most a share `fdr` is expected
+    to have no gain (tests independent, or positively dependent), and of their intervals at most
+    that share to lie above the truth. With `fwer` α is fwer / m (Bonferroni), or half of it where
+    groups have several members: the probability that anything is found that has no gain. With
+    `fdr=None` α is (1 − level) / 2, not adjusted. Rows must be independent of each other and of the
+    fits, and N large enough for a normal mean.
+
+    Args:
+        fdr: the false discovery rate, in (0, 1), or None.
+        fwer: the family-wise error rate in its place.
+        level: least level of an interval, in (0, 1).
+
+    Raises:
+        ValueError: fewer than two rows, gains that are not finite, a rate or level outside (0, 1).
+
+    Source: Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Benjamini,
+        Yekutieli. False discovery rate-adjusted multiple confidence intervals. JASA 2005.
+
+    Example:
+        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
+        >>> table = group_table(FeatureGains(each.double(), ("age", "noise")))
+        >>> table[["gain", "p"]].round(2).loc["age"].tolist(), table["found"].tolist()
+        ([0.3, 0.0], [True, False])
+    """
+    values = gains.gains if gains.of_groups is None else gains.of_groups
+    names, sizes = gains.entry_names, [1] * values.shape[1]
+    if gains.groups is not None:
+        names, sizes = gains.groups.names, [len(group) for group in gains.groups.members]
+    if fwer is not None and max(sizes) > 1:
+        fwer = fraction("fwer", fwer) / 2.0
+    table = _tested(gains, values, fdr, fwer, level)
+    table["members"] = sizes
+    if gains.errors is not None:
+        errors = gains.errors.mean(0).cpu().numpy()
+        table["error"], table["error_without"] = errors[0], errors[1:]
+    table.index = pd.Index(names, name="group")
+    return table.sort_values("gain", ascending=False, kind="stable")
+
+
+def gain_table(
+    gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
+) -> pd.DataFrame:
+    """The features by their gain given all others, by group, the largest first, with intervals,
+    and what is found.
+
+    Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
+    is a group by itself has the group's line. The members of groups of several are tested where
+    their group is found, as a family of their own (with `fwer`, at half of it over all members of
+    such groups, found or not); members of groups that are not found are not found.
+
+    Args:
+        gains, fdr, fwer, level: as in :func:`group_table`.
+
+    Example:
+        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
+        >>> gain_table(FeatureGains(each.double(), ("age", "noise")))["found"].to_dict()
+        {'age': True, 'noise': False}
+    """
+    names = pd.Index(gains.entry_names, name="feature")
+    by_group = group_table(gains, fdr, fwer=fwer, level=level)
+    groups = gains.groups
+    table = _tested(gains, gains.gains, fdr, fwer, level)
+    table.index = names
+    table["group"] = names if groups is None else [groups.names[k] for k in groups.of_entries()]
+    own = by_group.loc[table["group"]]
+    alone = (own["members"] == 1).to_numpy()
+    shared = ["gain", "lower", "upper", "p", "found"]
+    for column in shared:
+        table[column] = np.where(alone, own[column], table[column])
+    table["found"] &= alone
+    tested = ~alone & own["found"].to_numpy(dtype=bool)
+    if tested.any():
+        members = np.flatnonzero(tested)
+        share = None if fwer is None else fwer / 2.0 * len(members) / (~alone).sum()
+        family = _tested(gains, gains.gains[:, members], fdr, share, level)
+        table.loc[tested, shared[:-1]] = family[shared[:-1]].to_numpy()
+        table.loc[tested, "found"] = family["found"].to_numpy()
+    place = by_group.index.get_indexer(pd.Index(table["group"]))
+    order = np.lexsort((-table["gain"].to_numpy(), place))
+    return table.iloc[order]
+
+
+def interaction_table(
+    gains: FeatureGains, feature: str, by: Any, *, bins: int = 2, level: float = LEVEL
+) -> pd.DataFrame:
+    """The gain of a feature or group by strata of another: "A matters only where B is high".
+
+    With the gains `d_n` of N rows, N_s of them in stratum s with mean m_s and the rest with m_r,
+    columns:
+
+    - `rows`, N_s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
+      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) √(N (N − 1) / (N_s (N_s − 1)))`.
+    - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
+    - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
+      fits, of the smaller part's degrees of freedom, each at `level` by itself: not adjusted for
+      the number of strata, nor for a choice of `feature` and `by` from these rows.
+
+    Args:
+        feature: name of a mask entry or of a group.
+        by: values of the same rows, `(N,)`: levels, each a stratum, or numbers, which are cut at
+            quantiles into `bins`. Rows without a value and strata of one row are left out.
+
+    Raises:
+        ValueError: no such feature; values of another number of rows; fewer than two strata.
+    """
+    columns = dict(zip(gains.entry_names, gains.gains.T, strict=True))
+    if gains.groups is not None and gains.of_groups is not None:
+        columns |= dict(zip(gains.groups.names, gains.of_groups.T, strict=True))
+    if feature not in columns:
+        raise ValueError(f"feature must be one of {list(columns)}; it is {feature!r}")
+    inside = pd.get_dummies(strata_of(by, len(gains.gains), bins))
+    inside = inside.loc[:, inside.sum() > 1]
+    seen = inside.any(axis=1).to_numpy()
+    if inside.shape[1] < 2:
+        raise ValueError("by must have two strata of two rows or more")
+    gains, own = gains.where(torch.tensor(seen)), inside.to_numpy()[seen]
+    values = columns[feature].detach().double().cpu().numpy()[seen, None]
+    parts = np.hstack([own, ~own])
+    sizes = parts.sum(0)
+    mean = (values * parts).sum(0) / sizes
+    scale = np.sqrt(len(own) * (len(own) - 1) / (sizes * (sizes - 1)))
+    here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
+    each = np.hstack([here, here - elsewhere])
+    unit = np.arange(len(own)) if gains.unit is None else gains.unit.cpu().numpy()
+    counts = [min(len(np.unique(unit[s])), len(np.unique(unit[~s]))) for s in own.T]
+    free = np.tile(counts, 2) - 1
+    error = np.sqrt(_variance(each, gains))
+    half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
+    found = np.stack([each.mean(0), error, each.mean(0) - half, each.mean(0) + half], 1)
+    table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
+    table.insert(0, "rows", own.sum(0))
+    return table.rename_axis("stratum")
+
+
+def _tested(
+    gains: FeatureGains, given: object, fdr: float | None, fwer: float | None, level: float
+) -> pd.DataFrame:
+    """Mean, interval, p and whether found of each column of gains, `(N, K)`, as one family."""
+    most = (1.0 - fraction("level", level)) / 2.0
+    values = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given, np.float64)
+    rows, count = values.shape
+    if rows < 2:
+        raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
+    if not np.isfinite(values).all():
+        raise ValueError("gains must be finite; they have NaN or infinite values")
+    mean, error = values.mean(0), np.sqrt(_variance(values, gains))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A feature that changes nothing has 0/0.
+        score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
+    free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1
+    p = t.sf(score, free)
+    alpha = most
+    if fwer is not None:
+        alpha = min(fraction("fwer", fwer) / count, most)
+    elif fdr is not None:
+        steps = np.minimum(fraction("fdr", fdr) * np.arange(1, count + 1) / count, most)
+        passed = np.flatnonzero(np.sort(p) <= steps)
+        alpha = steps[passed[-1] if len(passed) else 0]
+    half = t.isf(alpha, free) * error
+    return pd.DataFrame(
+        {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": p <= alpha}
+    )
+
+
+def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
+    of_rows: NDArray[np.float64] = values.var(0, ddof=1) / len(values)
+    if gains.unit is not None:
+        _, unit = np.unique(gains.unit.cpu().numpy(), return_inverse=True)
+        count = unit.max() + 1
+        if count < 2:
+            raise ValueError("errors by groups of rows need two groups or more; there is one")
+        sums = np.zeros((count, values.shape[1]))
+        np.add.at(sums, unit, values - values.mean(0))
+        of_rows = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
+    if gains.part is None:
+        return of_rows
+    part = gains.part.cpu().numpy()
+    means = np.stack([values[part == fold].mean(0) for fold in np.unique(part)])
+    return np.maximum(of_rows, means.var(0, ddof=1) / len(means)) if len(means) > 1 else of_rows
+
+
+def row_gains(gains: FeatureGains, row: int) -> pd.Series:
+    """What each feature is worth for the prediction of one row's own y, in nats, the largest first.
+
+    Args:
+        row: its place among the rows that were judged, from 0.
+
+    Example:
+        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2]]).double()
+        >>> row_gains(FeatureGains(each, ("age", "noise")), 1).to_dict()
+        {'age': 0.2, 'noise': -0.2}
+    """
+    place = int_between("row", row, 0, len(gains.gains) - 1, note="the rows that were judged")
+    names = pd.Index(gains.entry_names, name="feature")
+    own = pd.Series(gains.gains[place].cpu().numpy(), names, name="gain")
+    return own.sort_values(ascending=False, kind="stable")

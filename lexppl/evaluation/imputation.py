@@ -22,7 +22,6 @@ from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleTrace
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Default shares of the entries that are hidden."""
 
 NUMBERS_AT_ONCE = 2**22
 """Most numbers of the draws of one part of the rows."""
@@ -30,15 +29,9 @@ NUMBERS_AT_ONCE = 2**22
 
 @dataclass(frozen=True, eq=False)
 class ImputationScores:
-    """The scores of :func:`imputation`, of each row.
-
-    Args:
-        log_likelihood: in nats a hidden value, `(I, M, N)` for I imputers, M rates and N rows; NaN
-            for an imputer without a density.
-        crps: in the units of the features, `(I, M, N)`.
-        imputers: their names.
-        rates: shares of the entries that are hidden.
-    """
+    """The scores of :func:`imputation`, of each row: `log_likelihood` in nats a hidden value (NaN
+    for an imputer without a density) and `crps` in the units of the features, `(I, M, N)` for I
+    imputers, M rates and N rows."""
 
     log_likelihood: Tensor
     crps: Tensor
@@ -47,29 +40,16 @@ class ImputationScores:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Means over rows and their standard errors, `sd / √N`.
-
-        Returns:
-            indexed by `imputer` and `rate`: `log_likelihood`, the larger the better;
-            `log_likelihood_error`; `crps`, the smaller the better; `crps_error`. Errors are NaN for
-            one row.
-        """
+        """Means over rows, by `imputer` and `rate`: `log_likelihood`, the larger the better,
+        `crps`, the smaller the better, and their standard errors `_error`, `sd / √N`, NaN for one
+        row."""
         each = {"log_likelihood": self.log_likelihood, "crps": self.crps}
         return self._table(self.imputers, each)
 
     def against(self, imputer: str) -> pd.DataFrame:
-        """How much better each imputer is than one of them, on the same rows and masks.
-
-        Args:
-            imputer: the one to compare with.
-
-        Returns:
-            indexed by `imputer` and `rate`: `log_likelihood`, by how much it is larger; `crps`, by
-            how much it is smaller; and for each the `_error` of the mean difference and `_z`, their
-            quotient. Pairing the rows leaves out what makes a row hard for all.
-
-        Raises:
-            ValueError: no such imputer.
+        """How much better each imputer is than one of them on the same rows and masks: by `imputer`
+        and `rate` `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
+        `_z`.
         """
         if imputer not in self.imputers:
             raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
@@ -84,7 +64,6 @@ class ImputationScores:
         return table
 
     def _table(self, imputers: Sequence[str], each: Mapping[str, Tensor]) -> pd.DataFrame:
-        """Means over rows `(I, M)` of scores `(I, M, N)`, and their standard errors."""
         columns = {}
         for name, scores in each.items():
             rows = scores.numpy().reshape(-1, scores.shape[-1])
@@ -102,11 +81,10 @@ def imputation(
     grouping: nn.Module | None = None,
     seed: int = 0,
 ) -> ImputationScores:
-    r"""How well imputers know hidden values from the kept ones, by the share that is hidden.
+    """How well imputers know hidden values from the kept ones, by the share that is hidden.
 
     Of each row and rate, `max(1, round(rate · G))` of its G mask entries are hidden at random, the
-    same ones for every imputer. With the hidden features H and the kept ones S of a row, |H| of
-    them hidden,
+    same ones for every imputer. With the hidden features H and the kept ones S of a row
 
         log_likelihood = log p(x_H | x_S) / |H|,
         crps = 1/|H| Σ_{d ∈ H} ( E|u_d − x_d| − ½ E|u_d − u'_d| ),    u, u' ~ p(· | x_S),
@@ -115,25 +93,19 @@ def imputation(
 
         (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
 
-    Both are proper: on average over rows, no imputer does better than the true conditional
-    distribution. The log-likelihood is of the hidden values together, and rewards their dependence
-    too; it is for imputers with a density. The continuous ranked probability score (CRPS) is of one
-    value at a time, for all imputers, and of an imputer of points its mean absolute error.
-
-    The log-likelihood of an imputer of steps, such as
-    :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is that of a density: the probability
-    of a value over the width of its step. One whose density is an integral, such as
+    The log-likelihood is of the hidden values together, for imputers with a density; the continuous
+    ranked probability score (CRPS) is of one value at a time, for all imputers, and of an imputer
+    of points its mean absolute error. Both are proper. The log-likelihood of an imputer of steps,
+    such as :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is the probability of a value
+    over the width of its step. One whose density is an integral, such as
     :class:`lexppl.models.VAEACImputer`, gives a lower bound by `draws` draws.
-
-    Choose the imputer on rows that it was not fitted on, and not those that judge the explainer.
 
     Args:
         imputers: by name.
-        rows: held-out rows, `(N, *event)`: a tensor, or an array.
+        rows: held-out rows, `(N, *event)`, but not those that judge the explainer.
         rates: shares of the entries that are hidden, in (0, 1).
         draws: m, of each row and rate, 2 or more.
         grouping: from G mask entries to features; an entry for each feature if None.
-        seed: of the masks and draws; global random state is left alone.
 
     Raises:
         TypeError: what are no imputers.
@@ -141,17 +113,15 @@ def imputation(
             takes rows of another shape, or a rate or number out of its range.
 
     Source: Gneiting, Raftery. Strictly proper scoring rules, prediction, and estimation. JASA 2007,
-    § 4.2; Ferro. Fair scores for ensemble forecasts. QJRMS 2014.
+        § 4.2; Ferro. Fair scores for ensemble forecasts. QJRMS 2014.
 
     Example:
         >>> from lexppl.models import ConditionalGaussianImputer, GaussianImputer
         >>> common = torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
-        >>> own = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
-        >>> x = common + 0.1 * own
+        >>> x = common + 0.1 * torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
         >>> given = {"conditional": ConditionalGaussianImputer.fit(x[:100]),
         ...     "alone": GaussianImputer.fit(x[:100])}
-        >>> scores = imputation(given, x[100:], rates=[0.3])
-        >>> scores.table["crps"].idxmin()[0]
+        >>> imputation(given, x[100:], rates=[0.3]).table["crps"].idxmin()[0]
         'conditional'
     """
     x = torch.as_tensor(rows)
@@ -188,20 +158,7 @@ def imputation(
 
 
 def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
-    r"""The continuous ranked probability score by m draws, without bias:
-
-        (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
-
-    Sorted, the second sum is `2 Σ_i (2i − m − 1) u_(i)`, i = 1 … m.
-
-    Args:
-        draws: u, shape `(m, …)`, m at least 2.
-        value: x, shape `(…)`.
-
-    Example:
-        >>> fair_crps(torch.tensor([0.0, 2.0]), torch.tensor(1.0))
-        tensor(0.)
-    """
+    """`(1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|` of draws u `(m, …)` and x `(…)`."""
     count = len(draws)
     rank = 2 * torch.arange(1, count + 1, device=draws.device, dtype=draws.dtype) - count - 1
     ordered = (draws - value).sort(0).values
@@ -210,7 +167,6 @@ def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
 
 
 def _scored(imputer: nn.Module, x: Tensor, keep: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """The two scores of each row, `(N,)`."""
     size = max(1, NUMBERS_AT_ONCE // (draws * x[0].numel()))
     parts = []
     for some, kept in zip(x.split(size), keep.split(size), strict=True):
@@ -261,14 +217,7 @@ SITE = "x_imputed"
 
 @dataclass(frozen=True, eq=False)
 class ImputedSamples:
-    """Rows, a mask of each, and what the imputer makes of them.
-
-    Args:
-        x: the rows, `(N, *event)`.
-        masks: of their entries, `(N, G)`.
-        keep: of their features, `(N, *event)`.
-        samples: imputed rows, `(N, S, *event)`.
-    """
+    """Rows `(N, *event)`, masks `(N, G)`, what these keep, and imputed rows `(N, S, *event)`."""
 
     x: NDArray[Any]
     masks: NDArray[Any]
@@ -286,8 +235,6 @@ def imputed_samples(
             have that impute; of several replicates the best.
         x: rows, `(N, *event)`.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
-        samples: S.
-        seed: of the draws. Global random state is left alone.
 
     Raises:
         TypeError: neither a fit nor a program.
@@ -316,10 +263,8 @@ def imputed_samples(
         drawn, both = run(own)
         return drawn[0][0], both[0, :, 0], both[0, :, 1:]
 
-    parts = runs.each(_imputed, work)[result.best]
-    mask, keep, imputed = (torch.cat(own).cpu().numpy() for own in zip(*parts, strict=True))
-    rows = runs.rows.x.detach().cpu().numpy()
-    return ImputedSamples(rows, mask, keep, imputed)
+    drawn = [each[result.best].cpu().numpy() for each in runs.each(_imputed, work)]
+    return ImputedSamples(runs.rows.x.detach().cpu().numpy(), *drawn)
 
 
 def _imputed(run: ParticleTrace, masks: int) -> Tensor:

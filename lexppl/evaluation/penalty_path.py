@@ -40,10 +40,10 @@ class PenaltyPath:
     """What the penalties of a fit are worth, and which of them was chosen.
 
     Args:
-        table: one row a λ: `penalty`, `size` (mean number of entries kept), `size_error` (its
-            standard error over the replicates), `log_likelihood` (mean over rows and replicates, in
-            nats), `error` (standard error of its distance to the best one, over the rows in pairs;
-            0 for that one), `slope` (|d size / d log λ|), `chosen`.
+        table: one row a λ: `penalty`, `size` (mean number of entries kept), `size_error` (over the
+            replicates), `log_likelihood` (mean over rows and replicates, in nats), `error` (of its
+            distance to the best one, over the rows in pairs), `slope` (|d size / d log λ|),
+            `chosen`.
         fitted: the fit of all of them.
         index: the place of the chosen λ.
     """
@@ -64,25 +64,8 @@ class PenaltyPath:
 
 
 def slopes(penalties: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    r"""How fast the number of entries changes with the penalty, at each of a path:
-
-        (|s_i − s_{i−1}| + |s_{i+1} − s_i|) / (log λ_{i+1} − log λ_{i−1}),
-
-    at an end with the one neighbour it has. Where the size falls all the way this is the central
-    difference of |ds / d log λ|; a size that falls and rises again, as fits do by chance, is no
-    plateau, though the central difference there is 0.
-
-    Args:
-        penalties: λ, rising, above 0.
-        sizes: mean number of entries kept at each.
-
-    Raises:
-        ValueError: other lengths, fewer than two, penalties that do not rise or are not above 0.
-
-    Example:
-        >>> [round(slope, 3) for slope in slopes([1.0, math.e, math.e**2], [5.0, 3.0, 3.0])]
-        [2.0, 1.0, 0.0]
-    """
+    """`(|s_i − s_{i−1}| + |s_{i+1} − s_i|) / (log λ_{i+1} − log λ_{i−1})` at each λ of a path, at
+    an end with the one neighbour it has: a size that falls and rises again is no plateau."""
     for penalty in penalties:
         finite_float("a penalty of a path", penalty, above=0.0)
     steps = [math.log(after) - math.log(before) for before, after in pairwise(penalties)]
@@ -108,47 +91,35 @@ def plateau(
     within: float = WITHIN,
     usual: float | None = None,
 ) -> int:
-    """The plateau of a path: the λ at which the number of entries kept changes least with λ.
+    """The place of the plateau of a path: the λ at which the number of entries kept changes least
+    with λ.
 
-    What matters is kept over a range of λ, and what does not goes as soon as λ is above what chance
-    says for it: between the two the size stands still. A path also stands still where nothing is
-    left, or nothing has gone yet. Candidates are therefore the λ
+    What matters is kept over a range of λ: there the size stands still, as it also does where
+    nothing is left, or nothing has gone yet. Candidates are therefore the λ
 
     1. whose score is at most `within` standard errors below the best of the path,
     2. that keep more than half an entry, and less than all but half an entry, and
     3. that are no end of the path, where the slope on the other side is not known;
 
     where none is all three, those of 1 and 2; where none is both, those of 1. Of equal slopes the
-    larger λ, which keeps fewer.
-
-    A few hundred validation rows and a few fits say little of a slope. A `usual` λ is therefore
-    kept, if it is a candidate of 1 and 2, and else the candidate of 1 and 2 next to it. One that
-    keeps half an entry or less is kept too, where no other predicts better than it by more than one
-    standard error: there is nothing that a smaller λ would find but noise.
+    larger λ, which keeps fewer. A `usual` λ is kept, if it is a candidate of 1 and 2, and else the
+    candidate of 1 and 2 next to it. One that keeps half an entry or less is kept too, where no
+    other predicts better than it by more than one standard error.
 
     Args:
         penalties: λ, rising, above 0.
         sizes: mean number of entries that each keeps, on validation rows.
-        scores: held-out log-likelihood of each, in nats a row; higher is better.
-        errors: standard error of each score's distance to the best one. Over the rows in pairs, if
-            the rows are the same: their common part is no doubt about which is better. NaN, as of
-            one row, is no bound, and the score must be the best.
-        entries: G.
-        within: standard errors.
-        usual: a λ of the path that is kept where nothing speaks against it; None for none, as is
-            one that is not of the path.
-
-    Returns:
-        the place of the chosen λ.
+        scores: held-out log-likelihood of each, in nats a row.
+        errors: standard error of each score's distance to the best one, over the rows in pairs if
+            they are the same. NaN, as of one row, is no bound, and the score must be the best.
+        usual: a λ that is kept where nothing speaks against it; None, or one not of the path, for
+            none.
 
     Raises:
         ValueError: other lengths, numbers that are not finite, sizes outside 0 … G, penalties that
             do not rise, errors below 0.
 
     Example:
-        The size stands still about .02; at .16 it stands still too, at nothing, and the score says
-        so.
-
         >>> sizes, scores = [7.0, 4.2, 4.0, 3.7, 0.1, 0.1], [-0.50, -0.49, -0.49, -0.50, -0.7, -0.7]
         >>> plateau([0.005, 0.01, 0.02, 0.04, 0.08, 0.16], sizes, scores, [0.01] * 6, entries=11)
         2
@@ -185,14 +156,11 @@ def plateau(
 
 
 def best_validation(sizes: Sequence[float], scores: Sequence[float]) -> int:
-    """The best score on validation rows, whatever it costs in features.
+    """The place of the best score on validation rows: of equal scores the fewest features, of equal
+    sizes the first.
 
     Args:
         sizes: mean number of features that each candidate keeps.
-        scores: its score on validation rows, higher is better.
-
-    Returns:
-        the index of the candidate: of equal scores the fewest features, of equal sizes the first.
 
     Raises:
         ValueError: no candidates, other lengths, numbers that are not finite, sizes below 0.
@@ -231,29 +199,22 @@ def penalty_path(
         penalties: rising, in nats for each entry kept; if None from the lower to the upper end of
             the range, each twice the one before, or a little less.
         rule: :func:`plateau`, or a function called as it is.
-        masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
         sample_weight: how often each row stands in the sample, `(N,)`; None for once.
-        folds: of rows from which all replicates but one each have learned; None of rows that none
-            has learned from.
+        folds: of the rows, each held out by one replicate; None of rows that none has learned from.
 
     Raises:
         ValueError, TypeError: a fit of one λ; penalties that do not rise, fewer than two, outside
             of the range; rows unlike those of the fit.
 
     Example:
-        >>> import torch
         >>> from lexppl.inference import fit
         >>> from lexppl.systems import lex
         >>> x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
         >>> every = lex(3, classes=2, penalty=(0.005, 0.08), hidden=(8,), predictor_hidden=(8,))
-        >>> result = fit(every, (x[:300], y[:300]), valid=None, epochs=40, batch_size=100,
-        ...     learning_rate=1e-2, progress=False)
-        >>> path = penalty_path(result, x[300:], y[300:])
-        >>> [round(penalty, 3) for penalty in path.table["penalty"]]
+        >>> result = fit(every, (x[:300], y[:300]), valid=None, epochs=10, progress=False)
+        >>> penalty_path(result, x[300:], y[300:]).table["penalty"].round(3).tolist()
         [0.005, 0.01, 0.02, 0.04, 0.08]
-        >>> path.penalty == path.result.model.selector.penalty
-        True
     """
     if penalties is None:
         low, high = result.penalty_range

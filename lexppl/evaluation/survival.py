@@ -26,11 +26,7 @@ SETTLED = 1e-10
 
 
 def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
-    """f of every particle, `(R, P, N)`: masks, imputations, and predictors of a cross-fitted fit.
-
-    Raises:
-        ValueError: counts below 1; the program's outcome is no survival time.
-    """
+    """f of every particle, `(R, P, N)`: masks, imputations, and cross-fitted predictors."""
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
         each = [_hazards(run).components for run in runs]
@@ -40,7 +36,6 @@ def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed
 
 
 def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
-    """The distribution of survival times of a run's rows."""
     sampled = run.sites.get("y")
     distribution: Any = None if sampled is None else sampled.distribution
     if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
@@ -54,22 +49,15 @@ def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
 def log_hazard_ratio(
     result: FitResult, x: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> Tensor:
-    r"""The log of each row's hazard ratio, masks and imputations averaged out:
+    """The log of each row's hazard ratio at t = 0, `(R, N)`, masks and imputations averaged out:
 
-        log 1/(LK) Σ_{l,k} exp f(x̃_{l,k}),    z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l),
+        log 1/(LK) Σ_{l,k} exp f(x̃_{l,k}),    z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
-    which is that of the hazard at t = 0. It has no unit, and only differences between rows mean
-    something. It needs no baseline.
+    Only differences between rows mean something. It needs no baseline.
 
     Args:
         result: of a fit with :class:`lexppl.models.CoxLikelihood`.
-        x: rows, `(N, *event)`.
-        masks: L.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(R, N)`, by replicate.
+        x, masks, imputations: rows `(N, *event)`, L and K.
 
     Raises:
         ValueError: rows unlike those of the fit, counts below 1, an outcome that is no survival
@@ -90,22 +78,17 @@ def predict_survival(
     imputations: int = 1,
     seed: int = 0,
 ) -> Tensor:
-    r"""The probability that a row has had no event by a time, masks and imputations averaged out:
+    """The probability that a row has had no event by a time, `(R, N, T)`, masks and imputations
+    averaged out:
 
         S(t | x) = 1/(LK) Σ_{l,k} exp(−e^{f(x̃_{l,k})} H₀(t)).
 
     Args:
         result: of :func:`lexppl.evaluation.with_baseline`.
-        x: rows, `(N, *event)`.
+        x, masks, imputations, seed: as in :func:`log_hazard_ratio`.
         times: T of them, from 0 to the last time at which a row of the fit was followed, in their
             unit.
         stratum: the number of each row's stratum, `(N,)`, where the fit has strata.
-        masks: L.
-        imputations: K.
-        seed: of the draws. Global random state is left alone.
-
-    Returns:
-        `(R, N, T)`, by replicate.
 
     Raises:
         ValueError: rows unlike those of the fit, counts below 1, a fit without a baseline, times
@@ -162,26 +145,20 @@ def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
 
 
 def concordance_index(risk: Tensor, y: Tensor) -> float:
-    """Harrell's C: of the pairs of rows of which it is known who had the event first, the share in
-    which that row has the larger risk; pairs of one risk count a half.
+    """Harrell's C, 0 … 1: of the pairs of rows, strata together, of which it is known who had the
+    event first, the share in which that row has the larger risk; pairs of one risk count a half.
 
-    That of scikit-survival (`concordance_index_censored`), which the extra `survival` has. Rows of
-    all strata are compared.
+    That of scikit-survival (`concordance_index_censored`), which the extra `survival` has.
 
     Args:
-        risk: of each row, `(N,)`, such as :func:`log_hazard_ratio` of one replicate; only its order
-            counts.
+        risk: of each row, `(N,)`, such as :func:`log_hazard_ratio` of one replicate.
         y: times and events, `(N, 2)`; further columns are not read.
-
-    Returns:
-        0 … 1; ½ of risks that know nothing.
 
     Raises:
         ValueError: other shapes, values that are not finite, no pair to compare.
         ImportError: scikit-survival is not installed.
 
-    Source:
-        Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 247, 1982.
+    Source: Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 1982.
     """
     shaped = risk.dim() == 1 and y.dim() == 2 and y.shape[1] >= 2 and len(y) == len(risk)
     if not shaped or not bool(risk.isfinite().all() and y.isfinite().all()):
@@ -201,48 +178,27 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
 def with_baseline(
     result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> FitResult:
-    r"""The same fit with the baseline hazard of its rows, so that each row has a likelihood.
+    """The same fit with the baseline hazard of its rows, so that each row has a likelihood, and
+    likelihoods and survival curves are of each row by itself.
 
-    A partial likelihood has no baseline. With it, `lexppl.explain(result, x, y)`, likelihoods of
-    rows and survival curves are of each row by itself, whatever rows stand beside it. The jumps of
-    the cumulative hazard `H₀` are those that the rows are likeliest under, their masks and
-    imputations averaged out, for each replicate by itself,
+    The jumps of the cumulative hazard `H₀` are those that the rows are likeliest under, for each
+    replicate by itself,
 
         max_H Σ_n log 1/(LK) Σ_{l,k} p(t_n, δ_n | f_{n,l,k}, H),
 
     found as the fixed point of Breslow's estimate `d_t / Σ_{j∈R(t)} E[e^{f_j} | t_j, δ_j]` (with
-    Efron's for ties, where the likelihood has those): an EM, whose missing data are the masks. With
-    nothing hidden it is Breslow's own.
+    Efron's for ties, where the likelihood has those): an EM, whose missing data are the masks.
 
     Args:
         result: of a fit with :class:`lexppl.models.CoxLikelihood`; left as it is.
-        x: the rows that it was fitted to, `(N, *event)`.
-        y: their times, `(N, 2)` or `(N, 3)`.
-        masks: L.
-        imputations: K.
-        seed: of the draws.
-
-    Returns:
-        the fit with copies of its models.
+        x, y: the rows that it was fitted to, `(N, *event)`, and their times, `(N, 2)` or `(N, 3)`.
+        masks, imputations: L and K.
 
     Raises:
         ValueError: a fit without such a likelihood, rows unlike those of the fit, times that are
             none.
 
-    Source:
-        Breslow, N. Covariance analysis of censored survival data. Biometrics 30, 1974.
-
-    Example:
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> rows = torch.Generator().manual_seed(0)
-        >>> x = torch.randn(60, 3, generator=rows)
-        >>> time = torch.rand(60, generator=rows) / x[:, 0].exp()
-        >>> y = torch.stack([time, torch.ones(60)], 1)
-        >>> model = lex(3, classes=None, likelihood=CoxLikelihood(), hidden=(4,), folds=1)
-        >>> result = fit(model, (x, y), epochs=1, progress=False)
-        >>> with_baseline(result, x, y).model.predictor.likelihood.baseline.times.shape
-        torch.Size([1, 60])
+    Source: Breslow, N. Covariance analysis of censored survival data. Biometrics 30, 1974.
     """
     models = [copy.deepcopy(model) for model in result.models]
     for part in (part for model in models for part in _cox_parts(model)):
@@ -264,22 +220,7 @@ def with_baseline(
 def breslow_baseline(
     log_hazard: Tensor, y: Tensor, ties: Ties = "efron", stratified: bool = False
 ) -> BaselineHazard:
-    """The baseline hazard of rows with given log hazard ratios.
-
-    Args:
-        log_hazard: f of each of M equally likely particles, `(M, N)`.
-        y: times, events and, where stratified, strata, `(N, 2)` or `(N, 3)`.
-        ties: "efron" or "breslow".
-        stratified: whether each stratum has a baseline of its own.
-
-    Raises:
-        ValueError: a stratum without an event.
-
-    Example:
-        >>> y = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
-        >>> breslow_baseline(torch.zeros(1, 3), y).cumulative
-        tensor([[0.3333, 1.3333]])
-    """
+    """The baseline hazard of rows y with log hazard ratios `(M, N)` of equally likely particles."""
     exact, times = log_hazard.double(), y.double()
     event = times[:, 1]
     sets = RiskSets.of(times[:, 0], event, times[:, 2] if stratified else None)

@@ -5,13 +5,9 @@ touched; `figure.savefig("name.png")` writes it. Colours are from Okabe and Ito'
 colour-blind readers can tell apart. `highlighted_text` returns HTML in place of a figure.
 """
 
-from lexppl.plots.dependence import plot_dependence
-from lexppl.plots.fits import (
-    plot_calibration,
-    plot_history,
-)
+from lexppl.plots.fits import plot_calibration, plot_history
 from lexppl.plots.images import plot_imputed, plot_selection_map
-from lexppl.plots.importance import plot_heatmap, plot_importance
+from lexppl.plots.importance import plot_dependence, plot_heatmap, plot_importance
 from lexppl.plots.rows import plot_beeswarm, plot_row
 from lexppl.plots.style import NotebookFigure
 from lexppl.plots.texts import highlighted_text

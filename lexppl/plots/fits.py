@@ -5,9 +5,10 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.calibration import Calibration
 from lexppl.inference.training.result import History
 from lexppl.plots.style import (
     BLUE,
@@ -21,7 +22,6 @@ from lexppl.plots.style import (
     new_figure,
     plain,
     short,
-    whole_numbers,
 )
 
 
@@ -29,12 +29,11 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     """Training and validation losses by epoch, with each replicate's best epoch.
 
     The training loss is that of the objective as its schedules stood, the validation loss that of
-    the final objective, so their levels may differ early on. Best epochs are marked in the last
-    stage, where the validation loss is least; the start of a further stage is a thin line.
+    the final objective. Best epochs are marked in the last stage, where the validation loss is
+    least; the start of a further stage is a thin line.
 
     Args:
         history: `result.history` of a fit.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no history, such as the result itself or a posterior.
@@ -79,7 +78,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     axes.set_ylim(low, high)
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss in nats a row")
-    axes.xaxis.set_major_locator(whole_numbers())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10]))
     plain(axes, grid="y")
     legend_outside(figure, width)
     return figure
@@ -125,10 +124,7 @@ def plot_calibration(
     too high; an S that starts above zero says too narrow, one that starts below too wide.
 
     Args:
-        calibration: of :func:`lexppl.evaluation.calibration`.
-        level: of the band, in (0, 1).
         most: quantities that are shown, the least uniform ones.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no calibration.

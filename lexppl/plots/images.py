@@ -35,32 +35,13 @@ HIDDEN = "#CDB4DB"
 
 
 def value_ends(images: Any) -> tuple[float, float]:
-    """What is shown black and white: 0 and 1; of images with values outside, such as standardised
-    ones, the least and the largest value of all.
-
-    Example:
-        >>> value_ends([0.2, 0.7]), value_ends([-1.0, 0.5])
-        ((0.0, 1.0), (-1.0, 0.5))
-    """
+    """What is shown black and white: 0 and 1, or of values outside the ends."""
     low, high = float(np.min(images, initial=0.0)), float(np.max(images, initial=0.0))
     return (0.0, 1.0) if low >= 0.0 and high <= 1.0 else (low, high)
 
 
 def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
-    """Images `(…, C, H, W)` as colours: three channels as they are, one or another number as grey,
-    the mean over channels.
-
-    Args:
-        images: the images.
-        ends: the values that are black and white; what is beyond them is cut. Those of
-            :func:`value_ends` if None.
-
-    Example:
-        >>> as_colours(np.array([[[0.0, 0.5]]])).tolist()
-        [[[0.0, 0.0, 0.0], [0.5, 0.5, 0.5]]]
-        >>> as_colours(np.array([[[-1.0, 3.0]]]))[..., 0].tolist()
-        [[0.0, 1.0]]
-    """
+    """Images `(…, C, H, W)` as colours `(…, H, W, 3)`, grey unless C is 3, between `ends`."""
     values = np.asarray(images, dtype=np.float64)
     low, high = value_ends(values) if ends is None else ends
     values = ((values - low) / (high - low)).clip(0.0, 1.0)
@@ -71,20 +52,7 @@ def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
 
 
 def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:
-    """Images below a map: the image in a light grey, and over it blue, the more the larger the
-    value; with signs blue above 0 and orange below.
-
-    Args:
-        colours: of the images, `(…, H, W, 3)`.
-        values: the map, `(…, H, W)`.
-        most: the value of the strongest tint.
-        signed: whether values below 0 have a tint of their own.
-
-    Example:
-        >>> white = np.ones((1, 2, 3))
-        >>> tinted(white, np.array([[0.0, 1.0]]), 1.0).round(2).tolist()
-        [[[1.0, 1.0, 1.0], [0.1, 0.5, 0.73]]]
-    """
+    """Light grey images `(…, H, W, 3)` below a map `(…, H, W)`, blue above 0, orange below."""
     light = DARKEST + (1.0 - DARKEST) * colours.mean(-1, keepdims=True)
     share = np.asarray(values, dtype=np.float64)[..., None] / most
     strength = STRONGEST * (np.abs(share) if signed else share).clip(0.0, 1.0)
@@ -103,33 +71,14 @@ def tints(signed: bool = False) -> LinearSegmentedColormap:
 
 
 def only_kept(colours: Pixels, keep: NDArray[Any]) -> Pixels:
-    """Images of which a mask hides a part, which is lilac; a mask between 0 and 1 hides
-    in part.
-
-    Args:
-        colours: of the images, `(…, H, W, 3)`.
-        keep: what is kept of each pixel, `(…, H, W)`.
-
-    Example:
-        >>> only_kept(np.zeros((1, 1, 3)), np.array([[1]])).tolist()
-        [[[0.0, 0.0, 0.0]]]
-    """
+    """Images `(…, H, W, 3)` of which a mask `(…, H, W)`, between 0 and 1, hides a part, lilac."""
     share = np.asarray(keep, dtype=np.float64)[..., None].clip(0.0, 1.0)
     mixed: Pixels = share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
     return mixed
 
 
 def widest_of(widths: NDArray[Any], most: float) -> float:
-    """Where a map of the widths of intervals ends.
-
-    Args:
-        widths: NaN where they are not known.
-        most: the largest value there can be, or is.
-
-    Example:
-        >>> widest_of(np.array([0.3, np.nan]), 1.0), widest_of(np.array([1e-5]), 1.0)
-        (0.3, 0.1)
-    """
+    """Where a map of the widths of intervals, NaN where they are not known, ends."""
     return max(float(np.nan_to_num(widths).max(initial=0.0)), NARROWEST * most)
 
 
@@ -149,15 +98,7 @@ def panel_grid(
     *,
     bars: bool = False,
 ) -> tuple[NotebookFigure, list[list[Axes]]]:
-    """A figure of panels of images' proportions, edge to edge.
-
-    Args:
-        lines: how many.
-        titles: one for each column.
-        shape: of the images, `(…, H, W)`.
-        width: of the figure, in inches; by the number of columns if None.
-        bars: whether colour bars shall have room below.
-    """
+    """A figure of panels of images' proportions, edge to edge, with room for colour bars below."""
     columns = len(titles)
     height, across = shape[-2:]
     if width is None:
@@ -193,12 +134,7 @@ def name_line(axes: Axes, words: Sequence[str]) -> None:
 
 
 def row_title(name: Any) -> str:
-    """What a row is called: numbers are of rows.
-
-    Example:
-        >>> row_title(3), row_title("scan 3")
-        ('row 3', 'scan 3')
-    """
+    """What a row is called: numbers are of rows."""
     text = str(name)
     return f"row {text}" if text.isdigit() else text
 
@@ -236,23 +172,19 @@ LEAST = 1e-9
 
 
 def plot_selection_map(
-    posterior: Posterior,
-    rows: int | Sequence[Any] = 4,
-    draws: int = 3,
-    width: float | None = None,
+    posterior: Posterior, rows: int | Sequence[Any] = 4, draws: int = 3, width: float | None = None
 ) -> Figure:
     """Selection maps over images, a line a row: the image; E[z | x], mean over replicates, as a
     blue tint on it; how far that is from sure; and some draws of the mask, with what they hide in
     lilac.
 
     How far it is from sure is the width of the 95 % interval over replicates, of a single fit the
-    standard deviation of a draw (:func:`lexppl.explanation.reading.row_spread.row_spread`).
-    Attributions are blue above 0 and orange below. Draws are of the replicates in turn.
+    standard deviation of a draw. Attributions are blue above 0 and orange below. Draws are of the
+    replicates in turn.
 
     Args:
         posterior: what :func:`explain` returned of images.
         rows: how many rows, an even choice; or a list of their names.
-        draws: how many draws of the mask.
         width: of the figure, in inches; by the number of panels if None.
 
     Raises:
@@ -325,24 +257,19 @@ def plot_imputed(
     width: float | None = None,
 ) -> Figure:
     """What an explainer predicts from: an image, what a mask keeps of it, and draws of what its
-    imputer makes of the rest, x̃ ~ p_ι(x̃ | x, z), as in the LEX paper's figure 1.
-
-    Where the draws differ, the mask leaves open what is there; where they look like no image of the
-    data, the predictor sees what it has not learned from.
+    imputer makes of the rest, x̃ ~ p_ι(x̃ | x, z). Where the draws look like no image of the data,
+    the predictor sees what it has not learned from.
 
     Args:
         program: a fit, or a Pyro program, with a site `x_imputed`
-            (:func:`lexppl.evaluation.imputation`).
+            (:func:`lexppl.evaluation.imputed_samples`).
         x: rows `(N, C, H, W)`, a line of the figure each.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
-        samples: how many draws.
-        seed: of the draws.
-        row_names: a name for each row; 0 … N−1 if None.
         width: of the figure, in inches; by the number of panels if None.
 
     Raises:
         TypeError: neither a fit nor a program.
-        ValueError: rows that are no images, or as :func:`lexppl.evaluation.imputation`.
+        ValueError: rows that are no images, or as :func:`lexppl.evaluation.imputed_samples`.
 
     Source: Senetaire et al. 2023, figure 1.
     """

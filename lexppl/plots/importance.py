@@ -1,19 +1,24 @@
-"""Importances of the features, over all rows and row by row."""
+"""Importance of features: over all rows, in each row, and against their value."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
+from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import (
     BLUE,
     FAINT,
@@ -35,25 +40,15 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
     legend (:func:`selection_table`), and faint points are the replicates.
 
-    Args:
-        posterior: what :func:`explain` returned.
-        features: how many to show, the most kept first.
-        width: of the figure, in inches.
-
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
 
     Example:
-        >>> import numpy as np, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((2, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
-        ... }, {})
-        >>> plot_importance(posterior).axes[0].get_xlabel()
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_importance(lexppl.explain(result, x)).axes[0].get_xlabel()
         'selection probability, mean over rows'
     """
     features = int_at_least("features", features)
@@ -116,13 +111,11 @@ def plot_heatmap(
     """Selection probability of every feature in some rows, mean over replicates; or the values of
     soft masks, or attributions with their signs.
 
-    Rows are an even choice of the posterior's, put in the order of a hierarchical clustering
-    (average linkage, optimal leaf order), so that rows that are explained alike stand together.
-    Features stand in the order of their selection probability over all rows, if no other is given.
+    Rows are in the order of a hierarchical clustering (average linkage, optimal leaf order),
+    features in that of their selection probability over all rows, if no other is given.
 
     Args:
-        posterior: what :func:`explain` returned.
-        rows: how many rows to show at most.
+        rows: how many rows to show at most, an even choice.
         order: names of all features in the order wanted.
         width: of the figure, in inches; by the number of features if None.
 
@@ -131,17 +124,12 @@ def plot_heatmap(
             order of other features.
 
     Example:
-        >>> import numpy as np, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((1, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"], "row": ["a", "b", "c", "d"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
-        ... }, {})
-        >>> plot_heatmap(posterior, rows=3).axes[0].images[0].get_array().shape
-        (3, 3)
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_heatmap(lexppl.explain(result, x), rows=4).axes[0].images[0].get_array().shape
+        (4, 3)
     """
     probability, row_names, names = means_by_row(posterior, rows, order)
     total = mask_means(posterior).sizes["row"]
@@ -197,7 +185,6 @@ def means_by_row(
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
-    """Places of the features in the order wanted."""
     if order is None:
         return np.argsort(-ranked.values.mean(0), kind="stable")
     names = [str(name) for name in ranked[ranked.dims[-1]].values]
@@ -207,10 +194,111 @@ def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
 
 
 def _clustered(values: np.ndarray) -> np.ndarray:
-    """An order of rows in which similar ones are neighbours."""
     if len(values) < 3 or bool((values == values[:1]).all()):
         return np.arange(len(values))
     tree = linkage(values, method="average", metric="euclidean")
     if len(values) <= 300:
         tree = optimal_leaf_ordering(tree, values)
     return leaves_list(tree)
+
+
+MOST_LEVELS = 12
+
+
+def plot_dependence(
+    posterior: Posterior, feature: str, rows: int = 500, width: float = 6.0, *, by: Any = None
+) -> Figure:
+    """Selection probability of a feature against its value, a point a row; or the values of soft
+    masks, or attributions with their signs.
+
+    A point is the mean over replicates of E[z | x] in that row, a thin line its range over
+    replicates.
+
+    Args:
+        rows: how many to show at most, an even choice.
+        by: what colours the points: another feature's name, or a value for each of the posterior's
+            rows. Levels have a colour each; numbers are cut at their median.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, no such feature, one whose values
+            are not known, fewer than one row, values of another number of rows.
+
+    Example:
+        >>> import xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> kept = np.array([[[0.1], [0.9]]])
+        >>> posterior = posterior_of({
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
+        ...         np.zeros((1, 2, 2, 1), np.int8))}, {"feature": ["age"], "row": [0, 1]}),
+        ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[30.0], [70.0]])},
+        ...         {"row": [0, 1], "input": ["age"]}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), kept, {"site": "mask"})}, {"feature": ["age"]}),
+        ... }, {})
+        >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
+        'age'
+    """
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = _known(posterior, feature)
+    every = means.values[:, :, names.index(feature)].astype(np.float64)
+    places = evenly(every.shape[1], rows)
+    each, across = every[:, places], known.numbers[places]
+    if known.levels is not None:
+        across = _beside(across)
+    split = ["mean of replicates"] * len(known) if by is None else by
+    split = _known(posterior, by).column() if isinstance(by, str) else split
+    strata = strata_of(split, len(known)).iloc[places]
+    strata = strata.cat.remove_unused_categories()
+    kind = kind_of(posterior)
+    figure, axes = new_figure(width, 0.45 * width + 0.6)
+    of = f"{short(by)}: " if isinstance(by, str) else ""
+    colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(strata.cat.categories)))
+    for stratum, color in zip(strata.cat.categories, colours, strict=True):
+        own = (strata == stratum).to_numpy()
+        x, y, name = across[own], each[:, own], of + short(stratum)
+        if len(y) > 1:
+            axes.vlines(x, y.min(0), y.max(0), color=color, linewidth=0.8, alpha=0.35, zorder=0.9)
+        axes.scatter(x, y.mean(0), s=14, color=color, alpha=0.75, linewidths=0, label=name)
+    if len(each) > 1:
+        axes.collections[0].set_label("range over replicates")
+    if len(each) > 1 or by is not None:
+        legend_outside(figure, width)
+    axes.set_xlabel(short(feature))
+    axes.set_ylabel(kind.label if kind is PROBABILITY else kind.name)
+    if kind is PROBABILITY:
+        axes.set_ylim(-0.04, 1.04)
+    if known.dates:
+        locator = AutoDateLocator(maxticks=5)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    elif known.levels is None:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    else:
+        levels = [short(level) for level in known.levels]
+        name_ticks(axes, levels, MOST_LEVELS, sum(map(len, levels)) > 40)
+    plain(axes, grid="y")
+    return figure
+
+
+def _known(posterior: Posterior, feature: str) -> FeatureValues:
+    found = feature_values(posterior).get(feature)
+    if found is None:
+        raise ValueError(
+            f"the values of {feature!r} are not known; write them into the posterior with "
+            "lexppl.explanation.beside.feature_values.with_values"
+        )
+    return found
+
+
+def _beside(numbers: np.ndarray) -> np.ndarray:
+    across = numbers.astype(np.float64).copy()
+    for level in np.unique(numbers[~np.isnan(numbers)]):
+        own = numbers == level
+        across[own] += np.linspace(-0.3, 0.3, own.sum()) if own.sum() > 1 else 0.0
+    return across

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
@@ -15,7 +14,7 @@ from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.evaluation.revealed import RowSteps
+from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
 from lexppl.explanation.beside.row_gains import GAIN
 from lexppl.explanation.layout.importance_kind import kind_of, mask_means
@@ -36,24 +35,18 @@ from lexppl.plots.style import (
 
 
 def plot_row(
-    steps: RowSteps,
-    values: Mapping[str, Any] | None = None,
-    features: int = 12,
-    width: float = 6.4,
+    steps: RowSteps, values: Mapping[str, Any] | None = None, features: int = 12, width: float = 6.4
 ) -> Figure:
     """One row's prediction, from the base rate to what is predicted, by a bar a feature.
 
-    Bars stand end to end and add up: each is what revealing the feature adds to the log of the
-    label's probability, in nats (of a response to its mean), in the order in which they are
-    revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
-    that add least are one bar together. Of an image :func:`plot_selection_map` shows the maps, of
-    a text :func:`highlighted_text` the words.
+    Bars stand end to end: each is what revealing the feature adds to the log of the label's
+    probability, in nats (of a response to its mean), the most kept first
+    (:func:`lexppl.evaluation.revealed_predictions`). The features that add least are one bar.
 
     Args:
         steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`.
         values: of the row's features, to stand beside their names.
         features: how many have a bar of their own.
-        width: of the figure, in inches.
 
     Raises:
         TypeError: no steps.
@@ -103,21 +96,8 @@ def plot_row(
 
 
 def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
-    """The bars of a waterfall, which end where the next begins.
-
-    Args:
-        steps: of a row.
-        features: how many have a bar of their own; of the others there is one, before the last.
-
-    Returns:
-        indexed by what the bar is of: `start`, `step`, and `is_level` for the base rate and the
-        prediction, which are levels and no steps.
-
-    Example:
-        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3]}, ["age", "weight"])
-        >>> waterfall(RowSteps(table, -0.9, -0.7, -0.3, "ill"), 1).round(1)["start"].to_dict()
-        {'base rate': -0.9, 'all hidden': -0.9, 'age': -0.7, '1 more': -0.2, 'prediction': -0.3}
-    """
+    """The bars of a waterfall: `start`, `step`, and `is_level` for the base rate and the
+    prediction."""
     order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
     own = steps.table.index.isin(order.index[:features])
     lines: list[tuple[str, float, float, bool]] = []
@@ -146,41 +126,29 @@ LOW_TO_HIGH = LinearSegmentedColormap.from_list("low to high", [BLUE, "#B8A9B6",
 
 
 def plot_beeswarm(
-    posterior: Posterior,
-    features: int | Sequence[str] = 12,
-    rows: int = 300,
-    width: float = 6.4,
+    posterior: Posterior, features: int | Sequence[str] = 12, rows: int = 300, width: float = 6.4
 ) -> Figure:
     """Row gains of the features, a point a row, coloured by the feature's value.
 
     A point is what the feature is worth in that row, in nats
-    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
-    (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
+    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it, else its selection
     probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
     (orange); features of levels, and values that are not known, are grey.
 
     Args:
-        posterior: what :func:`explain` returned.
         features: how many to show, the largest mean first; or their names, in the order wanted.
         rows: how many to show at most, an even choice.
-        width: of the figure, in inches.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, a feature that it does not have,
             fewer than one feature or row.
 
     Example:
-        >>> import xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.zeros((2, 5, 4, 3), np.int8)
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})},
-        ...         {"feature": ["age", "height", "weight"]}),
-        ... }, {})
-        >>> plot_beeswarm(posterior, ["weight", "age"]).axes[0].get_xlabel()
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
+        >>> plot_beeswarm(lexppl.explain(result, x), ["x3", "x1"]).axes[0].get_xlabel()
         'selection probability'
     """
     swarm = swarm_of(posterior, features, rows)
@@ -199,22 +167,19 @@ def plot_beeswarm(
     axes.set_ylim(len(place) - 0.4, -0.6)
     axes.set_xlabel(swarm.label)
     plain(axes, keep_left=False)
-    _explain_colours(figure, axes, not np.isnan(swarm.ranks).all())
+    if not np.isnan(swarm.ranks).all():
+        colours = ScalarMappable(cmap=LOW_TO_HIGH)
+        bar = figure.colorbar(colours, ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40)
+        bar.set_ticks([0.0, 1.0], labels=["low", "high"])
+        bar.set_label("the feature's value", fontsize=8)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=0, labelsize=8)
     return figure
 
 
 @dataclass(frozen=True, eq=False)
 class Swarm:
-    """The points of :func:`plot_beeswarm`, of B rows and J features.
-
-    Args:
-        names: of the features.
-        points: gains, or what masks say, `(B, J)`.
-        ranks: of the features' values among the rows, from 0 to 1, `(B, J)`; NaN for none.
-        offsets: up and down, so that points of one place stand side by side, `(B, J)`.
-        label: what the points are.
-        span: the least and the largest point, and 0.
-    """
+    """The points of :func:`plot_beeswarm`, `(B, J)`, ranks of the values in [0, 1] and offsets."""
 
     names: list[str]
     points: NDArray[np.float64]
@@ -286,15 +251,3 @@ def _ranks(values: FeatureValues | None, places: NDArray[np.intp]) -> NDArray[np
         if seen.sum() > 1:
             ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
     return ranks
-
-
-def _explain_colours(figure: Figure, axes: Axes, coloured: bool) -> None:
-    if not coloured:
-        return
-    bar = figure.colorbar(
-        ScalarMappable(cmap=LOW_TO_HIGH), ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40
-    )
-    bar.set_ticks([0.0, 1.0], labels=["low", "high"])
-    bar.set_label("the feature's value", fontsize=8)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import int_at_least
 
@@ -49,17 +48,8 @@ def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = N
 
 
 def evenly(total: int, most: int) -> np.ndarray:
-    """An even choice of at most so many places of a total.
-
-    Example:
-        >>> evenly(5, 3).tolist()
-        [0, 2, 4]
-    """
+    """An even choice of at most so many places of a total."""
     return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(int)
-
-
-def whole_numbers() -> MaxNLocator:
-    return MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10])
 
 
 def short(name: Any, longest: int = LONGEST_LABEL) -> str:
@@ -83,23 +73,7 @@ def legend_outside(figure: Figure, width: float) -> None:
 
 
 def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
-    """Refuse what is not of the kind that a picture is drawn of.
-
-    Args:
-        value: what was given.
-        kind: what it should be.
-        argument: its name.
-        source: where one has it from, in code.
-
-    Raises:
-        TypeError: saying what it is, and what to give.
-
-    Example:
-        >>> check_kind([0.5, 0.4], dict, "history", "result.history of a fit")
-        Traceback (most recent call last):
-        ...
-        TypeError: history must be a dict, result.history of a fit; it is a list
-    """
+    """Refuse what is not of the kind that a picture is drawn of."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{argument} must be a {kind.__name__}, {source}; it is a {type(value).__name__}"
@@ -107,24 +81,7 @@ def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
 
 
 def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
-    """Places of rows: an even choice of some number, or those of some names.
-
-    Args:
-        names: of all rows.
-        rows: how many, or their names.
-
-    Raises:
-        TypeError: a single name.
-        ValueError: fewer than one, or names that there are not.
-
-    Example:
-        >>> chosen_rows(["a", "b", "c", "d", "e"], 3), chosen_rows(["a", "b"], ["b"])
-        ([0, 2, 4], [1])
-        >>> chosen_rows([10, 11], [3])
-        Traceback (most recent call last):
-        ...
-        ValueError: rows must be names of the posterior's 2 rows, such as 10, 11; [3] are not
-    """
+    """Places of rows: an even choice of some number, or those of some names."""
     if isinstance(rows, str):
         raise TypeError(f"rows must be a number of rows or a list of names; it is {rows!r}")
     if not isinstance(rows, Sequence | np.ndarray):

@@ -31,8 +31,8 @@ from lexppl.evaluation import (
     interaction_table,
     revealed_predictions,
 )
-from lexppl.evaluation.gain_tables import FDR
-from lexppl.evaluation.revealed import RowSteps
+from lexppl.evaluation.effects import RowSteps
+from lexppl.evaluation.gains import FDR
 from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.groups import drawn_masks

@@ -12,9 +12,9 @@ from lexppl.cli import main
 from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
 from lexppl.cli.results.gains import FittedTable
 from lexppl.data import divided_frame
+from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.leaks.encode_meter import EncodeMeter
-from lexppl.evaluation.learned import LEAST_RARE
+from lexppl.evaluation.prediction import LEAST_RARE
 from lexppl.models import BernoulliSelector
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for

@@ -8,7 +8,7 @@ import pytest
 
 from lexppl.cli import main
 from lexppl.cli.fit_warnings import behind_message, collapse_messages
-from lexppl.evaluation.learned import BaseRateGain
+from lexppl.evaluation.prediction import BaseRateGain
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]

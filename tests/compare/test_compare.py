@@ -1,22 +1,34 @@
 """One table of many methods: what is in it, against the parts that it is made of."""
 
 import math
+import subprocess
 import sys
 import warnings
 from dataclasses import replace
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.nn import PyroModule
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
-from lexppl import explain, fit
+from lexppl import effects, explain, fit
 from lexppl.compare import METHODS, compare
 from lexppl.compare.figures import top_masks
+from lexppl.compare.importances import (
+    fit_tabnet,
+    gradient_importances,
+    lime_importances,
+    shap_importances,
+)
 from lexppl.data import Dataset
 from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_predictor, selection_scores
-from lexppl.inference import CollapseWarning
+from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.inference.schedules import Linear
 from lexppl.models import Grouping
 from lexppl.systems import lex
 
@@ -210,3 +222,130 @@ def test_importances_are_checked_by_name(judge):
         compare({"mine": lambda x: x[:, :4] * math.nan}, train, test, judge=judge)
     with pytest.raises(ValueError, match="judge has 4 mask entries; the data have 5"):
         compare({"mine": lambda x: x}, (train.x, train.y), (test.x, test.y), judge=judge)
+
+
+@pytest.mark.complete
+def test_a_choice_by_the_answer_is_seen_and_one_by_lot_is_not():
+    x = torch.randn(700, 4, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+
+    def cheat(rows):
+        choice = (rows[:, 0] > 0).float()
+        return torch.stack([0 * choice, 0 * choice, choice, 1 - choice], 1)
+
+    quick = {
+        "epochs": 20,
+        "hidden": (16,),
+        "batch_size": 300,
+        "learning_rate": Linear(2e-2, 0.0, begin=0.2),
+    }
+    train, test = (x[:100], y[:100]), (x[100:], y[100:])
+    table = compare({"cheat": cheat}, train, test, sizes=[1], leaks=True, fit_options=quick)
+    assert table.loc["cheat", "encoded@1_lower"] > 0.3
+    assert table.loc["cheat", "accuracy@1"] < 0.65
+    assert table.loc["random", "encoded@1_lower"] < 0.0
+
+
+def test_few_of_a_label_are_refused_before_any_fit():
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    y = torch.zeros(200, dtype=torch.long)
+    y[:50] = 1
+    y[100:107] = 1
+
+    def never(rows):
+        raise AssertionError("the method has run")
+
+    with pytest.raises(ValueError, match="y of test, which leaks=True reads, has 7"):
+        compare({"never": never}, (x[:100], y[:100]), (x[100:], y[100:]), leaks=True)
+
+
+ROWS_OF_THREE = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+HALVES = [
+    (ROWS_OF_THREE[some], (ROWS_OF_THREE[some][:, 2] > 0).long())
+    for some in (slice(0, 100), slice(100, 200))
+]
+
+
+class Against(PyroModule):
+    """Gives the feature that decides a large negative attribution."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(2))
+
+    def reset_parameters(self):
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), effects.mask_particles():
+            attribution = torch.tensor([0.1, 0.2, -5.0]).expand(len(x), 3)
+            pyro.sample("mask", dist.Delta(attribution, event_dim=1))
+            return pyro.sample("y", dist.Categorical(logits=self.bias.expand(len(x), 2)), obs=y)
+
+
+def test_the_largest_by_size_is_kept_first():
+    result = fit(Against, HALVES[0], objective=NestedIWAE(1, samples=2), epochs=1, progress=False)
+    table = compare(
+        {"against": result},
+        *HALVES,
+        sizes=[1],
+        fit_options={"epochs": 20, "hidden": (16,), "batch_size": 20, "learning_rate": 1e-2},
+    )
+    assert table.loc["against", "accuracy@1"] > 0.85
+    assert table.loc["random", "accuracy@1"] < 0.75
+
+
+LIBRARIES = ("shap", "lime", "captum", "pytorch_tabnet")
+X = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def first(rows):
+    return 1 / (1 + np.exp(-rows[:, 0]))
+
+
+NEEDING = {
+    "shap": lambda: shap_importances(first, X, X),
+    "lime": lambda: lime_importances(first, X, X),
+    "captum": lambda: gradient_importances("saliency", nn.Linear(2, 2), X, output="logits"),
+    "pytorch_tabnet": lambda: fit_tabnet(X, Y),
+}
+
+
+@pytest.fixture
+def without_libraries(monkeypatch):
+    """Imports of the libraries fail, as where they are not installed."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in LIBRARIES:
+            monkeypatch.delitem(sys.modules, name)
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize("library", NEEDING)
+@pytest.mark.usefixtures("without_libraries")
+def test_the_message_says_what_to_install(library):
+    with pytest.raises(ImportError, match=rf"{library}.*pip install \"lexppl\[compare\]\""):
+        NEEDING[library]()
+
+
+@pytest.mark.usefixtures("without_libraries")
+def test_compare_refuses_before_any_fit(monkeypatch):
+    def fitted(*_, **__):
+        raise AssertionError("fitted before the check")
+
+    # The function hides its module's name in the package.
+    module = sys.modules["lexppl.compare.compare"]
+    monkeypatch.setattr(module, "fit_predictor", fitted)
+    monkeypatch.setattr(module, "fit_evalx", fitted)
+    for name in ("shap", "lime", "saliency", "tabnet"):
+        with pytest.raises(ImportError, match=r"lexppl\[compare\]"):
+            compare([name], (X, Y), (X, Y))
+
+
+@pytest.mark.complete
+def test_importing_imports_none_of_them():
+    check = (
+        f"import sys, lexppl, lexppl.compare; sys.exit(bool({set(LIBRARIES)!r} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -8,13 +8,7 @@ import torch
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from lexppl.compare.figures import (
-    Figure,
-    _predicted,
-    area_influence,
-    wilson,
-    with_intervals,
-)
+from lexppl.compare.figures import Figure, _predicted, area_influence, wilson, with_intervals
 from lexppl.evaluation.prediction import auroc
 
 ROWS = 300

@@ -10,21 +10,16 @@ from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from lexppl.compare.captum import METHODS, gradient_importances
 from lexppl.compare.importances import (
+    GRADIENTS,
     fit_tabnet,
+    gradient_importances,
     lime_importances,
     permutation_importances,
     shap_importances,
 )
 from lexppl.evaluation import FittedPredictor
-from lexppl.models import (
-    MLP,
-    CategoricalLikelihood,
-    Grouping,
-    NormalLikelihood,
-    Predictor,
-)
+from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood, Predictor
 from lexppl.models.black_box import black_box
 
 FAILURE = 1e-6
@@ -53,7 +48,7 @@ def linear_module(weights=WEIGHTS, training=True):
 
 
 saliency, gradient_x_input, integrated_gradients = (
-    partial(gradient_importances, name) for name in METHODS
+    partial(gradient_importances, name) for name in GRADIENTS
 )
 
 

@@ -62,10 +62,17 @@ def result_of(*models, guides=None, labels=None, event_shape=(3,), names=None):
 
 
 def model_of(
-    logits=(0.3, -0.8, 1.1), likelihood=None, k=None, imputer=None, grouping=None, columns=3
+    logits=(0.3, -0.8, 1.1),
+    likelihood=None,
+    k=None,
+    imputer=None,
+    grouping=None,
+    columns=3,
+    classes=3,
+    seed=0,
 ):
     selector = BernoulliSelector(Fixed(logits)) if k is None else KSubsetSelector(Fixed(logits), k)
-    network = MLP(columns, 3 if likelihood is None else 1, (8,), "tanh", seed=0)
+    network = MLP(columns, classes if likelihood is None else 1, (8,), "tanh", seed=seed)
     predictor = Predictor(network, CategoricalLikelihood() if likelihood is None else likelihood)
     imputer = ConstantImputer(0.3) if imputer is None else imputer
     model = LEX(selector, imputer, predictor, [SizePenalty(0.1)], grouping=grouping)

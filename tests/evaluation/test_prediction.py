@@ -1,4 +1,4 @@
-"""The predictive distribution against enumeration, and its scores against scikit-learn."""
+"""The predictive distribution and its gain over the base rate against enumeration and by hand."""
 
 import itertools
 import math
@@ -7,29 +7,26 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from scipy.stats import norm
 from sklearn import metrics
 
 from lexppl.evaluation.prediction import (
+    BaseRateGain,
     auroc,
     average_precision,
+    gain_over_base_rate,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
+from lexppl.inference import fit
 from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    KSubsetSelector,
     NormalLikelihood,
     PoissonLikelihood,
-    Predictor,
-    SizePenalty,
 )
-from tests.evaluation.fitted_by_hand import Fixed
+from lexppl.systems import lex
+from tests.evaluation.fitted_by_hand import model_of as model_by_hand
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
@@ -39,13 +36,7 @@ FAILURE = 1e-6
 
 
 result_of = partial(fitted_by_hand, labels=(0, 1, 2, 3))
-
-
-def model_of(logits=(0.3, -0.8, 1.1), likelihood=None, outputs=4, seed=0, k=None):
-    selector = BernoulliSelector(Fixed(logits)) if k is None else KSubsetSelector(Fixed(logits), k)
-    network = MLP(3, outputs, (8,), "tanh", seed=seed)
-    predictor = Predictor(network, CategoricalLikelihood() if likelihood is None else likelihood)
-    return LEX(selector, ConstantImputer(0.3), predictor, [SizePenalty(0.1)]).double().eval()
+model_of = partial(model_by_hand, classes=4)
 
 
 def enumerated(model, value):
@@ -106,7 +97,7 @@ def test_a_mask_that_keeps_everything_gives_each_predictor_exactly(chunk, monkey
 
 @pytest.mark.parametrize("likelihood", [NormalLikelihood(0.5), PoissonLikelihood()])
 def test_responses_have_a_mean_and_a_mixture(likelihood):
-    model = model_of(likelihood=likelihood, outputs=1)
+    model = model_of(likelihood=likelihood)
     result, y = result_of(model, labels=None), LABELS.double()
     mean, variance = enumerated(model, lambda distribution: distribution.mean)
     drawn = predictive(result, X, masks=4000)
@@ -234,3 +225,68 @@ def test_average_precision_is_of_the_rarer_label_and_the_mean_over_several():
     assert average_precision(two.flip(1), 1 - rare) == pytest.approx(expected)
     assert average_precision(torch.full((50, 2), 0.5), rare) == pytest.approx(0.1)
     assert math.isnan(average_precision(two, torch.zeros(50, dtype=torch.long)))
+
+
+ROWS = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+SIGNS = (ROWS[:, 0] > 0).long()
+RESPONSE = ROWS[:, 0] - 0.5 * ROWS[:, 1]
+SMALL = {"k": 1, "hidden": (6,), "predictor_hidden": (6,)}
+QUICK = {"epochs": 4, "batch_size": 50, "replicates": 2, "progress": False}
+
+
+@pytest.mark.parametrize("kind", ["labels", "responses", "probabilities"])
+def test_it_is_its_formula(kind):
+    y = {"labels": SIGNS, "responses": RESPONSE}.get(kind)
+    if kind == "probabilities":
+        p = torch.sigmoid(ROWS[:, :1])
+        y = torch.cat([1 - p, p], 1)
+    classes = None if kind == "responses" else 2
+    result = fit(lex(3, classes=classes, **SMALL), (ROWS[:200], y[:200]), **QUICK)
+    found = gain_over_base_rate(result, y[:200], ROWS[200:], y[200:], masks=10, seed=3)
+    own = predictive_log_likelihood(result, ROWS[200:], y[200:], masks=10, seed=3).numpy().mean(0)
+    train, held = y[:200].numpy(), y[200:].numpy()
+    if kind == "labels":
+        share = (np.bincount(train) + 1) / 202
+        base = np.log(share)[held]
+    elif kind == "responses":
+        base = stats.norm(train.mean(), train.std(ddof=1)).logpdf(held)
+    else:
+        base = held @ np.log((train.sum(0) + 1) / 202)
+    gained = own - base
+    assert found.nats == pytest.approx(gained.mean(), rel=1e-5)
+    assert found.error == pytest.approx(stats.sem(gained), rel=1e-5)
+    assert found.rows == 100
+
+
+@pytest.mark.complete
+def test_labels_of_noise_are_not_learned():
+    """Of fits to labels that x says nothing of, about one in forty may look learned."""
+    shown = []
+    for seed in range(8):
+        draws = torch.Generator().manual_seed(seed)
+        y = torch.randint(2, (300,), generator=draws)
+        result = fit(lex(3, classes=2, **SMALL), (ROWS[:200], y[:200]), **QUICK, seed=seed)
+        shown.append(gain_over_base_rate(result, y[:200], ROWS[200:], y[200:], masks=10).shown)
+    assert sum(shown) <= 2
+    learned = fit(
+        lex(3, classes=2, **SMALL),
+        (ROWS[:200], SIGNS[:200]),
+        **{**QUICK, "epochs": 30, "learning_rate": 1e-2},
+    )
+    assert gain_over_base_rate(learned, SIGNS[:200], ROWS[200:], SIGNS[200:]).shown
+
+
+@pytest.mark.smoke
+def test_one_row_shows_nothing():
+    result = fit(lex(3, classes=2, **SMALL), (ROWS[:200], SIGNS[:200]), **QUICK)
+    found = gain_over_base_rate(result, SIGNS[:200], ROWS[:1], SIGNS[:1])
+    assert math.isnan(found.error)
+    assert not found.shown
+    assert BaseRateGain(0.3, 0.1, 50).shown
+    assert not BaseRateGain(0.3, 0.2, 50).shown
+
+
+def test_another_kind_of_y_is_refused():
+    result = fit(lex(3, classes=2, **SMALL), (ROWS[:200], SIGNS[:200]), **QUICK)
+    with pytest.raises(ValueError, match="of one kind"):
+        gain_over_base_rate(result, SIGNS[:200], ROWS[200:], RESPONSE[200:])

@@ -39,10 +39,7 @@ def image_posterior(
     return posterior_of(
         {
             "predictions": xr.Dataset(
-                {
-                    "mask": (dims, masks, kind),
-                    "y_probability": (("chain", "row", "class"), share),
-                },
+                {"mask": (dims, masks, kind), "y_probability": (("chain", "row", "class"), share)},
                 {**coordinates, **with_class},
             ),
             "sample_stats": xr.Dataset(

@@ -103,9 +103,7 @@ def test_text_can_be_read_on_light_and_dark_grounds(sign):
 def test_signs_of_attributions_have_colours_and_no_interval_is_made_up():
     shown = Spans(
         highlighted_text(
-            posterior([[[-2.0, 1.0, 0.0]]], kind="attribution", variable="attribution"),
-            "r0",
-            WORDS,
+            posterior([[[-2.0, 1.0, 0.0]]], kind="attribution", variable="attribution"), "r0", WORDS
         ).html
     )
     assert shown.colours[0][:3] != shown.colours[1][:3]

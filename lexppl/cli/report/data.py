@@ -27,8 +27,8 @@ from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
 from lexppl.data import DividedTable
-from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,

@@ -11,8 +11,8 @@ from torch import Tensor
 from lexppl.choices.methods import METHODS
 from lexppl.cli.results.gains import FittedTable
 from lexppl.cli.results.scores import test_folds
-from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
-from lexppl.evaluation.learned import LEAST_RARE, base_density, base_frequencies, rare_rows
+from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
+from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of

@@ -17,11 +17,9 @@ from lexppl.cli.results.scores import test_folds
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.gain_tables import gain_table, group_table
-from lexppl.evaluation.gains import FeatureGains, feature_gains
-from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
-from lexppl.evaluation.refits.evalx import EvalX
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, group_table
+from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
 from lexppl.explanation.reading.groups import by_groups, drawn_masks

@@ -13,11 +13,11 @@ from torch import Tensor
 from lexppl.cli.results.gains import FittedTable
 from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
 from lexppl.cli.results.single_rows import observed_text, values_of
+from lexppl.evaluation.effects import revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.penalty_path import PenaltyPath
-from lexppl.evaluation.revealed import revealed_predictions
+from lexppl.evaluation.prediction import base_frequencies
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
 

@@ -15,14 +15,14 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.image_rows import DividedRows
 from lexppl.data import DividedTable
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.learned import base_density, base_frequencies
+from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
 from lexppl.evaluation.prediction import (
+    base_density,
+    base_frequencies,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, accuracy_by_size
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of

@@ -17,11 +17,16 @@ from lexppl.cli.results.gains import FittedTable, JudgedGains
 from lexppl.cli.results.scores import folds_at
 from lexppl.cli.terminal.output import text_table
 from lexppl.data import DividedTable
-from lexppl.evaluation.effects import direction_table, feature_effects
+from lexppl.evaluation.effects import (
+    RevealedPredictions,
+    RowSteps,
+    direction_table,
+    feature_effects,
+    revealed_predictions,
+)
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import judged
-from lexppl.evaluation.learned import base_frequencies
-from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
+from lexppl.evaluation.prediction import base_frequencies
 from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
 from lexppl.explanation.beside.row_gains import with_gains
 from lexppl.explanation.layout.mask_groups import masks_of, responses_of

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from scipy import stats
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.simulated import (
     GuideFits,
@@ -28,6 +30,244 @@ from lexppl.evaluation.bayes.simulated import (
 )
 from lexppl.inference.posterior.global_draws import PosteriorInference, Samples
 from lexppl.inference.predictive import drawing
+from lexppl.summary import Summarised, Summary, counted
+
+NULL_SETS = 9_999
+"""Simulated sets of uniform ranks behind a p-value: its steps are of 1/10,000."""
+MOST_BINS = 20
+LEAST_EXPECTED = 5
+"""Ranks that a bin of a histogram expects at least."""
+
+
+@dataclass(frozen=True)
+class UniformRanks:
+    """N ranks in {0, …, S} as they would be, were they independent and uniform.
+
+    With `z_i = (i + 1) / (S + 1)`, `i = 0 … S − 1`, and R_i ranks up to i the statistic is
+
+        γ = 2 min_i min{ P(Bin(N, z_i) ≤ R_i), P(Bin(N, z_i) ≥ R_i) },
+
+    its p-value by M = 9,999 uniform sets (Säilynoja, Bürkner and Vehtari 2022, algorithm 1).
+    """
+
+    count: int
+    draws: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        int_at_least("count", self.count)
+        int_at_least("draws", self.draws)
+
+    def p_value(self, ranks: np.ndarray) -> float:
+        """P(γ at most as small as that of ranks `(N,)` in 0 … S), under uniformity."""
+        gamma = self._statistic(self._counts(ranks)[None])[0]
+        return float((1 + (self._null <= gamma).sum()) / (len(self._null) + 1))
+
+    def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays `(S,)` that hold the distribution function with probability `level`."""
+        level = fraction("level", level)
+        gamma = np.quantile(self._null, 1.0 - level, method="lower")
+        low = stats.binom.ppf(gamma / 2, self.count, self.points)
+        high = stats.binom.isf(gamma / 2, self.count, self.points)
+        return low / self.count, high / self.count
+
+    def reached(self, ranks: np.ndarray) -> np.ndarray:
+        """The distribution function of some ranks at `points`, `(S,)`."""
+        reached: np.ndarray = self._counts(ranks).cumsum()[:-1] / self.count
+        return reached
+
+    def distance(self, ranks: np.ndarray) -> float:
+        """Kolmogorov's: the largest distance of the distribution function to the uniform one."""
+        return float(np.abs(self.reached(ranks) - self.points).max())
+
+    def usual_distance(self, level: float = 0.95) -> float:
+        """The quantile of :meth:`distance` among uniform ranks."""
+        reached = self._null_counts.cumsum(1)[:, :-1] / self.count
+        return float(np.quantile(np.abs(reached - self.points).max(1), level))
+
+    @property
+    def points(self) -> np.ndarray:
+        """`z_i`, `(S,)`."""
+        return np.arange(1, self.draws + 1) / (self.draws + 1)
+
+    def _counts(self, ranks: np.ndarray) -> np.ndarray:
+        ranks = np.asarray(ranks)
+        if ranks.shape != (self.count,):
+            raise ValueError(f"ranks must have shape ({self.count},); they have {ranks.shape}")
+        if not np.issubdtype(ranks.dtype, np.integer) or (
+            ranks.min() < 0 or ranks.max() > self.draws
+        ):
+            raise ValueError(
+                f"ranks must be whole numbers from 0 to {self.draws}; {ranks.min()} … {ranks.max()}"
+            )
+        return np.bincount(ranks, minlength=self.draws + 1)
+
+    def _statistic(self, counts: np.ndarray) -> np.ndarray:
+        """γ `(M,)` of `(M, S + 1)` counts."""
+        reached = counts.cumsum(1)[:, :-1]
+        tails: np.ndarray = self._tails[np.arange(self.draws), reached]
+        return tails.min(1)
+
+    @cached_property
+    def _tails(self) -> np.ndarray:
+        """Twice the smaller tail of `Bin(N, z_i)` at each R, `(S, N + 1)`."""
+        every = np.arange(self.count + 1)
+        below = stats.binom.cdf(every, self.count, self.points[:, None])
+        above = stats.binom.sf(every - 1, self.count, self.points[:, None])
+        return 2.0 * np.minimum(below, above)
+
+    @cached_property
+    def _null_counts(self) -> np.ndarray:
+        share = np.full(self.draws + 1, 1.0 / (self.draws + 1))
+        generator = np.random.default_rng(self.seed)
+        return generator.multinomial(self.count, share, size=NULL_SETS)
+
+    @cached_property
+    def _null(self) -> np.ndarray:
+        return self._statistic(self._null_counts)
+
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+FALSE_ALARMS = 0.01
+"""Probability that a calibrated method is called miscalibrated, over all quantities together."""
+SHOWN = 6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Summarised):
+    """Ranks of simulated truths among their posterior draws: see :func:`calibration`.
+
+    Args:
+        names: of the Q quantities.
+        ranks: `(N, Q)`, how many of S draws are below the truth; ties broken at random.
+        draws: S.
+        z: `(N, Q)`, truth minus posterior mean, by the posterior sd; NaN where all draws are equal.
+        sd: `(N, Q)`, posterior sd.
+        exact_sd: `(N, Q)`, that of the exact posterior; None where it was not given.
+        method: how the posterior was found, in a word.
+        seed: of the ties.
+    """
+
+    names: tuple[str, ...]
+    ranks: np.ndarray
+    draws: int
+    z: np.ndarray
+    sd: np.ndarray
+    exact_sd: np.ndarray | None
+    method: str
+    seed: int = 0
+
+    @property
+    def simulations(self) -> int:
+        """N."""
+        return len(self.ranks)
+
+    @cached_property
+    def uniform(self) -> UniformRanks:
+        return UniformRanks(self.simulations, self.draws, self.seed)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """`(rank + V) / (S + 1)`, `(N, Q)`: where the truth stands in its posterior, in (0, 1)."""
+        jitter = np.random.default_rng([self.seed, 1]).random(self.ranks.shape)
+        return (self.ranks + jitter) / (self.draws + 1)
+
+    @property
+    def p_values(self) -> pd.Series:
+        """By quantity, of :meth:`UniformRanks.p_value`."""
+        return pd.Series(
+            {name: self.uniform.p_value(self.ranks[:, q]) for q, name in enumerate(self.names)},
+            name="p_value",
+        )
+
+    def alarms(self, level: float = FALSE_ALARMS) -> dict[str, str]:
+        """The quantities whose ranks are not uniform, and how: "too narrow" (truths stand too often
+        at the ends of the posterior), "too wide", "too low" (too often above it), "too high", or
+        else "not uniform". By Holm's rule over the quantities: the probability of any alarm with
+        the exact posterior is at most `level`."""
+        level = fraction("level", level)
+        found = {}
+        values = self.p_values.sort_values()
+        for place, (name, value) in enumerate(values.items()):
+            if value > level / (len(values) - place):
+                break
+            found[str(name)] = self._direction(self.names.index(str(name)))
+        return {name: found[name] for name in self.names if name in found}
+
+    def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
+        """How often central intervals of each of `levels` hold the truth: `quantity`, `level`,
+        `coverage`, its binomial `error` `√(level (1 − level) / N)`, and `z`, the distance in
+        errors.
+        """
+        nominal = np.array([fraction("level", level) for level in levels])
+        held = (np.abs(self.positions - 0.5)[..., None] <= nominal / 2).mean(0)
+        error = np.broadcast_to(np.sqrt(nominal * (1 - nominal) / self.simulations), held.shape)
+        index = pd.MultiIndex.from_product([self.names, levels], names=["quantity", "level"])
+        columns = {"coverage": held, "error": error, "z": (held - nominal) / error}
+        table = pd.DataFrame({name: values.ravel() for name, values in columns.items()}, index)
+        return table.reset_index()
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each quantity.
+
+        - `p_value`, of the ranks' distribution function;
+        - `distance`, Kolmogorov's, of the ranks to uniform ones, and `usual_distance`, which 95 %
+          of sets of uniform ranks stay below;
+        - `coverage_50`, `_80`, `_90`, `_95`, of central intervals;
+        - `mean_z`, 0 without bias, its standard error `mean_z_error`, and `sd_z`, near 1 for a
+          posterior near normal;
+        - `sd_ratio`, the geometric mean of posterior sd by exact sd, where the latter is known;
+        - `verdict`: "consistent", or the alarm of :meth:`alarms`.
+        """
+        alarms, z = self.alarms(), pd.DataFrame(self.z, columns=list(self.names))
+        z = z.where(np.isfinite(z))
+        table = pd.DataFrame({"p_value": self.p_values})
+        table["distance"] = [self.uniform.distance(ranks) for ranks in self.ranks.T]
+        table["usual_distance"] = self.uniform.usual_distance()
+        held = self.coverage()["coverage"].to_numpy().reshape(-1, len(LEVELS))
+        for level, share in zip(LEVELS, held.T, strict=True):
+            table[f"coverage_{round(100 * level)}"] = share
+        table["mean_z"], table["mean_z_error"], table["sd_z"] = z.mean(), z.sem(), z.std()
+        if self.exact_sd is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                table["sd_ratio"] = np.exp(np.log(self.sd / self.exact_sd).mean(0))
+        table["verdict"] = [alarms.get(name, "consistent") for name in self.names]
+        return table.rename_axis("quantity")
+
+    def histograms(self) -> pd.DataFrame:
+        """Ranks in B equal bins by quantity: B divides S + 1, is at most 20 and expects 5 a bin."""
+        most = min(MOST_BINS, self.simulations // LEAST_EXPECTED)
+        bins = max((b for b in range(1, most + 1) if (self.draws + 1) % b == 0), default=1)
+        counts = {
+            name: np.bincount(ranks, minlength=self.draws + 1)
+            for name, ranks in zip(self.names, self.ranks.T, strict=True)
+        }
+        table = {name: each.reshape(bins, -1).sum(1) for name, each in counts.items()}
+        return pd.DataFrame(table).rename_axis("bin")
+
+    def summarised(self) -> Summary:
+        lines = {
+            str(name): f"{row['verdict']}; p {row['p_value']:.4f}, 90 % intervals hold "
+            f"{100 * row['coverage_90']:.0f} %, mean z {row['mean_z']:+.2f}"
+            for name, row in self.table.iloc[:SHOWN].iterrows()
+        }
+        if len(self.names) > SHOWN:
+            lines["…"] = f"{len(self.names) - SHOWN} more in .table"
+        lines["false alarms"] = f"any in {FALSE_ALARMS:.0%} of exact methods"
+        count = counted(self.simulations, "simulated data set")
+        return Summary(f"Calibration of {self.method}: {count}, {self.draws} draws each", lines)
+
+    def _direction(self, q: int) -> str:
+        apart = self.positions[:, q] - 0.5
+        place = apart.mean() * np.sqrt(12 * self.simulations)
+        spread = ((apart**2).mean() - 1 / 12) * np.sqrt(180 * self.simulations)
+        if max(abs(place), abs(spread)) < 2.0:
+            return "not uniform"
+        if abs(place) > abs(spread):
+            return "too low" if place > 0 else "too high"
+        return "too narrow" if spread > 0 else "too wide"
+
 
 Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 """From draws by site `(S, *event)`, x and y to a number for each draw, `(S,)`."""
@@ -46,54 +286,35 @@ def calibration(
     seed: int = 0,
     progress: bool = True,
 ) -> Calibration:
-    r"""Simulation-based calibration of an inference, on a program of your own:
+    """Simulation-based calibration of an inference, on a program of your own:
 
         θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),
         rank_n = #{s: θ_ns < θ*_n}.
 
-    If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S}.
-    Ranks at both ends say that q is too narrow, ranks in the middle that it is too wide, at one end
-    that it is biased. Ties, as of discrete quantities, are broken at random, which keeps the ranks
-    of the exact posterior uniform.
-
-    What is simulated are the program's latents outside `mask_particles()` and its masks; parameters
-    without a prior stay as they are, and x is the same in all data sets. Draws of a Markov chain
-    are not independent: give it more draws than S, so that they are thinned to S, evenly; chains
-    that mix slowly look too narrow.
-
-    **What uniform ranks do not say.** A method that ignores y and gives the prior has uniform ranks
-    of θ too. Quantities that read the data find it: give `quantities` a log-likelihood, or a
-    residual, beside θ (Modrák et al. 2023).
+    If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S};
+    ties are broken at random. Simulated are the latents outside `mask_particles()` and the masks.
+    Draws of a Markov chain are not independent: give more than S, which are thinned evenly to S. A
+    method that gives the prior has uniform ranks of θ too: quantities that read the data, such as a
+    log-likelihood, find it.
 
     Args:
         program: called as `program(x, y)`, with y None to draw it; or a :class:`System` of one
-            program, such as `q_fit(scope="global")`. A program with penalties is none that data
-            could come from: write them as priors.
-        x: rows `(B, *event)`.
-        infer: how posteriors are found.
-
-            - a function from x, y and a seed to draws by site, `(S, *event)`, at least `draws`;
-            - :class:`GuideFits`: a guide, fitted to many data sets at once;
-            - a posterior inference, such as NUTS: to one data set after another.
-        simulations: N data sets.
-        draws: S posterior draws a data set that the truth is ranked among; more are thinned.
-            S + 1 with many divisors, such as 99, gives even histograms.
+            program. Parameters without a prior stay as they are; penalties are refused.
+        x: rows `(B, *event)`, the same in all data sets.
+        infer: a function from x, y and a seed to at least `draws` draws by site, `(S, *event)`; a
+            :class:`GuideFits`; or a posterior inference, such as NUTS.
+        simulations, draws: N data sets, and S.
         quantities: by name, a function from draws by site, x and y to a number a draw. None for
             every entry of every site that `infer` gives.
         exact: gives draws of the exact posterior, whose sd is then compared.
-        name: of the method, for tables; None for the function's or the class's.
-        seed: of all that is random. Global random state is left as it is.
-        progress: show a progress bar, on a terminal or in a notebook.
+        name: of the method, for tables.
 
     Raises:
         ValueError, TypeError: counts below 1, rows that are not finite, a program with penalties,
-            or that draws no y or no latents; samples of other sites or shapes, or fewer than
-            `draws`.
+            or that draws no y or no latents; samples of other sites or shapes, or too few.
         FloatingPointError: draws or quantities that are not finite.
 
-    Source: Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference
-    algorithms with simulation-based calibration"; the test of uniformity as in
-    :class:`UniformRanks`.
+    Source: Talts et al. (2018); Modrák et al. (2023) for quantities that read the data.
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -101,15 +322,9 @@ def calibration(
         ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
         ...     with pyro.plate("data", len(x)):
         ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> def exact(x, y, seed):
-        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
-        ...     return {"mean": y.sum() / (1 + len(y)) + noise * (1 + len(y)) ** -0.5}
-        >>> found = calibration(program, torch.zeros(5, 1), exact, progress=False)
-        >>> found.simulations, found.alarms()
-        (500, {})
         >>> def narrow(x, y, seed):
-        ...     draws = exact(x, y, seed)["mean"]
-        ...     return {"mean": draws.mean() + 0.5 * (draws - draws.mean())}
+        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
         >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
         {'mean': 'too narrow'}
     """
@@ -152,19 +367,7 @@ def ranked(
     method: str,
     seed: int,
 ) -> Calibration:
-    """Rank truths among draws, ties broken at random.
-
-    Args:
-        names: of Q quantities.
-        values: `(N, S, Q)`, of the draws.
-        truths: `(N, Q)`.
-        exact_sd: `(N, Q)`, or None.
-        method: for tables.
-        seed: of the ties.
-
-    Raises:
-        FloatingPointError: a number that is not finite.
-    """
+    """Truths `(N, Q)` ranked among values `(N, S, Q)` of the draws, ties broken at random."""
     for kind, numbers in (("posterior draws", values), ("truths", truths)):
         finite = np.isfinite(numbers).reshape(-1, len(names)).all(0)
         if not finite.all():
@@ -181,11 +384,7 @@ def ranked(
 
 
 def thinned(values: Tensor, draws: int, name: str) -> Tensor:
-    """S of the draws `(S′, …)` of a site, evenly.
-
-    Raises:
-        ValueError: fewer than S.
-    """
+    """S of the draws `(S′, …)` of a site, evenly."""
     if len(values) < draws:
         raise ValueError(
             f"infer gave {len(values)} draws of {name!r}, fewer than the draws={draws} ranked among"
@@ -213,13 +412,11 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
 
 
 def _truth(drawn: Simulated, samples: Samples) -> dict[str, Tensor]:
-    """The simulated values of the sites of some samples, as one draw."""
     known = {**drawn.shared, **drawn.masks}
     return {name: known[name].unsqueeze(0) for name in samples}
 
 
 def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
-    """A function for each entry of each site, by name."""
     found: dict[str, Callable[..., Tensor]] = {}
     for name, values in samples.items():
         for place in np.ndindex(*values.shape[1:]):
@@ -269,34 +466,27 @@ def mask_calibration(
     name: str | None = None,
     seed: int = 0,
 ) -> Calibration:
-    r"""Simulation-based calibration of p(z | x, y), the masks of a row given its outcome:
+    """Simulation-based calibration of p(z | x, y), the masks of a row given its outcome:
 
         z*_n ~ p(z | x_n),  y_n ~ p(y | x_n, z*_n),  z_n1 … z_nS ~ q(z | x_n, y_n),
 
-    with each row a data set of its own, so that a thousand cost one call. What is ranked are
-    numbers of a mask, z* among the z_ns, ties broken at random: how many entries it keeps, each of
-    its entries, and log p(y | x, z), which finds draws that have not looked at y (their sizes and
-    entries would be uniform, Modrák et al. 2023).
+    each row a data set of its own. Ranked are the size of a mask, each of its entries, and
+    log p(y | x, z), which finds draws that have not looked at y; ties are broken at random.
 
     Args:
         program: a program without latents outside `mask_particles()`, fitted or not, of up to
             65,536 masks.
         x: rows `(B, *event)`; they are repeated in their order up to N.
-        infer: gives draws of p(z | x, y), `(S, N, G)`; None for exact ones by
-            enumeration.
-        simulations: N.
-        draws: S.
+        infer: gives draws of p(z | x, y), `(S, N, G)`; None for exact ones by enumeration.
+        simulations, draws: N and S.
         quantities: by name, a function from masks `(S, N, G)` to numbers `(S, N)`; None for `size`
             and every entry. `log p(y | x, z)` is always there.
-        name: of the method, for tables.
-        seed: of all that is random; global random state is left as it is.
 
     Raises:
         ValueError, TypeError: as :func:`calibration`; a program with latents that rows share;
             masks of another shape, or that the program cannot draw.
 
-    Source: Talts et al. (2018); Modrák et al. (2023), "Simulation-based calibration checking for
-    Bayesian computation: the choice of test quantities shapes sensitivity".
+    Source: Talts et al. (2018); Modrák et al. (2023).
 
     Example:
         >>> from lexppl.systems import lex

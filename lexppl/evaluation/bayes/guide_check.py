@@ -22,9 +22,7 @@ from lexppl.summary import Summarised, Summary, counted
 
 HIGHEST_K = 0.7
 MOST_LISTED = 4_096
-"""Masks that are listed by default."""
 DRAWN_MASKS = 1_000
-"""Masks that are drawn by default where there are more."""
 
 
 class GuideWarning(UserWarning):
@@ -33,18 +31,10 @@ class GuideWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuideCheck(Summarised):
-    """Importance weights of fitted guides: see :func:`guide_check`.
-
-    Args:
-        k: Pareto k̂ of each of R replicates' guides, `(R,)`.
-        ess: `(Σ w)² / Σ w²` of the smoothed weights, `(R,)`, of S draws.
-        log_evidence: log p(y | x) by importance sampling from the guide, `(R,)`, in nats.
-        bound: the guide's ELBO, the mean of log w, `(R,)`; below the log-evidence by
-            KL(q ‖ posterior).
-        log_weights: log p(y, θ | x) − log q(θ), `(R, S)`.
-        samples: of each replicate by site, `(S, *event)`.
-        masks: how masks were marginalised: "all listed", or "L drawn".
-    """
+    """Importance weights of fitted guides by replicate, see :func:`guide_check`: Pareto k̂ `k`,
+    `ess` of the smoothed weights, `log_evidence` and `bound`, its ELBO, in nats, all `(R,)`,
+    `log_weights` log p(y, θ | x) − log q(θ), `(R, S)`, `samples` of each by site, and how `masks`
+    were treated."""
 
     k: np.ndarray
     ess: np.ndarray
@@ -66,8 +56,8 @@ class GuideCheck(Summarised):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` between the two (an
-        estimate of KL(q ‖ posterior), in nats), `trusted`."""
+        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` = KL(q ‖ posterior),
+        `trusted`."""
         names = ("k", "ess", "bound", "log_evidence")
         table = pd.DataFrame({name: getattr(self, name) for name in names})
         table["gap"], table["trusted"] = self.log_evidence - self.bound, self.trusted
@@ -88,8 +78,6 @@ class GuideCheck(Summarised):
         )
 
     def summarised(self) -> Summary:
-        """k̂, ESS and the verdict."""
-
         def span(values: np.ndarray, digits: int) -> str:
             low, high = f"{values.min():.{digits}f}", f"{values.max():.{digits}f}"
             return low if low == high else f"{low} to {high}"
@@ -114,39 +102,29 @@ def guide_check(
     imputations: int = 1,
     seed: int = 0,
 ) -> GuideCheck:
-    r"""Pareto k̂ of each fitted guide of latents that all rows share: is q(θ) near p(θ | x, y)?
+    """Pareto k̂ of each fitted guide of latents that all rows share: is q(θ) near p(θ | x, y)?
 
         log w_s = log p(θ_s) + Σ_n log p(y_n | x_n, θ_s) − log q(θ_s),   θ_s ~ q,
 
-    masks marginalised. Were q the posterior, all w would be one number. k̂ is the shape of their
-    tail: below ½ their variance is finite; above 0.7 so few draws carry the weight that q misses
-    part of the posterior, mostly because it is narrower, and the fit is not to be trusted for
-    intervals. A low k̂ says that q covers the posterior, be it too wide; how much so, the gap
-    between log-evidence and bound says, which is KL(q ‖ posterior). Both speak of all of θ at once,
-    :func:`calibration` of each quantity.
+    masks marginalised. k̂ is the shape of the weights' tail: below ½ their variance is finite;
+    above 0.7 q misses part of the posterior, a `GuideWarning`, and its intervals are not to be
+    trusted. A low k̂ says that q covers the posterior, be it too wide; how much so is KL(q ‖
+    posterior), the gap between log-evidence and bound.
 
     Args:
         result: a fit with a guide of latents outside `mask_particles()`.
-        x: **all rows that the guide learned from**, `(B, *event)`: it is their posterior. Fit with
-            `valid=None`, or give the training rows by themselves.
-        y: their labels or responses, `(B,)`.
+        x, y: **all rows that the guide learned from**, `(B, *event)` and `(B,)`: fit with
+            `valid=None`.
         draws: S, at least 100.
-        masks: `math.inf` to list all, L to draw so many; None to list up to 4,096 and to draw 1,000
-            where there are more. Drawn ones add noise of their own to log w and lower it: k̂ is
-            then an upper bound in tendency, and `GuideCheck.masks` says so.
+        masks: `math.inf` to list all, L to draw so many; None to list up to 4,096 and else to draw
+            1,000. Drawn ones lower log w and add noise: k̂ is then rather too high.
         imputations: K.
-        seed: of the draws; global random state is left as it is.
 
     Raises:
         ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
-            those learned from, weighted rows, fewer than 100 draws, a program
-            without a likelihood.
+            those learned from, weighted rows, a program without a likelihood.
 
-    Warns:
-        GuideWarning: where k̂ is above 0.7.
-
-    Source: Yao, Vehtari, Simpson and Gelman (2018), "Yes, but did it work?: evaluating variational
-    inference"; Vehtari et al. (2024) for the threshold.
+    Source: Yao, Vehtari, Simpson and Gelman (2018); Vehtari et al. (2024) for the threshold.
 
     Example:
         >>> import torch
@@ -204,7 +182,6 @@ def guide_check(
 
 
 def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:
-    """Infinity where the masks can be listed, else a number to draw."""
     samples, _ = guide_draws(guide, (x[:1], y[:1]), 1, 0)
     at = {name: values[0] for name, values in samples.items()}
     try:

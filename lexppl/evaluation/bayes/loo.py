@@ -36,14 +36,9 @@ Refit = Callable[[Tensor, Tensor, int], Samples]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Loo(Summarised):
-    """Leave-one-out log scores: see :func:`loo`.
-
-    Args:
-        pointwise: log p(y_n | x_n, all other rows), `(B,)`, in nats.
-        k: Pareto k̂ of each row, `(B,)`; −∞ where the row was left out by a refit.
-        log_likelihood: log p(y_n | x_n, θ_s), `(S, B)`, masks marginalised.
-        refitted: the rows that were left out by a refit.
-    """
+    """Leave-one-out log scores in nats, see :func:`loo`: `pointwise` log p(y_n | x_n, y_−n) and
+    Pareto k̂ `k`, −∞ of the rows `refitted`, `(B,)`; and the `log_likelihood` of draws, `(S,
+    B)`."""
 
     pointwise: np.ndarray
     k: np.ndarray
@@ -66,12 +61,7 @@ class Loo(Summarised):
         return np.flatnonzero(self.k > HIGHEST_K)
 
     def less(self, other: Loo) -> tuple[float, float]:
-        """How much better than another model on the same rows: the difference of the two `elpd`,
-        and its standard error over rows in pairs.
-
-        Raises:
-            ValueError: another number of rows.
-        """
+        """The difference to another model's `elpd` on the same rows, and its paired error."""
         if len(self.pointwise) != len(other.pointwise):
             raise ValueError(
                 f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
@@ -80,8 +70,7 @@ class Loo(Summarised):
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
 
     def posterior(self) -> Posterior:
-        """The log-likelihood as ArviZ has it, for `arviz.loo` and `arviz.compare`: one chain. Rows
-        that were refitted are in it as their draws had them."""
+        """The log-likelihood as ArviZ has it, one chain; refitted rows as their draws had them."""
         values = (("chain", "draw", "row"), self.log_likelihood[None])
         total = (("chain", "draw"), self.log_likelihood.sum(-1)[None])
         return posterior_of(
@@ -93,7 +82,6 @@ class Loo(Summarised):
         )
 
     def summarised(self) -> Summary:
-        """The score and how far it is to be trusted."""
         high = len(self.high)
         lines = {
             "elpd": f"{self.elpd:.2f} ± {self.error:.2f} nats",
@@ -119,35 +107,29 @@ def loo(
     imputations: int = 1,
     seed: int = 0,
 ) -> Loo:
-    r"""Leave-one-out log scores by Pareto-smoothed importance sampling:
+    """Leave-one-out log scores by Pareto-smoothed importance sampling:
 
         log p(y_n | x_n, y_−n) ≈ log Σ_s w̃_ns p(y_n | x_n, θ_s) / Σ_s w̃_ns,
         w_ns = p(θ_s, y | x) / q(θ_s) / p(y_n | x_n, θ_s),
 
-    θ the latents that all rows share and p(y_n | x_n, θ) **marginal over the row's own masks**: a
-    mask drawn given y_n has seen y_n, and the score given it is none of a row left out. Draws of
-    the posterior itself have `p(θ, y) / q = 1`; those of a variational guide are weighed, so that
-    k̂ speaks of the guide too (Magnusson et al. 2019).
+    θ the latents that all rows share and p(y_n | x_n, θ) **marginal over the row's own masks**, as
+    a mask drawn given y_n has seen y_n. Draws of the posterior have `p(θ, y) / q = 1`; those of a
+    guide are weighed, so that k̂ speaks of the guide too; rows whose k̂ is above 0.7 are a
+    `LooWarning`.
 
     Args:
         program: a fit with a guide or with a sampler's draws; or a program, with `samples`.
-        x: **all rows learned from**, `(B, *event)`.
-        y: their labels or responses, `(B,)`.
+        x, y: **all rows learned from**, `(B, *event)`, and their labels or responses, `(B,)`.
         samples: posterior draws by site, `(S, *event)`, of a program.
         draws: S, where they are of a fit's guide.
         masks: `math.inf` to list all of a row, or L to draw.
         imputations: K.
-        seed: of the draws.
 
     Raises:
         ValueError: a program without samples, samples beside a fit, a fit without global latents or
             of several guides, rows unlike those learned from.
 
-    Warns:
-        LooWarning: rows whose k̂ is above 0.7.
-
-    Source: Vehtari, Gelman and Gabry (2017); Magnusson, Andersen, Jonasson and Vehtari (2019),
-    "Bayesian leave-one-out cross-validation for large data".
+    Source: Vehtari, Gelman and Gabry (2017); Magnusson, Andersen, Jonasson and Vehtari (2019).
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -156,9 +138,8 @@ def loo(
         ...     with pyro.plate("data", len(x)):
         ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
         >>> drawn = torch.randn(1000, generator=torch.Generator().manual_seed(0)) / 2
-        >>> found = loo(program, torch.zeros(3, 1), torch.zeros(3), {"mean": drawn})
-        >>> found.pointwise.shape, found.high.tolist()
-        ((3,), [])
+        >>> loo(program, torch.zeros(3, 1), torch.zeros(3), {"mean": drawn}).pointwise.shape
+        (3,)
     """
     draws = int_at_least("draws", draws, 100)
     check_rows(x)
@@ -217,23 +198,16 @@ def reloo(
     imputations: int = 1,
     seed: int = 0,
 ) -> Loo:
-    """Leave rows out by refits, by default those whose k̂ is above 0.7, and keep the others' scores:
+    """Leave rows out by refits, by default those whose k̂ is above 0.7, and keep the others'
+    scores:
 
         log p(y_n | x_n, y_−n) = log 1/S Σ_s p(y_n | x_n, θ_s),    θ_s ~ p(θ | x_−n, y_−n).
 
     Args:
         found: of :func:`loo`, on these rows.
-        program: the program.
-        x: all rows, `(B, *event)`.
-        y: their labels or responses, `(B,)`.
-        refit: gives posterior draws for the other rows.
+        program, x, y, masks, imputations: as in :func:`loo`.
+        refit: from x, y and a seed to posterior draws by site.
         rows: to leave out; None for those of high k̂.
-        masks: `math.inf`, or L.
-        imputations: K.
-        seed: of the refits.
-
-    Raises:
-        ValueError: other rows than those of `found`.
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -245,8 +219,7 @@ def reloo(
         ...     noise = torch.randn(500, generator=torch.Generator().manual_seed(seed))
         ...     return {"mean": y.sum() / (1 + len(y)) + noise * (1 + len(y)) ** -0.5}
         >>> x, y = torch.zeros(3, 1), torch.tensor([0.0, 1.0, 5.0])
-        >>> found = loo(program, x, y, refit(x, y, 0))
-        >>> reloo(found, program, x, y, refit, rows=[2]).refitted
+        >>> reloo(loo(program, x, y, refit(x, y, 0)), program, x, y, refit, rows=[2]).refitted
         (2,)
     """
     if len(x) != len(found.pointwise):
@@ -268,14 +241,8 @@ def reloo(
 
 
 def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
-    """Models on the same rows, the best first.
-
-    Args:
-        models: by name.
-
-    Returns:
-        one row a model: `elpd`, its `error`; `behind`, how far behind the best, and the standard
-        error of that over rows in pairs, `behind_error`; `high_k`, rows not to be trusted.
+    """Models on the same rows, the best first: `elpd`, its `error`, how far `behind` the best with
+    the `behind_error` over rows in pairs, and `high_k`, the number of rows not to be trusted.
 
     Raises:
         ValueError: no models, or other rows.

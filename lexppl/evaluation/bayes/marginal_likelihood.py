@@ -44,34 +44,16 @@ TOLERANCE = 1e-10
 def bridge(
     density: Callable[[Tensor], Tensor], samples: Tensor, *, draws: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    r"""log ∫ p*(u) du, and its standard error, by Meng and Wong's optimal bridge.
+    """log ∫ p*(u) du and its standard error by Meng and Wong's optimal bridge (Gronau et al. 2017,
+    eq. 15).
 
-    A normal g is fitted to the first half of each chain's draws; the rest, N₁ of them, and N₂ draws
-    of g enter the fixed point
+    A normal g is fitted to the first half of each chain's draws `(C, S, P)`; the rest, N₁, and N₂
+    draws of g enter the fixed point, with `s₁ = N₁ / (N₁ + N₂)`, N₁ its effective sample size,
 
-        r = [1/N₂ Σ_j l̃_j / (s₁ l̃_j + s₂ r)] / [1/N₁ Σ_i 1 / (s₁ l_i + s₂ r)],    l = p* / g,
+        r = [1/N₂ Σ_j l̃_j / (s₁ l̃_j + s₂ r)] / [1/N₁ Σ_i 1 / (s₁ l_i + s₂ r)],    l = p* / g.
 
-    with `s₁ = N₁ / (N₁ + N₂)`, N₁ counted by its effective sample size. The relative squared error
-    (Frühwirth-Schnatter 2004) is `V(f₁) / (N₂ E(f₁)²) + V(f₂) / (N_eff E(f₂)²)`, with
+    The relative squared error is `V(f₁) / (N₂ E(f₁)²) + V(f₂) / (N_eff E(f₂)²)`, with
     `f₁ = p / (s₁ p + s₂ g)` over draws of g and `f₂ = g / (s₁ p + s₂ g)` over those of p.
-
-    Args:
-        density: log p*, from `(S, P)` to `(S,)`, unnormalised.
-        samples: draws of p, `(C, S, P)`.
-        draws: N₂.
-        seed: of g's; global random state is left as it is.
-
-    Raises:
-        FloatingPointError: a density that is not finite at a draw of p.
-
-    Source: Meng and Wong (1996); Gronau et al. (2017), "A tutorial on bridge sampling", eq. 15.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> normal = torch.randn(2, 1000, 3, generator=generator, dtype=torch.float64)
-        >>> log, error = bridge(lambda u: -0.5 * (u**2).sum(-1), normal)
-        >>> abs(log - 1.5 * math.log(2 * math.pi)) < 4 * error < 0.1
-        True
     """
     half = samples.shape[1] // 2
     first, second = samples[:, :half].flatten(0, 1).double(), samples[:, half:]
@@ -110,7 +92,6 @@ def _log_mean(values: np.ndarray) -> float:
 
 
 def _effective(values: np.ndarray) -> float:
-    """Effective size of the draws' log ratios `(C, S)`, at most their number."""
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore")
@@ -121,7 +102,6 @@ def _effective(values: np.ndarray) -> float:
 
 
 def _normal(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and Cholesky root of the covariance of draws `(S, P)`."""
     covariance = torch.cov(flat.T).reshape(flat.shape[-1], -1)
     return flat.mean(0), torch.linalg.cholesky(covariance)
 
@@ -135,15 +115,8 @@ MOST_ROWS = 1000
 
 @dataclass(frozen=True)
 class Evidence:
-    """log p(y | x), in nats.
-
-    Args:
-        log: the estimate.
-        error: its Monte Carlo standard error; 0 where nothing is drawn.
-        method: how it was found.
-        k: Pareto k̂ of the weights, of importance sampling; above 0.7 the error is not to be
-            trusted either.
-    """
+    """log p(y | x) in nats: `log`, its Monte Carlo standard `error`, the `method`, and Pareto k̂
+    `k` of importance sampling; above 0.7 the error is not to be trusted."""
 
     log: float
     error: float
@@ -165,47 +138,38 @@ def log_marginal_likelihood(
     chains: int = 1,
     seed: int = 0,
 ) -> Evidence:
-    r"""log p(y | x) = log ∫ p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ) dθ, in nats.
+    """log p(y | x) = log ∫ p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ) dθ, in nats.
 
-    Where rows share a mask, that of all rows or of their group, the sum over it stands outside the
-    product over the rows that have it: log Σ_z p(z | θ) Π_n p(y_n | x_n, z, θ); so it does where
-    the response is one event of all rows. Several discrete latents of a row (a regime, a hidden
-    chain) are summed together, up to 65,536 joint values.
+    Where rows share a mask, or the response is one event of all rows, the sum over z stands outside
+    the product over rows. Several discrete latents of a row are summed together, up to 65,536 joint
+    values.
 
     - With neither guide nor samples: exact, of a program whose latents outside `mask_particles()`
       are none, or whole numbers, which are listed.
-    - With a `guide`, importance sampling, the bound with many draws, `log 1/S Σ_s w_s` with
-      `w_s = p(y, θ_s | x) / q(θ_s)`; its error is `sd(w) / (mean(w) √S)`.
-    - With posterior `samples`, a bridge to a normal fitted to half of them in unconstrained space
-      (Meng and Wong 1996), iterated to its optimum on the other half; its error by
-      Frühwirth-Schnatter (2004), the chains' autocorrelation counted.
+    - With a `guide`, importance sampling, `log 1/S Σ_s w_s` with `w_s = p(y, θ_s | x) / q(θ_s)`;
+      its error is `sd(w) / (mean(w) √S)`.
+    - With posterior `samples`, a bridge to a normal fitted to half of them in unconstrained space;
+      its error by Frühwirth-Schnatter (2004), the chains' autocorrelation counted.
     - With `samples` and `nodes`, Gauss–Hermite quadrature of that many nodes a dimension, centred
-      and scaled by the samples: exact to rounding for few dimensions and enough nodes.
-
-    With a number of `masks` in place of all, each row's sum is the bound of so many drawn ones:
-    then the estimate is lower, and noisier than its error says, by what :func:`row_log_likelihood`
-    states.
+      and scaled by the samples.
 
     Args:
-        program: called as `program(x, y)`, or a :class:`System` of one program; its parameters
-            without priors stay as they are. It must have no penalties and no scales.
-        x: rows `(B, *event)`.
-        y: their labels or responses, `(B,)`.
+        program: called as `program(x, y)`, or a :class:`System` of one program, without penalties
+            and scales; its parameters without priors stay as they are.
+        x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
         guide: q(θ), such as that of a fit.
         samples: by site, posterior draws `(S, *event)`, those of one chain behind those of another.
-        nodes: of a quadrature.
         draws: S of the importance sampling, or of the bridge's normal.
-        masks: `math.inf` to list all, or L.
+        masks: `math.inf` to list all, or L: each row's sum is then a lower bound by so many drawn
+            ones, which the error leaves out.
         imputations: K.
         chains: C that `samples` are of, in equal parts.
-        seed: of all draws; global random state is left as it is.
 
     Raises:
         ValueError: a guide and samples both; neither, where latents are real numbers; too many
             values to list; samples that lack a latent.
 
-    Source: Meng and Wong (1996), "Simulating ratios of normalizing constants via a simple
-    identity"; Gronau et al. (2017), "A tutorial on bridge sampling".
+    Source: Meng and Wong (1996); Gronau et al. (2017), "A tutorial on bridge sampling".
 
     Example:
         >>> import pyro, pyro.distributions as dist

@@ -1,12 +1,14 @@
-"""Sums over the masks of rows: the exact p(z | x, y), log p(y | x, θ), and log p(θ)."""
+"""All masks of a row, listed: prior, likelihood, posterior, and whether a feature is needed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import torch
@@ -15,7 +17,13 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.effects import LABEL_PLATE, weights_first
-from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local, refuse_penalties
+from lexppl.evaluation.bayes.simulated import (
+    RESPONSE,
+    check_rows,
+    keep_local,
+    parts_of_program,
+    refuse_penalties,
+)
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
@@ -29,14 +37,8 @@ from lexppl.inference.replicates import OutOfPlaceDraws
 
 @dataclass(frozen=True, eq=False)
 class MaskTable:
-    r"""The M masks that B rows may have; of masks by group B is the number of groups, and of a mask
-    of all rows 1, with the likelihood of all rows that have it.
-
-    Args:
-        masks: `(M, G)`; `(1, 0)` for a program without masks.
-        log_prior: log p(z | x), `(M, B)`.
-        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
-    """
+    """The M masks that B rows (or groups, or all rows as one) may have: `masks` `(M, G)`, or `(1,
+    0)` without masks, `log_prior` log p(z | x) and `log_likelihood` log p(y | x, z), `(M, B)`."""
 
     masks: Tensor
     log_prior: Tensor
@@ -53,29 +55,14 @@ class MaskTable:
         return torch.softmax(self.log_prior + self.log_likelihood, 0)
 
     def draws(self, count: int, seed: int) -> Tensor:
-        """Independent draws of p(z | x, y), `(S, B, G)`.
-
-        Args:
-            count: S.
-            seed: of the draws; global random state is left as it is.
-        """
+        """Independent draws of p(z | x, y), `(count, B, G)`."""
         count = int_at_least("count", count)
         with seeded(seed):
             chosen = torch.multinomial(self.posterior.T, count, replacement=True).T
         return self.masks[chosen]
 
     def likelihood_of(self, masks: Tensor) -> Tensor:
-        """log p(y | x, z) of some masks of each row.
-
-        Args:
-            masks: `(S, B, G)`.
-
-        Returns:
-            `(S, B)`.
-
-        Raises:
-            ValueError: a mask that is not in the table.
-        """
+        """log p(y | x, z), `(S, B)`, of some masks of each row, `(S, B, G)`."""
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
         code, own = masks.double() @ weight, self.masks.double() @ weight
         order = own.argsort()
@@ -94,34 +81,28 @@ def mask_table(
     *,
     imputations: int = 1,
 ) -> MaskTable:
-    """List the masks of each row, with their prior and their likelihood.
+    """The masks of each row, listed, with their prior and their likelihood, without penalties.
 
-    Penalties are of the fit, and have no part in p(z | x) or p(y | x, z) of a fitted program; one
-    whose shared latents are given has no posterior with them, and is refused.
-
-    Imputations that are random are drawn, K for each mask, from torch's default generator: put the
-    call in :func:`lexppl.inference.predictive.drawing`.
+    Imputations that are random are drawn from torch's default generator: put the call in
+    :func:`lexppl.inference.predictive.drawing`.
 
     Args:
-        model: the program.
-        x: rows `(B, *event)`.
-        y: their labels or responses `(B,)`.
+        x, y: rows `(B, *event)` and their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        imputations: K.
+        imputations: K for each mask.
 
     Raises:
         ValueError: more than 65,536 masks, several mask sites, a program that
             observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
-        >>> from lexppl.inference.predictive import drawing
         >>> from lexppl.systems import lex
         >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
         >>> with drawing(seed=0):
         ...     table = mask_table(program, torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))
-        >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
-        (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
+        >>> table.masks.shape, table.posterior.sum(0)
+        (torch.Size([3, 3]), tensor([1., 1., 1., 1., 1.]))
     """
     match_program(model, x, y, shared)
     program, first, latents = _first_run(model, x, y, shared)
@@ -149,11 +130,7 @@ def mask_table(
 def match_program(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Match a program with the grammar, once before it is run at any latents.
-
-    Raises:
-        ValueError: as :meth:`lexppl.inference.objective.program.ParticleProgram.match`.
-    """
+    """Match a program with the grammar, once before it is run at any latents."""
     keep_local(model)
     ParticleProgram(model, _point(shared), (x, y)).match()
 
@@ -186,7 +163,6 @@ def _listed(
 
 
 def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
-    """A guide that puts shared latents at given values."""
     if not shared:
         return None
 
@@ -214,7 +190,6 @@ def _responses(run: ParticleTrace) -> list[Site]:
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
     responses = _responses(run)
     inside = any(site.in_particles for site in responses)
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
@@ -245,38 +220,9 @@ def row_log_likelihood(
     imputations: int = 1,
     seed: int = 0,
 ) -> Tensor:
-    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats, or
-    where rows share a mask that of all rows together, `(S, 1)`:
-
-        log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s),
-
-    the masks listed, or with L of them drawn from p(z | x) the bound `log 1/L Σ_l p(y | x, z_l)`,
-    which is below it by about `Var(w) / (2 L E[w]²)`. Imputations that are random are drawn, K a
-    mask, and are then a bound as well.
-
-    Args:
-        model: the program.
-        x: rows `(B, *event)`.
-        y: their labels or responses `(B,)`.
-        samples: by site of the latents outside `mask_particles()`, `(S, *event)`; empty where there
-            are none, and S is then 1.
-        masks: `math.inf`, or L.
-        imputations: K.
-        seed: of the draws; global random state is left as it is.
-
-    Raises:
-        ValueError: as :func:`mask_table`.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def program(x, y=None):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> at = {"mean": torch.tensor([0.0, 1.0])}
-        >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
-        torch.Size([2, 3])
-    """
+    """log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s) of each row and draw of the shared latents, `(S,
+    B)`, or where rows share a mask of all rows together, `(S, 1)`; with L masks drawn from p(z | x)
+    the bound `log 1/L Σ_l p(y | x, z_l)`, lower by about `Var(w) / (2 L E[w]²)`."""
 
     def one(shared: Mapping[str, Tensor]) -> Tensor:
         program, first, latents = _first_run(model, x, y, shared)
@@ -308,11 +254,7 @@ def row_log_likelihood(
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
-    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows.
-
-    Raises:
-        ValueError: sites that are not the program's, or not all of them.
-    """
+    """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows."""
 
     def one(shared: Mapping[str, Tensor]) -> Tensor:
         program = pyro.poutine.condition(weights_first(model), data=dict(shared))
@@ -337,11 +279,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
 def log_joint(
     model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples, **options: Any
 ) -> Tensor:
-    """log p(y, θ_s | x), `(S,)`, in nats, in double precision.
-
-    Args:
-        model, x, y, samples, options: of :func:`row_log_likelihood`.
-    """
+    """log p(y, θ_s | x), `(S,)`, in double precision; arguments as :func:`row_log_likelihood`."""
     rows = row_log_likelihood(model, x, y, samples, **options)
     return rows.double().sum(-1) + log_prior(model, x, y, samples)
 
@@ -364,3 +302,88 @@ def _at_all(
             raise
     # A program that decides by a number of its own is run for one draw after another.
     return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])
+
+
+def log_bayes_factors(table: MaskTable) -> Tensor:
+    """How far y alone moves the odds that a row needs an entry, `(B, G)`, in nats:
+
+        log p(z_g = 1 | x, y) / p(z_g = 0 | x, y)  −  log p(z_g = 1 | x) / p(z_g = 0 | x)
+            = log p(y | x, z_g = 1) / p(y | x, z_g = 0),
+
+    the other entries marginalised by their prior. NaN where the prior never keeps the entry, or
+    always does.
+
+    Example:
+        >>> masks = torch.tensor([[0.0], [1.0]])
+        >>> prior = torch.log(torch.tensor([[0.5], [0.5]]))
+        >>> table = MaskTable(masks, prior, torch.log(torch.tensor([[0.1], [0.3]])))
+        >>> log_bayes_factors(table).exp()
+        tensor([[3.0000]])
+    """
+    return _conditional(table, 1.0) - _conditional(table, 0.0)
+
+
+def feature_evidence(
+    program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Whether each mask entry is needed over all rows, within one program:
+
+        gain_g = 1/N Σ_n [log p(y_n | x_n) − log p(y_n | x_n, z_g = 0)],
+
+    masks listed, on rows that the program has not learned from. A program whose prior never leaves
+    an entry out cannot be forced.
+
+    Args:
+        program: without latents outside `mask_particles()`, of up to 65,536 masks.
+        x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
+        names: of the G entries; their numbers if None.
+
+    Returns:
+        one row an entry (means over groups where these have the masks): `gain`, `gain_error` over
+        rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`;
+        `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, penalty=0.01, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+        >>> feature_evidence(program, x, (x[:, 0] > 0).long()).index.tolist()
+        [0, 1, 2]
+    """
+    check_rows(x)
+    model = parts_of_program(program).model
+    with drawing(seed, x.device):
+        table = mask_table(model, x, y)
+    entries = table.masks.shape[-1]
+    if names is not None and len(names) != entries:
+        raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
+    without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
+    factors = log_bayes_factors(table)
+    gain = without.double().cpu().numpy()
+    one = len(gain) == 1
+    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
+    prior = torch.softmax(table.log_prior, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = gain.mean(0) / error
+    return pd.DataFrame(
+        {
+            "gain": gain.mean(0),
+            "gain_error": error,
+            "z": z,
+            "log_bayes_factor": factors.double().sum(0).cpu().numpy(),
+            "posterior": (table.posterior.T @ table.masks).mean(0).cpu().numpy(),
+            "prior": (prior.T @ table.masks).mean(0).cpu().numpy(),
+        },
+        index=pd.Index(range(entries) if names is None else names, name="entry"),
+    )
+
+
+def _conditional(table: MaskTable, value: float) -> Tensor:
+    """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
+    columns = []
+    for entry in range(table.masks.shape[-1]):
+        own = table.masks[:, entry] == value
+        prior = torch.logsumexp(table.log_prior[own], 0)
+        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[own], 0)
+        columns.append(torch.where(prior.isneginf(), torch.nan, joint - prior))
+    return torch.stack(columns, -1)

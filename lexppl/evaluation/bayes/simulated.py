@@ -32,15 +32,7 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, eq=False)
 class ProgramParts:
-    """A program, with the guide and the objective that a system has for it.
-
-    Args:
-        model: a copy, called as `model(x, y)`, whose parameters are held fixed.
-        given: the program itself, which a guide may hold.
-        guide: None where it has none.
-        objective: None for a fit's own.
-        stage: the system's one stage, with the rate and the optimizer that it trains by.
-    """
+    """A program with fixed parameters, as given, and a system's guide, objective and stage."""
 
     model: Callable[..., Any]
     given: Callable[..., Any]
@@ -51,14 +43,7 @@ class ProgramParts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """One simulated data set.
-
-    Args:
-        shared: by site, a latent outside `mask_particles()`, `(*event)`.
-        masks: by site, `(B, G)`.
-        y: `(B, *event)`.
-        penalties: the names of the program's penalties.
-    """
+    """A data set: shared latents `(*event)` and masks `(B, G)` by site, and y `(B, *event)`."""
 
     shared: dict[str, Tensor]
     masks: dict[str, Tensor]
@@ -67,14 +52,7 @@ class Simulated:
 
 
 def parts_of_program(program: Any) -> ProgramParts:
-    """A program as it stands, its parameters held fixed, and its system's guide and objective.
-
-    Args:
-        program: a module, a function, or a :class:`System` of one stage with one term.
-
-    Raises:
-        TypeError, ValueError: what cannot be called; a system of several stages or terms.
-    """
+    """The parts of a module, a function, or a :class:`System` of one stage with one term."""
     if isinstance(program, System):
         with own_random_state():
             stages = list(program.build())
@@ -127,24 +105,7 @@ def refuse_penalties(names: Iterable[str]) -> None:
 
 
 def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
-    """Draw all that a program draws, for given rows.
-
-    Args:
-        model: the program.
-        x: rows `(B, *event)`.
-        seed: of the draws; global random state is left as it is.
-
-    Raises:
-        ValueError: the program draws no response `y` with one value a row.
-        FloatingPointError: it draws numbers that are not finite, as under an improper prior.
-
-    Example:
-        >>> from lexppl.systems import lex
-        >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
-        >>> drawn = simulate(program, torch.zeros(5, 3), seed=0)
-        >>> drawn.y.shape, {name: tuple(mask.shape) for name, mask in drawn.masks.items()}
-        (torch.Size([5]), {'mask': (5, 3)})
-    """
+    """All that a program draws for rows `(B, *event)`; global random state is left as it is."""
     rows = len(x)
     keep_local(model)
     with drawing(seed, x.device):
@@ -199,10 +160,6 @@ class GuideFits:
 
     Raises:
         ValueError: fewer than one at once; options that calibration itself sets.
-
-    Example:
-        >>> GuideFits(options={"epochs": 500}).at_once
-        100
     """
 
     guide: Any = None
@@ -219,11 +176,7 @@ class GuideFits:
     def posteriors(
         self, parts: ProgramParts, x: Tensor, ys: Sequence[Tensor], seeds: Sequence[int], draws: int
     ) -> Iterator[Samples]:
-        """The posterior of each data set, as :func:`posteriors_of`.
-
-        Raises:
-            ValueError: neither the system nor the user has a guide.
-        """
+        """The posterior of each data set, as :func:`posteriors_of`."""
         guide = parts.guide if self.guide is None else self.guide
         if guide is None:
             raise ValueError(
@@ -256,24 +209,8 @@ class GuideFits:
 def guide_draws(
     guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Draws of what a guide samples outside `mask_particles()`, `(S, *event)` by site, and `log q`
-    of each, `(S,)`, with what the guide draws on the way (`is_auxiliary`).
-
-    Args:
-        guide: the guide.
-        args: of the guide.
-        draws: S.
-        seed: of the draws; global random state is left as it is.
-
-    Raises:
-        ValueError: a guide that draws nothing outside the mask plate.
-
-    Example:
-        >>> from lexppl.systems.q_fit import DirichletGuide
-        >>> drawn, _ = guide_draws(DirichletGuide(3), (torch.zeros(1, 3), None), 5, 0)
-        >>> drawn["importance"].shape
-        torch.Size([5, 3])
-    """
+    """Draws of a guide's shared latents, `(S, *event)` by site, and `log q` with auxiliaries,
+    `(S,)`."""
     keep_local(guide)
     program = weights_first(guide)
 
@@ -355,13 +292,7 @@ def posteriors_of(
 
 
 def name_of(infer: Any) -> str:
-    """The name of a method in a table: its own `name`, else its function's or class's.
-
-    Example:
-        >>> from lexppl.inference import MCMC
-        >>> name_of(MCMC()), name_of(GuideFits())
-        ('NUTS', "the system's guide")
-    """
+    """The name of a method in a table: its own `name`, else its function's or class's."""
     if isinstance(infer, GuideFits):
         guide = infer.guide
         if guide is None:

@@ -1,4 +1,4 @@
-"""The exact distribution of the label given any part of the features, for the synthetic sets."""
+"""Scores that need a known truth: the relevant entries, or the exact distribution of the labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,9 +15,98 @@ from scipy.interpolate import CubicSpline
 from scipy.special import expit
 from torch import Tensor
 
-from lexppl.argument_checks import int_between
+from lexppl.argument_checks import fraction, int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.prediction import check_binary
+from lexppl.evaluation.prediction import check_binary, mean_weight
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.inference.training.result import FitResult
+
+
+@dataclass(frozen=True)
+class SelectionScores:
+    """Means over draws and rows as :func:`selection_scores` has them; ``precision = 1 − fdr``, and
+    the shares that select the ``control_flow`` entry, or ``None``, and nothing, ``empty``."""
+
+    tpr: float
+    fpr: float
+    fdr: float
+    precision: float
+    mcc: float
+    control_flow: float | None
+    mean_size: float
+    empty: float
+
+
+def selection_scores(
+    masks: Tensor, truth: Tensor, control: int | None = None, empty_fdr: float = 1.0
+) -> SelectionScores:
+    r"""Judge mask draws against the truly relevant entries.
+
+    With ``z`` the mask draws and ``t`` the truth, ``L`` draws and ``N`` rows,
+
+        TPR = 1/(LN) Σ_{l,n} |z_ln ∩ t_n| / |t_n|
+        FPR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |¬t_n|        0 for a row without irrelevant entries
+        FDR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |z_ln|        ``empty_fdr`` where |z_ln| = 0
+
+    The Matthews coefficient is of the counts pooled over all entries, and 0 where a margin of that
+    table is empty. A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts
+    it); INVASE's code and the usual definition count 0, which ``empty_fdr=0`` gives.
+
+    Args:
+        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw.
+        truth: 0 and 1, shape ``(N, G)``; each row has at least one relevant entry.
+        control: index of the control-flow entry (10 for S1, S2, S3).
+        empty_fdr: FDR of a draw that selects nothing, 0 to 1.
+
+    Raises:
+        ValueError: shapes that do not fit, no draws, values other than 0 and 1, rows of ``truth``
+            without a relevant entry, ``control`` outside ``0 … G-1``.
+
+    Source: Yoon et al. 2018 (INVASE), § 4.1; Jethani et al. 2021, § 5.1.
+
+    Example:
+        >>> truth = torch.tensor([[1, 1, 0, 0]])
+        >>> masks = torch.tensor([[[1, 1, 1, 0]], [[0, 1, 0, 0]]])
+        >>> scores = selection_scores(masks, truth, control=0)
+        >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
+        (0.75, 0.25, 0.1667, 0.5, 2.0)
+    """
+    if truth.ndim != 2:
+        raise ValueError(f"truth must have shape (N, G); it has {tuple(truth.shape)}")
+    check_binary("truth", truth, tuple(truth.shape))
+    check_binary("masks", masks, tuple(truth.shape), draws=True)
+    without = int((truth.sum(-1) == 0).sum())
+    if without:
+        raise ValueError(
+            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
+        )
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)
+    draws = masks.reshape(-1, *truth.shape).to(torch.float64)
+    relevant = truth.to(torch.float64)
+    n_relevant = relevant.sum(-1)
+    n_irrelevant = (1 - relevant).sum(-1)
+    n_selected = draws.sum(-1)
+    found = torch.einsum("lng,ng->ln", draws, relevant)
+    false = n_selected - found
+    discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
+    fdr = float(discovery.mean())
+    hits, alarms = float(found.sum()), float(false.sum())
+    missed = len(draws) * float(n_relevant.sum()) - hits
+    rejected = len(draws) * float(n_irrelevant.sum()) - alarms
+    margins = (hits + alarms) * (hits + missed) * (rejected + alarms) * (rejected + missed)
+    return SelectionScores(
+        tpr=float((found / n_relevant).mean()),
+        fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
+        fdr=fdr,
+        precision=1 - fdr,
+        mcc=(hits * rejected - alarms * missed) / math.sqrt(margins) if margins else 0.0,
+        control_flow=None if control is None else float(draws[..., control].mean()),
+        mean_size=float(n_selected.mean()),
+        empty=float((n_selected == 0).to(torch.float64).mean()),
+    )
+
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
 _REACH = 9.0
@@ -32,54 +122,36 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BayesScores:
-    """What the distribution of the data itself reaches on given rows: no predictor does better.
-
-    Args:
-        log_likelihood: mean over rows of ``log p(y | x)``, in nats.
-        accuracy: share of rows whose label is the likelier one.
-    """
+    """The mean ``log p(y | x)`` of the data's distribution, and the share of likelier labels."""
 
     log_likelihood: float
     accuracy: float
 
 
 class Oracle:
-    r"""Exact ``p(y | x_S)`` of a synthetic set, for each of the ``2^11`` masks ``S``.
+    """Exact ``p(y | x_S)`` of a synthetic set, for each of the ``2^11`` masks ``S``.
 
     The features are independent ``N(0, 1)``, so the hidden ones are integrated out of
     ``P(y=1|x) = σ(−h(x))``, ``h = log f``, branch by branch:
 
     - ``h = x_i x_j``: ½ by symmetry unless both are kept;
-    - ``h = c + Σ_j t_j(x_j)``: a function of the kept part alone,
-      ``p_H(s) = E σ(−(s + Σ_{j∈H} t_j(X_j)))`` with ``H`` the hidden features and
-      ``s = c + Σ_{j∉H} t_j(x_j)``. One table over ``s`` is made for each of the ``2^4`` sets
-      ``H``, by integrating one feature after the other (Gauss–Legendre panels, doubled until
-      ``p`` moves by less than 1e-10), and read by cubic splines of its log-odds, which keep small
-      probabilities relatively exact;
+    - ``h = c + Σ_j t_j(x_j)``: ``p_H(s) = E σ(−(s + Σ_{j∈H} t_j(X_j)))`` with ``H`` the hidden
+      features and ``s = c + Σ_{j∉H} t_j(x_j)``, tabulated over ``s`` for each of the ``2^4`` sets
+      ``H`` by Gauss–Legendre quadrature (to 1e-10), and read by cubic splines of its log-odds;
     - a hidden control feature: the mean of both branches.
 
     Against independent quadrature the error of ``p`` is below 1e-8 (measured: 1e-10). Kept
-    values beyond ±9 standard deviations are extrapolated. The tables are made once, in float64
-    on the CPU (0.4 s, with the constant ``"l2x-paper"`` 4 s), and read there;
-    probabilities are on the device of ``x``, in its type.
+    values beyond ±9 standard deviations are extrapolated.
 
     Args:
         distribution: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
 
-    Raises:
-        ValueError: an unknown name.
-        TypeError: a branch that is neither a product nor additive.
-
     Example:
-        >>> import torch
         >>> from lexppl.data import synthetic
         >>> oracle, data = Oracle("S3"), synthetic("S3", rows=10_000, seed=0)
         >>> scores = oracle.full(data.x, data.y)
         >>> round(scores.log_likelihood, 3), round(scores.accuracy, 3)
         (-0.384, 0.827)
-        >>> nothing = torch.zeros_like(data.x)
-        >>> oracle.probability(data.x, nothing)[:2]  # P(y = 1)
-        tensor([0.5385, 0.5385])
     """
 
     def __init__(self, distribution: SyntheticSet | str) -> None:
@@ -89,11 +161,7 @@ class Oracle:
         self._branches = tuple(_marginal_branch(branch) for branch in self.distribution.branches)
 
     def probability(self, x: Tensor, masks: Tensor) -> Tensor:
-        """Return ``p(y = 1 | x_S)``, shape ``(…, N)``.
-
-        Args:
-            x: features, shape ``(N, D)``; hidden ones are not read.
-            masks: 1 for kept and 0 for hidden, shape ``(…, N, D)``.
+        """``p(y = 1 | x_S)``, shape ``(…, N)``, of features ``(N, D)`` and masks ``(…, N, D)``.
 
         Raises:
             ValueError: shapes that do not fit, NaN or infinite features, values of ``masks``
@@ -103,28 +171,12 @@ class Oracle:
         return log_one.exp().to(x.dtype)
 
     def log_likelihood(self, x: Tensor, y: Tensor, masks: Tensor) -> Tensor:
-        """Return the mean over mask draws of ``log p(y | x_S)`` in nats, shape ``(N,)``.
-
-        Under the truth mask (``distribution.truth(x)``) this is the reference for a fitted
-        explainer: the distribution's own features, its own conditional. It is no strict bound:
-        which features are selected can itself tell of ``x`` what they do not hold (see
-        :meth:`best`).
+        """The mean over mask draws of ``log p(y | x_S)`` in nats, shape ``(N,)``: under the truth
+        mask the reference for a fitted explainer, though no strict bound (see :meth:`best`).
 
         Args:
-            x: features, shape ``(N, D)``.
-            y: labels 0 and 1, shape ``(N,)``.
+            x, y: features, shape ``(N, D)``, and labels 0 and 1, ``(N,)``.
             masks: 1 for kept and 0 for hidden, shape ``(…, N, D)``.
-
-        Raises:
-            ValueError: as :meth:`probability`; labels of another shape or other than 0 and 1.
-
-        Example:
-            >>> from lexppl.data import synthetic
-            >>> data = synthetic("S1", rows=2000, seed=1)
-            >>> oracle = Oracle("S1")
-            >>> reference = oracle.log_likelihood(data.x, data.y, data.truth).mean()
-            >>> round(float(reference), 4) == round(oracle.full(data.x, data.y).log_likelihood, 4)
-            True
         """
         log_one, log_zero = self._log_probabilities(x, masks)
         check_binary("y", y, (len(x),))
@@ -132,15 +184,7 @@ class Oracle:
         return chosen.reshape(-1, len(x)).mean(0).to(x.dtype)
 
     def full(self, x: Tensor, y: Tensor) -> BayesScores:
-        """Return the log-likelihood and accuracy of ``p(y | x)``, every feature kept.
-
-        Args:
-            x: features, shape ``(N, D)``.
-            y: labels 0 and 1, shape ``(N,)``.
-
-        Raises:
-            ValueError: as :meth:`log_likelihood`.
-        """
+        """The log-likelihood and accuracy of ``p(y | x)``, every feature kept."""
         log_one, log_zero = self._log_probabilities(x, torch.ones_like(x))
         check_binary("y", y, (len(x),))
         return BayesScores(
@@ -149,30 +193,19 @@ class Oracle:
         )
 
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        r"""Return, for each row, the mask of size ``k`` that serves ``p(y | x_S)`` best.
+        """The mask of size ``k`` that serves ``p(y | x_S)`` best, for each row: the masks, shape
+        ``(N, D)``, and their expected log-likelihood in nats, ``(N,)``.
 
-        Maximises ``Σ_y p(y|x) log p(y|x_S)`` over the masks with ``|S| = k``, ``x`` being seen by
-        the one who chooses: the largest value that *any* explainer with masks of size ``k`` can
-        expect when the oracle (or a perfect EVAL-X) is its judge.
-
-        It is a bound for that judge alone. An explainer judged by a predictor that was trained
-        along with it can pass it, up to ``Σ_y p(y|x) log p(y|x)``, as the choice of features can
-        encode the label. Nor are the maximising masks a truth about relevance: they may keep
-        features whose values bring ``p(y|x_S)`` close to ``p(y|x)`` by chance. The reference for
-        sound explanations is :meth:`log_likelihood` under the truth masks.
+        Maximises ``Σ_y p(y|x) log p(y|x_S)`` over the masks with ``|S| = k``: the largest value
+        that *any* explainer with masks of size ``k`` can expect when the oracle (or a perfect
+        EVAL-X) is its judge. A predictor that was trained along with the masks can pass it, as the
+        choice of features can encode the label. The maximising masks are no truth about relevance.
 
         Args:
             x: features, shape ``(N, D)``.
             k: number of kept features, ``0 <= k <= D``.
 
-        Returns:
-            The masks, shape ``(N, D)``, and their expected log-likelihood in nats, ``(N,)``.
-
-        Raises:
-            ValueError: as :meth:`probability`; ``k`` outside ``0 … D``.
-
         Example:
-            >>> import torch
             >>> masks, value = Oracle("Syn1").best(torch.tensor([[1.0, 2.0] + 9 * [0.5]]), k=2)
             >>> masks[0, :3], value
             (tensor([1., 1., 0.]), tensor([-0.3653]))
@@ -238,11 +271,8 @@ def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class _MarginalSum:
-    """Log-odds of ``y = 1`` of an additive branch, by one spline for each set of hidden features.
-
-    Bit ``j`` of a spline's number says that the branch's feature ``j`` is hidden. Hidden sets with
-    the same terms share a spline.
-    """
+    """Log-odds of ``y = 1`` of an additive branch, by one spline for each set of hidden features:
+    bit ``j`` of its number says that the branch's feature ``j`` is hidden."""
 
     def __init__(self, branch: AdditiveBranch) -> None:
         self.branch = branch
@@ -288,11 +318,7 @@ def _steepness(term: Callable[[Tensor], Tensor]) -> float:
 def _integrate(
     inner: CubicSpline, term: Callable[[Tensor], Tensor], grid: Float64Array
 ) -> Float64Array:
-    """Return the log-odds of ``E σ(ℓ(s + t(X)))``, ``X ~ N(0, 1)``, at each ``s`` of the grid.
-
-    Raises:
-        RuntimeError: the quadrature does not converge.
-    """
+    """The log-odds of ``E σ(ℓ(s + t(X)))``, ``X ~ N(0, 1)``, at each ``s`` of the grid."""
     panels = 16
     probe = grid[:: max(1, len(grid) // 101)]
     coarse = _expected_log_odds(inner, term, probe, panels)
@@ -325,7 +351,6 @@ def _expected_log_odds(
 
 
 def _continued(spline: CubicSpline, at: Float64Array) -> Float64Array:
-    """A spline, continued in straight lines."""
     low, high = spline.x[0], spline.x[-1]
     if at.min() >= low and at.max() <= high:
         return spline(at)
@@ -345,3 +370,113 @@ def _normal_quadrature(panels: int) -> tuple[Float64Array, Float64Array]:
         np.tile(np.log(half * weights), panels) - places**2 / 2 - math.log(2 * math.pi) / 2
     )
     return places, log_weights
+
+
+class LabelOracle(Protocol):
+    """The data's own distribution of a binary label given part of the features."""
+
+    def probability(self, x: Tensor, masks: Tensor) -> Tensor:
+        """`P(y = 1 | x_S)`, `(…, N)`, under masks `(…, N, D)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class OracleGap:
+    """Where the nats go, a row: `total = oracle_truth − explainer`, with `standard_error` over the
+    rows, is `selection = oracle_truth − oracle_own` (other features than the true ones are kept)
+    and `prediction = oracle_own − explainer`; below 0 where the choice of features informs of y."""
+
+    explainer: float
+    oracle_truth: float
+    oracle_own: float
+    total: float
+    selection: float
+    prediction: float
+    standard_error: float
+
+
+def oracle_gap(
+    masks: Tensor,
+    oracle: LabelOracle,
+    x: Tensor,
+    y: Tensor,
+    *,
+    truth: Tensor,
+    log_likelihood: Tensor,
+) -> OracleGap:
+    """Split the nats between an explainer and the data's own distribution, means over rows of
+
+        explainer     log p_θ(y | x)
+        oracle_own    log 1/L Σ_l p(y | x_{z_l})
+        oracle_truth  log p(y | x_t),
+
+    `z_l ~ p(z|x)` the explainer's mask draws `(L, N, D)`, t the truth `(N, D)`.
+    """
+    if x.dim() != 2:
+        raise ValueError(f"x must have shape (N, D); it has {tuple(x.shape)}")
+    check_binary("masks", masks, tuple(x.shape), draws=True)
+    check_binary("truth", truth, tuple(x.shape))
+    check_binary("y", y, (len(x),))
+    if log_likelihood.shape != (len(x),) or bool(log_likelihood.isnan().any()):
+        raise ValueError(
+            f"log_likelihood must be nats, one value a row without NaN, shape ({len(x)},); it has "
+            f"{tuple(log_likelihood.shape)}"
+        )
+    draws = masks.reshape(-1, *masks.shape[-2:])
+    exact = x.double()
+
+    def log_likely(rows: slice, kept: Tensor) -> Tensor:
+        # In float64: a probability near 1 leaves digits for its other.
+        one = oracle.probability(exact[rows], kept.double())
+        return torch.where(y[rows] == 1, one, 1.0 - one).log()
+
+    own, best = [], []
+    for rows in row_chunks(len(x), rows_at_once(x, len(draws))):
+        each = log_likely(rows, draws[:, rows])
+        own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
+        best.append(log_likely(rows, truth[rows]))
+    explainer, best_of, own_of = log_likelihood.double(), torch.cat(best), torch.cat(own)
+    total = best_of - explainer
+    error = float(total.std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return OracleGap(
+        explainer=float(explainer.mean()),
+        oracle_truth=float(best_of.mean()),
+        oracle_own=float(own_of.mean()),
+        total=float(total.mean()),
+        selection=float((best_of - own_of).mean()),
+        prediction=float((own_of - explainer).mean()),
+        standard_error=error,
+    )
+
+
+def oracle_gaps(
+    result: FitResult,
+    oracle: LabelOracle,
+    x: Tensor,
+    y: Tensor,
+    *,
+    truth: Tensor,
+    masks: int = 100,
+    imputations: int = 1,
+    seed: int = 0,
+    site: str = "mask",
+) -> tuple[OracleGap, ...]:
+    """:func:`oracle_gap` of each replicate of a fit, both parts from the same L draws of masks."""
+    result.check(x, y)
+    chunk = rows_at_once(x, masks * imputations)
+    gaps = []
+    for model in result.models:
+        drawn, likelihoods = [], []
+        with drawing(seed, x.device):
+            program = FittedProgram(model, None, (x[:1], y[:1]), masks)
+            for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
+                ((run, _),) = program.runs((rows, labels), imputations)
+                if site not in run.sites:
+                    raise ValueError(
+                        f"the program has no mask site {site!r}; it has {list(run.sites)}"
+                    )
+                drawn.append(torch.as_tensor(run.sites[site].value))
+                likelihoods.append(mean_weight(run))
+        found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)
+        gaps.append(oracle_gap(found, oracle, x, y, truth=truth, log_likelihood=likelihood))
+    return tuple(gaps)

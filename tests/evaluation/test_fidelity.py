@@ -1,4 +1,4 @@
-"""Fidelity of masks to black boxes whose reading of x is known."""
+"""The four fidelities by hand, by chance, and where fresh predictors are fooled."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LinearRegression
 from torch import nn
 
-from lexppl.evaluation.refits.fidelity import fidelity_scores
+from lexppl.evaluation.fidelity import fidelity_scores
 from lexppl.models import (
     BernoulliLikelihood,
     ConstantImputer,

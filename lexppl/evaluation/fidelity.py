@@ -1,4 +1,4 @@
-"""Fidelity of masks to a black box: predictions from selected and from unselected features."""
+"""The four fidelities of masks to a black box."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
+from lexppl.evaluation.judges import HIDDEN, fit_predictor, hard_draws, mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores
-from lexppl.evaluation.refits.fitted_predictor import HIDDEN, fit_predictor
-from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries, with_hidden
 from lexppl.inference.predictive import drawing
 from lexppl.models import Architecture, BlackBox, Grouping, black_box
 
 
 @dataclass(frozen=True)
 class FidelityScores:
-    """Agreement with a black box's own predictions: the share of rows with the same likeliest
-    label; for responses R², the share of their variance.
-
-    Args:
-        fs_m: of the black box itself where it sees the selected features only; higher is better.
-        fu_m: the same with the unselected ones only; lower is better.
-        fs_a: of a predictor that was trained on the selected features; None without training rows.
-        fu_a: the same with the unselected ones; None without training rows.
-    """
+    """Agreement with a black box on the selected features (`fs`) and on the others (`fu`), of the
+    black box itself (`_m`) and of fresh predictors (`_a`, None without training rows); for
+    responses R²."""
 
     fs_m: float
     fu_m: float
@@ -51,40 +44,32 @@ def fidelity_scores(
     seed: int = 0,
     **training: Any,
 ) -> FidelityScores:
-    r"""The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
+    """The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
 
         FS-M = P(ŷ(x ⊙ z) = ŷ(x)),             FU-M = P(ŷ(x ⊙ (1 − z)) = ŷ(x)),
         FS-A = P(argmax A_s(x ⊙ z) = ŷ(x)),    FU-A = P(argmax A_u(x ⊙ (1 − z)) = ŷ(x)),
 
     over rows and draws of the masks. A_s and A_u are fresh predictors
     (:func:`~lexppl.evaluation.fit_predictor`), fitted to `p_m(· | x)` on the training rows with
-    their own masks. FS-M asks the black box about rows unlike any it was fitted on, FS-A does not;
-    but a fresh predictor may read the prediction off *which* features are hidden, and so flatters
-    masks that encode it: EVAL-X is the judge of that.
+    their own masks; they may read the prediction off *which* features are hidden (EVAL-X does not).
 
     Args:
         model: a :class:`~lexppl.models.BlackBox`, or what :func:`~lexppl.models.black_box` makes
             one of with no more words (a predictor, an estimator, a function).
-        x: test rows, `(N, *event)`.
-        masks: their masks, 1 for selected, `(N, G)` or `(draws, N, G)`.
-        train_x: training rows, `(M, *event)`, for FS-A and FU-A.
-        train_masks: their masks, `(M, G)` or `(draws, M, G)`; each draw of a row is one training
-            row.
+        x, masks: test rows, `(N, *event)`, and their masks, 1 for selected, `(N, G)` or
+            `(draws, N, G)`.
+        train_x, train_masks: the same of training rows, for FS-A and FU-A.
         grouping: which features a mask's entry keeps; the architecture's if None, or one entry a
             feature.
-        imputer: distribution of the features that are left out; if None the architecture's, or 0,
-            as in the paper.
+        imputer: distribution of the features that are left out; if None the architecture's, or 0.
         valid: share of the training rows that is set apart to choose the best epoch.
         architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
-        seed: of imputations and of the fresh predictors.
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
-            or masks without rows; as `black_box` and
-            `fit_predictor`.
+            or masks without rows; as `black_box` and `fit_predictor`.
 
-    Source:
-        Liang, Bai, Cao, Bai, Wang. Adversarial infidelity learning for model interpretation.
+    Source: Liang, Bai, Cao, Bai, Wang. Adversarial infidelity learning for model interpretation.
         KDD 2020.
 
     Example:
@@ -130,7 +115,6 @@ def fidelity_scores(
 def _train_draws(
     x: Tensor, train_x: Tensor | None, train_masks: Tensor | None, entries: int
 ) -> Tensor | None:
-    """Checked masks of the training rows, `(L, M, G)`."""
     if train_x is None or train_masks is None:
         if train_x is not train_masks:
             raise ValueError(
@@ -148,7 +132,6 @@ def _train_draws(
 def _apart(
     rows: Tensor, targets: Tensor, share: float, seed: int
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Training and validation rows from `(L, M, *event)`, all draws of a row on one side."""
     count = len(targets)
     held = min(max(round(share * count), 1), count - 1)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).to(rows.device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,101 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation.leaks.masked_rows import MaskedRows
-from lexppl.evaluation.learned import rare_rows
-from lexppl.evaluation.prediction import predictive
-from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
+from lexppl.evaluation.prediction import predictive, rare_rows
 from lexppl.inference import FitResult
 from lexppl.inference.schedules import Linear, WarmUp
 from lexppl.models import MLP, Grouping
 from lexppl.models.networks import ScaledOutput
 
+# Of the masks that are dealt, drawn whatever their odds: none is left out for good.
+_EVEN = 0.1
+# Odds are of few rows where they are large.
+_LARGEST = 50.0
+
+
+@dataclass(frozen=True)
+class MaskedRows:
+    """Flat rows `(N, D)`, y, mask draws `(L, N, G)` and by feature, and C of labels or None."""
+
+    x: Tensor
+    y: Tensor
+    masks: Tensor
+    keep: Tensor
+    classes: int | None
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, masks: Tensor, grouping: Grouping | None) -> MaskedRows:
+        """Checked rows."""
+        if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
+            raise TypeError("y must be a tensor of labels (integers) or responses (floating), (N,)")
+        if y.shape != (len(x),):
+            raise ValueError(f"y must have shape ({len(x)},); it has {tuple(y.shape)}")
+        draws = hard_draws(x, masks, mask_entries(x, grouping))
+        if not bool(x.isfinite().all()) or not bool(y.isfinite().all()):
+            raise ValueError("x and y must be finite; they have NaN or infinite values")
+        keep = draws if grouping is None else grouping(draws)
+        classes = None if y.is_floating_point() else int(y.max()) + 1
+        if classes is not None and (int(y.min()) < 0 or len(y.unique()) < 2):
+            raise ValueError(
+                f"y must hold labels 0 … C−1 of at least two kinds, not {y.unique()[:5].tolist()}"
+            )
+        return cls(x.flatten(1), y, draws, keep.flatten(2), classes)
+
+    @property
+    def draws(self) -> int:
+        """L."""
+        return len(self.masks)
+
+    @property
+    def outcome(self) -> tuple[int, ...]:
+        """The shape of a prediction for a row."""
+        return () if self.classes is None else (self.classes,)
+
+    def packed(self, index: Tensor, selected: bool) -> Tensor:
+        """Rows with their own masks, draw after draw, `(L · N, D + G + 1)`."""
+        x = self.x[index].repeat(self.draws, 1)
+        masks, keep = self.masks[:, index].flatten(0, 1), self.keep[:, index].flatten(0, 1)
+        return kept_rows(x, masks, keep, selected)
+
+    def dealt(self, index: Tensor, copies: int, generator: torch.Generator) -> Dealt:
+        """Rows with the masks of other rows of `index`, each mask dealt as often."""
+        own = index.repeat(copies)
+        shuffled = [torch.randperm(len(index), generator=generator) for _ in range(copies)]
+        other = index[torch.cat(shuffled).to(index.device)]
+        draw = torch.randint(self.draws, (len(own),), generator=generator).to(index.device)
+        rows = kept_rows(self.x[own], self.masks[draw, other], self.keep[draw, other], False)
+        return Dealt(rows, own)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Rows with masks that know nothing of them, as :func:`kept_rows`, and whose each is,
+    `(M,)`."""
+
+    rows: Tensor
+    of: Tensor
+
+    def likely(self, odds: Tensor, count: int, generator: torch.Generator) -> Dealt:
+        """So many of them by odds of `rows`, at even steps: each counts as its odds, to within
+        one."""
+        share = odds.clamp(max=_LARGEST).cpu().double()
+        share = (1.0 - _EVEN) * share / share.sum() + _EVEN / len(share)
+        order = self.of.cpu().argsort(stable=True)
+        ends = share[order].cumsum(0)
+        steps = torch.arange(count) + torch.rand((), dtype=torch.float64, generator=generator)
+        places = torch.searchsorted(ends, steps / count * ends[-1])
+        chosen = order[places.clamp(max=len(order) - 1)].to(self.of.device)
+        return Dealt(self.rows[chosen], self.of[chosen])
+
+
+def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
+    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v by feature."""
+    flag = x.new_full((len(x), 1), float(selected))
+    return torch.cat([torch.where(keep == 1, x, 0.0), masks, flag], -1)
+
+
 LEVEL = 0.95
-"""Of the interval."""
 LEAST = 0.01
 """Nats within which networks find a gap of nothing; the interval does not know of them."""
 FOLDS = 4
@@ -35,31 +118,22 @@ ONE_IN = 6
 """Of the rows that a fold's networks learn from, so many choose the epoch."""
 CANDIDATES = 8
 """Masks of other rows that each row is dealt, of which the likeliest are learned from."""
-TRAINING: Mapping[str, Any] = MappingProxyType(
-    {
-        "epochs": 20,
-        "batch_size": 1000,
-        "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
-        "weight_decay": 1e-4,
-        "patience": None,
-        "progress": False,
-    }
-)
-"""How the networks are trained, where nobody says."""
+TRAINING: Mapping[str, Any] = {
+    "epochs": 20,
+    "batch_size": 1000,
+    "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
+    "weight_decay": 1e-4,
+    "patience": None,
+    "progress": False,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class EncodeMeter:
-    """Information about y in the choice of features beyond their values, in nats a row.
-
-    Args:
-        value: `E[log p(y | x_v, E = v) − log p(y | x_v)]`, of rows that no predictor learned from.
-        lower, upper: its 95 % interval, over rows and over refits. What all the networks misjudge
-            alike is not in it: read values below .01 as nothing.
-        kept: mean of `log p(y | x_v)`: what the kept values say.
-        kept_and_chosen: mean of `log p(y | x_v, E = v)`: what they and their being chosen say.
-        by_row: the gap of each row, `(N,)`, a mean over its mask draws.
-    """
+    """Information about y in the choice of features beyond their values, in nats a row: `value`,
+    its 95 % interval over rows and refits, which networks' common errors are not in (below .01 is
+    nothing), the means of both log-probabilities, `kept` and `kept_and_chosen`, and the gap
+    `by_row`, `(N,)`."""
 
     value: float
     lower: float
@@ -71,9 +145,8 @@ class EncodeMeter:
     @property
     def tells(self) -> bool:
         """Whether the choice of features informs of y: the whole interval is above 0, and the value
-        above the .01 nats that networks of some thousand rows may be off by (on S1–S3 .003 of masks
-        that tell nothing, with an interval above 0). Of some hundred rows the bar is low: honest
-        masks of a switch reached .03 of 400 rows, with an interval above 0."""
+        above .01 nats (masks of S1–S3 that inform of nothing had .003 with an interval above 0;
+        honest masks of a switch reached .03 of 400 rows)."""
         return self.lower > 0.0 and self.value > LEAST
 
 
@@ -90,50 +163,40 @@ def encode_meter(
     seed: int = 0,
     **training: Any,
 ) -> EncodeMeter:
-    r"""Estimate the information about y in the choice of features beyond their values.
-
-    An explanation `E` encodes if, for some mask v, y depends on the event `E(x) = v` given the
-    kept values `x_v` (Puli, Nguyen & Ranganath 2024). With the mask drawn from `q(v | x)`,
+    """Information about y in the choice of features beyond their values, with an interval:
 
         M = E_{x, y} E_{v ~ q(· | x)} [ log p(y | x_v, E = v) − log p(y | x_v) ]
           = E_x E_v KL( p(y | x_v, E = v) ‖ p(y | x_v) )  ≥  0,
 
-    with equality where nothing is encoded. `p(y | x_v)` is the law of y given the values at the
-    places v in all rows, chosen for them or not; `p(y | x_v, E = v)` that in the rows for which v
-    is chosen. Truth masks that hold every relevant feature have M = 0, random masks too.
+    `p(y | x_v)` the law of y given the values at the places v in all rows, chosen for them or not,
+    `p(y | x_v, E = v)` that in the rows for which v is chosen. Masks that hold every relevant
+    feature have M = 0, random masks too.
 
-    **The estimate.** Both laws are one network's, `f(x_v, v) ± δ(x_v, v)`: rows with their own
-    masks (plus) and rows with the masks of other rows (minus), which know nothing of x, are fitted
-    together by maximum likelihood, `δ` starting at 0. Of the masks that a row is dealt those are
-    learned from that it might have been given: they are drawn by the odds, in a network of
-    `(x_v, v)` alone, of a mask's being its row's own. That leaves `p(y | x_v)` as it is and asks
-    for it where it is judged. In F folds: each row is judged by networks that learned from other
-    folds. The R replicates' predictions are averaged in probability. What both laws are wrong in
-    alike cancels.
-
-    Labels: the gap of log-probabilities. Responses: each law is normal about its network's mean,
-    with the variance of its own residuals here, so that `M = ½ log(σ₀² / σ₁²)`.
+    Both laws are one network's, `f(x_v, v) ± δ(x_v, v)`, fitted by maximum likelihood to rows with
+    their own masks (plus) and with masks of other rows (minus), which know nothing of x; `δ` starts
+    at 0. The masks of other rows are drawn by the odds, in a network of `(x_v, v)` alone, of a
+    mask's being its row's own. Each row is judged by networks that learned from other folds, the
+    replicates' predictions averaged in probability. Of responses each law is normal about its
+    network's mean, with the variance of its own residuals here: `M = ½ log(σ₀² / σ₁²)`.
 
     Args:
         x: rows, `(N, *event)`, **that the explainer was not fitted on**: on its own training rows
             it may know y by heart.
         y: labels (of an integer type) or responses (floating), `(N,)`.
         masks: the explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`, from
-            its law given x alone: draws that saw y would tell it.
+            its law given x alone, not y.
         grouping: which features an entry keeps; one entry a feature if None.
         folds: F ≥ 2.
         copies: masks of other rows that are learned from, a row.
         replicates: R networks a fold; with one the interval is over rows alone.
         hidden: widths of the hidden layers.
-        seed: of folds, dealt masks, initial weights and batches. Global random state is left alone.
         training: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
-            weight_decay (1e-4), patience (None), progress (False): as in
+            weight_decay (1e-4), patience (None), progress (False), as in
             :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer
-            rows than ten a fold; so few with another label than the commonest that some networks
-            would see none.
+        ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer rows than ten
+            a fold, or too few with another label than the commonest.
         TypeError: y that holds neither labels nor responses.
 
     Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
@@ -144,13 +207,10 @@ def encode_meter(
         >>> y = (x[:, 0] > 0).long()
         >>> leaking = torch.zeros(600, 4)
         >>> leaking[:, 2], leaking[:, 3] = y.float(), 1.0 - y.float()  # idle features, by x1
-        >>> settings = dict(hidden=(16,), folds=2, replicates=2, epochs=30, batch_size=50,
-        ...     learning_rate=1e-2)
-        >>> meter = encode_meter(x, y, leaking, **settings)
+        >>> meter = encode_meter(x, y, leaking, hidden=(16,), folds=2, replicates=2, epochs=30,
+        ...     batch_size=50, learning_rate=1e-2)
         >>> meter.tells, meter.value > 0.4
         (True, True)
-        >>> encode_meter(x, y, leaking[torch.randperm(600)], **settings).value < 0.05
-        True
     """
     folds, copies = int_at_least("folds", folds, 2), int_at_least("copies", copies)
     replicates = int_at_least("replicates", replicates)
@@ -172,26 +232,17 @@ def encode_meter(
 
 
 def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 10.0) -> float:
-    r"""STRIPE-X: EVAL-X's score of an explanation, less a multiple of its encode-meter, in nats.
+    """STRIPE-X, in nats: EVAL-X's score of an explanation, less a multiple of its encode-meter,
 
-        STRIPE-X(E) = E log p(y | x_v)  −  α M(E)
-
-    EVAL-X alone says how well the kept values predict. It does not see that they were chosen by
-    what they leave out, and can rank an explanation that encodes above one that does not; with α
-    large enough none stands above.
+        STRIPE-X(E) = E log p(y | x_v)  −  α M(E).
 
     Args:
         log_likelihood: EVAL-X's, :attr:`lexppl.evaluation.EvalXScores.log_likelihood`, of the same
             masks.
-        meter: of :func:`encode_meter`. One below 0 counts as 0: there is nothing to charge.
-        weight: α ≥ 0. The default makes .1 nats of encoding cost a whole nat, more than any label
-            of two is worth.
+        meter: of :func:`encode_meter`. One below 0 counts as 0.
+        weight: α ≥ 0.
 
-    Raises:
-        ValueError: a weight below 0, a score that is not finite.
-
-    Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
-        encoding. NeurIPS 2024.
+    Source: Puli, Nguyen, Ranganath (NeurIPS 2024).
 
     Example:
         >>> round(stripe_x(-0.5, 0.02), 3), stripe_x(-0.5, -0.001)
@@ -204,24 +255,7 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
 
 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
-    """Refuse rows that are too few for an encode-meter, before any work.
-
-    Args:
-        y: labels or responses, `(N,)`.
-        folds: F ≥ 2.
-        name: what y is called.
-
-    Raises:
-        ValueError: fewer rows than ten a fold; or so few with another label than the commonest that
-            not all of the networks would learn from some and choose their epoch by some.
-
-    Example:
-        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 12), folds=2)
-        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 11), folds=2)
-        Traceback (most recent call last):
-        ...
-        ValueError: folds=2 needs 12 rows at least with another label than the commonest; y has 11
-    """
+    """Refuse fewer rows than ten a fold, or so few rare labels that some networks see none."""
     if len(y) < ROWS_A_FOLD * folds:
         raise ValueError(
             f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
@@ -235,8 +269,7 @@ def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
 
 
 def _parts(y: Tensor, fractions: Sequence[float], seed: int) -> list[Tensor]:
-    """Places of the rows of each part, which have their share of labels that are not the
-    commonest."""
+    """Places of the rows of each part, which have their share of rarer labels."""
     strata = torch.zeros(len(y)) if y.is_floating_point() else y != y.mode().values
     divided = stratified_parts(strata.cpu().numpy().astype(np.int64), fractions, seed)
     return [torch.from_numpy(part).to(y.device) for part in divided]
@@ -251,8 +284,6 @@ def _fitted(
     seed: int,
     options: Mapping[str, Any],
 ) -> FitResult:
-    """Networks of both laws, learned from the rows at `index`, one in six of which chooses the
-    epoch."""
     generator = torch.Generator().manual_seed(seed)
     shares = (1.0 - 1.0 / ONE_IN, 1.0 / ONE_IN)
     parts = [index[part] for part in _parts(rows.y[index], shares, seed)]
@@ -293,28 +324,7 @@ def _fitted(
 
 
 class DifferenceNetwork(Configured, nn.Module):
-    """`f(x_v, v) ± δ(x_v, v)`, plus where the mask was selected for the row, else minus.
-
-    Rows come as `[x ⊙ v, v, s]`, s of 1 or 0. `δ` starts at 0: what both laws have in common is
-    learned once, from all rows, and a difference has to be earned. Neither law has more to be
-    fitted with than the other.
-
-    Args:
-        features: D, of x once it is flat.
-        entries: G, of v.
-        outputs: of the likelihood.
-        hidden: widths of the hidden layers of f, and of δ.
-        seed: of the initial weights.
-
-    Example:
-        >>> import torch
-        >>> network = DifferenceNetwork(3, 3, 2, hidden=(8,), seed=0)
-        >>> row = torch.tensor([[0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-        >>> selected = row.clone()
-        >>> selected[:, -1] = 1.0
-        >>> bool((network(row) == network(selected)).all())
-        True
-    """
+    """`f(x_v, v) ± δ(x_v, v)` of rows `[x ⊙ v, v, s]`, minus where s is 0; δ starts at 0."""
 
     def __init__(
         self,
@@ -339,8 +349,6 @@ class DifferenceNetwork(Configured, nn.Module):
 
 
 class _FromZero(nn.Linear):
-    """A linear layer whose weights start at 0, in each replicate."""
-
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
         if self.bias is not None:
@@ -348,8 +356,6 @@ class _FromZero(nn.Linear):
 
 
 def _meter(predicted: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) -> EncodeMeter:
-    """The figure of all replicates, and its interval by rows and, in each fold, by the jackknife's
-    replicates."""
     count = len(predicted)
     whole = _log_likelihoods(predicted.mean(0), y, rows)
     by_row = (whole[1] - whole[0]).mean(0)

@@ -1,4 +1,4 @@
-"""SHAP: a masker that imputes, and a posterior as its Explanation."""
+"""Adapters: imputers for SHAP and Captum, and a posterior as SHAP's Explanation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import t
+from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.compare.common import library
+from lexppl.compare.importances import check_tables, library
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
@@ -19,42 +20,33 @@ from lexppl.models.imputers.imputer import Imputer
 
 
 class ImputerMasker:
-    r"""Any imputer as a masker of SHAP, so that `shap.explainers.Permutation`, `Exact` and
+    """Any imputer as a masker of SHAP, so that `shap.explainers.Permutation`, `Exact` and
     `Partition` give the Shapley values of
 
         v(S) = 1/K Σ_k f(x̃_k),    x̃_k ~ p_ι(x̃ | x_S),
 
-    the model's expectation given the kept features alone. With an imputer that conditions on what
-    is kept (:class:`~lexppl.models.imputers.ConditionalGaussianImputer`) they are conditional
-    (observational) Shapley values; with a :class:`~lexppl.models.imputers.MarginalImputer` they
-    are SHAP's own interventional ones, with K random background rows.
-
-    The draws are a function of the seed, the mask and the row: every mask and every row is imputed
-    with the same random numbers. So one row explained twice gives the same values, the base value
-    v(∅) is that of every row, values sum to f(x) − v(∅) exactly, and differences between masks
-    carry less noise than independent draws would. The noise that is left is common to all rows;
-    another seed shows how large it is. Global random state is left alone.
+    conditional (observational) ones with an imputer that conditions on what is kept
+    (:class:`~lexppl.models.imputers.ConditionalGaussianImputer`), SHAP's own interventional ones,
+    of K random background rows, with a :class:`~lexppl.models.imputers.MarginalImputer`. Every mask
+    and every row is imputed with the same random numbers: values sum to f(x) − v(∅) exactly, and
+    another seed shows the noise that is left.
 
     Args:
         imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
             is to run.
         imputations: K.
-        grouping: which columns make a mask entry, to be kept or hidden together; values are then
-            one an entry, `(B, G)`. Give the explainer the entries' names, as in
+        grouping: which columns make a mask entry; values are then `(B, G)`. Give the explainer
             `feature_names=list(grouping.names)`. The data of the explanation are the columns' for
             entries of one column and NaN for others.
         clustering: a linkage matrix of the entries, `(G − 1, 4)`, as of
             `scipy.cluster.hierarchy.linkage`, by which `Partition` (which needs one) and the
             others give Owen values; None for Shapley values.
-        seed: of the draws.
 
     Raises:
         TypeError: `imputer` is no :class:`~lexppl.models.imputers.Imputer`.
         ValueError: counts below 1, rows that are no table, a grouping of other features.
 
-    Source:
-        Lundberg and Lee 2017, eq. 9 (the conditional expectation that SHAP sets out from);
-        Aas, Jullum, Løland 2021 (conditional Gaussian imputation for it).
+    Source: Lundberg and Lee 2017, eq. 9; Aas, Jullum, Løland 2021.
 
     Example:
         >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
@@ -99,11 +91,7 @@ class ImputerMasker:
         return [(self._entries(x),)]
 
     def __call__(self, mask: Any, x: np.ndarray) -> np.ndarray:
-        """Imputed rows `(K, D)` of one row `(D,)` under a mask `(G,)`; True or False for all.
-
-        Raises:
-            ValueError: a row or a mask of another shape.
-        """
+        """Imputed rows `(K, D)` of one row `(D,)` under a mask `(G,)`; True or False for all."""
         row = np.asarray(x)
         mask, shape = np.asarray(mask), (self._entries(row),)
         if mask.dtype != bool or mask.shape not in ((), shape):
@@ -142,36 +130,25 @@ Over = Literal["chains", "draws"]
 
 
 def shap_explanation(
-    posterior: Posterior,
-    *,
-    over: Over | None = None,
-    level: float = 0.95,
-    given_y: bool = False,
+    posterior: Posterior, *, over: Over | None = None, level: float = 0.95, given_y: bool = False
 ) -> Any:
-    r"""What :func:`lexppl.explain` returned as a `shap.Explanation`.
+    """What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
-    - `values` `(B, G)`: the mean of the mask over R chains and D draws, the share of them in which
-      row b keeps entry g. They are probabilities of being kept, between 0 and 1, and not parts of
-      the model's output, to which they do not sum; there is no base value.
+    - `values` `(B, G)`: the mean of the mask over R chains and D draws. They are probabilities of
+      being kept, and not parts of the model's output, to which they do not sum; there is no base
+      value.
     - `error_std` `(B, G)`: the standard error of that mean. Over chains, s/√R with the standard
-      deviation s of the R chains' means: what another seed of the fit would change. Over draws,
-      s √(1/(RD) + 1/Σ_r ESS_r), with the standard deviation s of all draws and the effective
-      number of proposals ESS of masks given y (without y, only s/√(RD)): what more draws would
-      change.
-    - `lower_bounds`, `upper_bounds` `(B, G)`: over chains, the t-interval of the mean,
-      mean ± t_{R−1} · s/√R, cut at 0 and 1; over draws, the equal-tailed quantiles of the mask
-      itself, which for masks of 0 and 1 say whether the entry is kept in nearly all draws (1, 1),
-      nearly none (0, 0), or neither (0, 1).
+      deviation s of the R chains' means. Over draws, s √(1/(RD) + 1/Σ_r ESS_r), with the standard
+      deviation s of all draws and the effective number of proposals ESS of masks given y (without
+      y, only s/√(RD)).
+    - `lower_bounds`, `upper_bounds` `(B, G)`: over chains, mean ± t_{R−1} · s/√R, cut at 0 and 1;
+      over draws, the equal-tailed quantiles of the mask itself.
     - `data`: the rows, where each entry is one column; else NaN. `feature_names`: of the entries.
 
     Args:
         posterior: of :func:`lexppl.explain`; of several mask sites the first.
         over: "chains" (needs two) or "draws"; if None chains where there are several.
-        level: of the bounds.
         given_y: of masks given x and y, of a posterior that was given y; else given x alone.
-
-    Returns:
-        `shap.Explanation`.
 
     Raises:
         ImportError: without the `compare` extra.
@@ -188,9 +165,8 @@ def shap_explanation(
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
-        >>> explanation = shap_explanation(posterior)
-        >>> explanation.values, explanation.feature_names
-        (array([[1. , 0.5]]), ['age', 'height'])
+        >>> shap_explanation(posterior).values
+        array([[1. , 0.5]])
     """
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
@@ -231,3 +207,90 @@ def shap_explanation(
         upper_bounds=upper,
         error_std=error,
     )
+
+
+def unconditional_baselines(
+    imputer: Imputer, x: Tensor, *, draws: int = 50, seed: int = 0
+) -> Tensor:
+    """Baselines b ~ p_ι(x̃ | nothing kept), `(n, *event)`, for methods of Captum that take a
+    distribution of them, such as `GradientShap` and `DeepLiftShap`.
+
+    **Not conditional**: a baseline knows nothing of the row that it is set against, whatever the
+    imputer. For baselines that do, see :func:`conditional_baselines`; for Shapley values of
+    conditional expectations, :class:`lexppl.compare.ImputerMasker`.
+
+    Args:
+        x: rows to be explained, `(B, *event)`; only their shape, type and device matter.
+
+    Raises:
+        TypeError, ValueError: no imputer, rows that it does not take, counts below 1.
+
+    Example:
+        >>> from captum.attr import GradientShap
+        >>> from lexppl.models.imputers.simple import GaussianImputer
+        >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
+        >>> x = torch.ones(2, 3)
+        >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
+        >>> GradientShap(network).attribute(x, baselines).shape
+        torch.Size([2, 3])
+    """
+    _check(imputer, x, draws, seed)
+    nothing = torch.zeros_like(x[:1], dtype=torch.bool)
+    with torch.no_grad(), seeded(seed, x.device):
+        distribution = imputer(x[:1], nothing)
+        drawn: Tensor = distribution.expand(torch.Size([draws, 1])).sample()
+    return drawn[:, 0]
+
+
+def conditional_baselines(
+    imputer: Imputer, x: Tensor, *, draws: int = 1, grouping: Grouping | None = None, seed: int = 0
+) -> Tensor:
+    """Baselines that know the rest of the row, `(L, B, D)`, for methods of Captum that replace one
+    feature (or one group) at a time, such as `FeatureAblation`:
+
+        b_d ~ p_ι(x̃_d | x_{¬d}),    with groups: b_g ~ p_ι(x̃_g | x_{¬g}) .
+
+    **Conditional** only for one replacement at a time: for methods that replace several entries at
+    once (`ShapleyValueSampling`, `KernelShap`) take :class:`lexppl.compare.ImputerMasker`.
+
+    Args:
+        x: rows to be explained, `(B, D)`.
+        draws: L; average the attributions over them.
+        grouping: which columns are replaced together; give `FeatureAblation` its index as
+            `feature_mask=grouping.index[None]`.
+
+    Raises:
+        TypeError, ValueError: as :func:`unconditional_baselines`; a grouping of other features.
+
+    Example:
+        >>> from captum.attr import FeatureAblation
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+        >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.eye(2))
+        >>> network, x = torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(4, 2)
+        >>> method = FeatureAblation(network)
+        >>> each = [method.attribute(x, b) for b in conditional_baselines(imputer, x, draws=20)]
+        >>> torch.stack(each).mean(0).shape
+        torch.Size([4, 2])
+    """
+    _check(imputer, x, draws, seed)
+    check_tables(grouping, x=x)
+    if grouping is None:
+        grouping = Grouping.identity(x.shape[1])
+    index = grouping.index.to(x.device)
+    others = ~torch.eye(grouping.entries, dtype=torch.bool, device=x.device)[:, index]
+    columns = torch.arange(x.shape[1], device=x.device)
+    with torch.no_grad(), seeded(seed, x.device):
+        distribution = imputer(x, others[:, None, :])
+        drawn: Tensor = distribution.expand(torch.Size([draws, grouping.entries, len(x)])).sample()
+    return drawn[:, index, :, columns].movedim(0, -1)
+
+
+def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
+    if not isinstance(imputer, Imputer):
+        raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
+    floating = isinstance(x, Tensor) and x.is_floating_point()
+    if not floating or x.dim() < 2 or len(x) == 0:
+        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
+    int_at_least("draws", draws)
+    int_at_least("seed", seed, 0)

@@ -1,20 +1,28 @@
-"""EVAL-X against the distribution it should learn, and its scores against arithmetic by hand."""
+"""Predictors fitted to judge against the laws they should learn, and scores by hand."""
 
 import itertools
 import math
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
-from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.evaluation.judges import (
+    EvalX,
+    EvalXScores,
+    FittedPredictor,
+    accuracy_by_size,
+    fit_evalx,
+    fit_predictor,
+)
+from lexppl.evaluation.prediction import predictive
 from lexppl.inference import CollapseWarning
 from lexppl.models import (
     MLP,
@@ -26,6 +34,7 @@ from lexppl.models import (
     PoissonLikelihood,
     RandomSelector,
 )
+from lexppl.models.black_box import black_box
 from lexppl.models.networks import ScaledOutput
 from tests.evaluation.fitted_by_hand import judge_of, linear
 
@@ -286,3 +295,163 @@ def test_bad_parts_are_refused():
         RandomSelector(2, 1.5)
     with pytest.raises(ValueError, match="scale must be a finite number above 0"):
         ScaledOutput(nn.Identity(), 0.0, 0.0)
+
+
+@pytest.mark.smoke
+def test_it_scores_as_its_law_says():
+    full = FittedPredictor(fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).result)
+    with torch.no_grad():
+        distribution = full.predictor(X)
+    torch.testing.assert_close(full.predict(X), distribution.probs)
+    scores = full.scores(X, Y)
+    assert scores.log_likelihood == pytest.approx(float(distribution.log_prob(Y).mean()), abs=1e-12)
+    assert scores.accuracy == pytest.approx(
+        float((distribution.probs.argmax(1) == Y).double().mean())
+    )
+    torch.testing.assert_close(black_box(full.predictor).targets(X), distribution.probs)
+
+
+def test_it_finds_logistic_coefficients():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(4000, 2, generator=generator).double()
+    truth = torch.tensor([1.0, -0.5]).double()
+    y = (torch.rand(4000, generator=generator) < torch.sigmoid(x @ truth)).long()
+    full = fit_predictor(
+        (x, y), valid=None, hidden=(), epochs=150, learning_rate=1e-2, weight_decay=0.0,
+        patience=None, batch_size=4000, progress=False,
+    )  # fmt: skip
+    weight = full.predictor.network.layers[0].weight.detach()
+    found = weight[1] - weight[0]
+    p = torch.sigmoid(x @ truth)
+    information = (x * (p * (1 - p))[:, None]).T @ x
+    # Wald's statistic, with the intercept fitted beside, which is independent of the slopes here.
+    statistic = float((found - truth) @ information @ (found - truth))
+    assert statistic < chi2.isf(1e-6, 2)
+    assert float((found - 2 * truth) @ information @ (found - 2 * truth)) > chi2.isf(1e-6, 2)
+
+
+def test_of_several_replicates_the_best_predicts():
+    full = fit_predictor((X, Y), hidden=(4,), epochs=2, replicates=3, progress=False)
+    each = predictive(full.result, X, masks=1)
+    assert each.shape == (3, 40, 2)
+    assert torch.equal(full.predict(X), each[int(np.argmin(full.result.best_valid))])
+    assert not torch.equal(each[0], each[1])
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "error", "words"),
+    [
+        (X, {}, ValueError, "it has no y"),
+        ((X / 0, Y), {}, ValueError, "x of train must be finite"),
+        ((X.reshape(40, 3, 1), Y), {}, ValueError, "need a network="),
+        ((X, Y), {"replicates": 0}, ValueError, "replicates must be a whole number"),
+        ((X, Y), {"stages": []}, ValueError, "either a model or stages"),
+    ],
+)
+def test_bad_training_is_refused(train, options, error, words):
+    with pytest.raises(error, match=words):
+        fit_predictor(train, **{"epochs": 1, "progress": False, **options})
+
+
+FOUR_GENERATOR = torch.Generator().manual_seed(0)
+FOUR = torch.randn(400, 4, generator=FOUR_GENERATOR, dtype=torch.float64)
+FOUR_WEIGHTS = torch.tensor([3.0, -2.0, 1.0, 0.0]).double()
+FOUR_Y = (FOUR @ FOUR_WEIGHTS > 0).long()
+RANKING = (FOUR * FOUR_WEIGHTS).abs()
+
+
+class Recorder:
+    """A judge that keeps the masks it is given."""
+
+    entries = 4
+
+    def __init__(self):
+        self.masks = []
+
+    def scores(self, x, y, masks, **options):
+        self.masks.append(masks)
+        return EvalXScores(accuracy=0.5, auroc=0.5, log_likelihood=-1.0, mean_size=1.0)
+
+
+LABELS = judge_of(linear(FOUR_WEIGHTS), likelihood=BernoulliLikelihood(), columns=4)
+
+
+def accuracy_by_hand(k):
+    """Accuracy of the linear judge where each row keeps its k largest."""
+    kept = torch.zeros_like(FOUR)
+    for row, order in enumerate(np.argsort(-RANKING.numpy(), axis=1)):
+        kept[row, order[:k]] = 1.0
+    return float(((FOUR * kept) @ FOUR_WEIGHTS > 0).eq(FOUR_Y == 1).double().mean())
+
+
+def test_each_row_keeps_its_highest():
+    sizes, found = accuracy_by_size(LABELS, RANKING, FOUR, FOUR_Y)
+    assert sizes == (1, 2, 3, 4)
+    np.testing.assert_allclose(found, [accuracy_by_hand(k) for k in sizes], rtol=0, atol=1e-12)
+    assert found[0] > 0.8 and found[-1] == 1.0
+    chosen, again = accuracy_by_size(LABELS, RANKING, FOUR, FOUR_Y, sizes=[3, 0])
+    assert chosen == (3, 0) and again[0] == found[2]
+    assert again[1] == pytest.approx(float((FOUR_Y == 0).double().mean()))
+
+
+@pytest.mark.smoke
+def test_a_ranking_is_above_chance_and_its_opposite_below():
+    _, found = accuracy_by_size(LABELS, RANKING, FOUR, FOUR_Y)
+    _, chance = accuracy_by_size(LABELS, None, FOUR, FOUR_Y, random_ranking=True)
+    _, opposite = accuracy_by_size(LABELS, -RANKING, FOUR, FOUR_Y)
+    options = {"random_ranking": True, "seed": 1}
+    assert accuracy_by_size(LABELS, None, FOUR, FOUR_Y, **options)[1] != chance
+    for k in range(3):
+        assert found[k] > chance[k] + 0.05
+        assert opposite[k] < chance[k] - 0.02
+    assert found[3] == chance[3] == opposite[3]
+
+
+def test_of_equal_entries_the_first_is_kept():
+    judge = Recorder()
+    accuracy_by_size(
+        judge, torch.tensor([[0.5, 1.0, 0.5, 0.5]]).expand(400, 4), FOUR, FOUR_Y, [1, 2, 3]
+    )
+    kept = [[0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
+    for masks, expected in zip(judge.masks, kept, strict=True):
+        assert bool((masks.long() == torch.tensor(expected)).all())
+
+
+def test_responses_have_their_share_of_variance():
+    given = {"likelihood": NormalLikelihood(), "labels": None}
+    judge = judge_of(linear(FOUR_WEIGHTS), columns=4, **given)
+    y = FOUR @ FOUR_WEIGHTS
+    sizes, found = accuracy_by_size(judge, FOUR_WEIGHTS.abs().expand(400, 4), FOUR, y)
+    for k in sizes:
+        left = (FOUR[:, k:] @ FOUR_WEIGHTS[k:]).square().sum() / (y - y.mean()).square().sum()
+        assert found[k - 1] == pytest.approx(float(1 - left), abs=1e-9)
+
+
+def test_a_random_ranking_keeps_each_entry_as_often():
+    judge = Recorder()
+    accuracy_by_size(judge, RANKING, FOUR, FOUR_Y, random_ranking=True)
+    for k, (smaller, larger) in enumerate(pairwise([torch.zeros(400, 4), *judge.masks])):
+        assert bool((larger.sum(1) == k + 1).all())
+        assert bool((larger.long() >= smaller.long()).all())
+    counts = judge.masks[0].sum(0).double()
+    assert float(((counts - 100) ** 2 / 100).sum()) < chi2.isf(1e-6, 3)
+    by_rank = Recorder()
+    accuracy_by_size(by_rank, FOUR_WEIGHTS.expand(400, 4), FOUR, FOUR_Y)
+    counts = by_rank.masks[0].sum(0).double()
+    assert float(((counts - 100) ** 2 / 100).sum()) > chi2.isf(1e-6, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ranking": None}, r"give a ranking \(N, G\), or random_ranking=True"),
+        ({"ranking": RANKING[:, :3]}, r"\(400, 4\).*\(400, 3\)"),
+        ({"ranking": RANKING * float("nan")}, "or NaN"),
+        ({"sizes": []}, "sizes must have at least one"),
+        ({"sizes": [1, 5]}, "sizes must be a whole number from 0 to 4, the mask entries; it is 5"),
+        ({"y": FOUR_Y[1:]}, "x has 400 rows and y has 399"),
+    ],
+)
+def test_bad_rankings_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        accuracy_by_size(**{"evalx": LABELS, "ranking": RANKING, "x": FOUR, "y": FOUR_Y, **options})

@@ -1,1 +1,0 @@
-"""Leaks: nats about y in the choice of features itself."""

@@ -1,1 +1,0 @@
-"""Scores by predictors that are fitted to judge, and these predictors."""
