@@ -56,12 +56,9 @@ STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 
 @dataclass(frozen=True)
 class TablePart:
-    """Which rows of a longer table are explained: blocks of :data:`BLOCK`.
+    """Which rows of a longer table are explained: blocks of :data:`BLOCK`, from number `block`.
 
-    Args:
-        block: the number of the first, from 0.
-        first: x and y of the table's first rows, a block or less: what all rows share is drawn as
-            it is drawn with them.
+    Latents that all rows share are drawn with `first`, x and y of the table's first rows.
     """
 
     block: int
@@ -74,8 +71,7 @@ PROGRAM = "program"
 
 @dataclass(frozen=True)
 class KnownProgram:
-    """What is the same of a fit's programs whatever the rows: their sites, and how E[z | x] of each
-    is had without draws; of these modules and programs, and rows of one shape, type and device."""
+    """What does not depend on the rows of a fit's programs: sites, and how E[z | x] is had."""
 
     sites: ProgramSites
     means: list[StatedMeans]
@@ -121,13 +117,8 @@ def _kind(x: Tensor) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class ExplainedRows:
-    """The groups of a posterior.
-
-    Args:
-        groups: builds them, by ArviZ's names.
-        attrs: of all groups.
-        means: the groups and names of what is a mean over rows, of a longer table their sum.
-    """
+    """The groups of a posterior by ArviZ's names, built when called for; `means` lists the
+    variables that are means over rows, of a longer table sums."""
 
     groups: Callable[[], dict[str, xr.Dataset]]
     attrs: dict[str, Any]
@@ -143,19 +134,8 @@ def explained_rows(
     row_names: Sequence[Any] | None = None,
     part: TablePart | None = None,
 ) -> ExplainedRows:
-    """The groups of :func:`lexppl.explain`.
-
-    Each block of a longer table is drawn by its number there, from a seed of its own, so that it is
-    the same whichever rows come beside it; the first block is drawn as `explain` draws it.
-
-    Args:
-        program, x, y, row_names: of `explain`.
-        how: its other arguments.
-        part: which part of a table these rows are; None where they are all.
-
-    Raises:
-        ValueError, TypeError, FloatingPointError: as `explain`.
-    """
+    """The groups of :func:`lexppl.explain`; each block of a longer table is drawn from a seed of
+    its own, by its number there, and the first as `explain` draws it."""
     how.check()
     with ExitStack() as modes:
         for module in (program, how.guide):
@@ -278,12 +258,7 @@ def _observed(
     sites: ProgramSites,
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
-    """The plates of the program's masks, and all of these where they are to be listed, or are no
-    more than would be proposed.
-
-    Raises:
-        ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
-    """
+    """The plates of the program's masks, and the list of all masks where these are to be listed."""
     x, y = first
     few = slice(0, None if sites.are_together else 2)
     program = ParticleProgram(

@@ -33,12 +33,7 @@ AGAIN = "_again"
 
 
 def explanation_of(found: ExplainedRows, again: Callable[..., Posterior]) -> Posterior:
-    """An explanation whose groups are built when any of it is first read.
-
-    Args:
-        found: its groups.
-        again: explains the same rows at another `penalty`.
-    """
+    """An explanation with groups built at first use; `again` explains the rows at a `penalty`."""
     explanation = posterior_when_read(found.groups, found.attrs, explanation_class)
     object.__setattr__(explanation, AGAIN, again)
     return explanation
@@ -73,8 +68,7 @@ def explanation_class() -> Any:
 
 
 def first_screen(posterior: Posterior) -> Markup | None:
-    """What is read and how sure that is, as HTML; None of images, texts and masks that rows share,
-    whose entries have no meaning by themselves."""
+    """What is read and how sure that is, as HTML; None but for tables with masks by row."""
     means = mask_means(posterior, by_row=False)
     x = group_of(posterior, constants_name(posterior))["x"]
     if "row" not in means.dims or x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):

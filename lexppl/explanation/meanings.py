@@ -47,14 +47,7 @@ def attributes(result: FitResult, seed: int) -> dict[str, Any]:
 def draws_of_groups(
     result: FitResult, plan: RowPlan, given_y: bool, likelihoods: str
 ) -> dict[str, dict[str, str]]:
-    """What the draws of each group are, as its attributes.
-
-    Args:
-        result: the fit.
-        plan: of the draws.
-        given_y: whether y was.
-        likelihoods: what the log-likelihood holds.
-    """
+    """What the draws of each group are, as its attributes."""
     sites = plan.sites
     given_x = "independent draws of the masks given x alone, p(z | x)"
     if plan.draws == 0:
@@ -89,13 +82,7 @@ def draws_of_groups(
 
 
 def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> str:
-    """What the log-likelihood of a posterior holds.
-
-    Args:
-        result: the fit.
-        plan: of the draws.
-        held_out: whether the fit has not learned from the rows.
-    """
+    """What the log-likelihood of a posterior holds."""
     if held_out:
         return HELD_OUT
     if plan.sites.shared or plan.sites.are_together:

@@ -38,12 +38,7 @@ class NamedRows:
         return np.float64 if self.x.dtype == torch.float64 else np.float32
 
     def check_response(self, response: Response | None) -> None:
-        """Refuse a y that the program's response cannot take.
-
-        Raises:
-            ValueError: labels beyond the classes, or probabilities of another number of classes,
-                or that do not sum to one.
-        """
+        """Refuse labels or probabilities that the program's response cannot take."""
         y = self.y
         if y is None or response is None:
             # Without a site of its own it is observed as a factor, if at all.
@@ -72,17 +67,7 @@ class NamedRows:
 
 
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
-    """Check rows against the fit.
-
-    Args:
-        result: the fit.
-        x: rows, a tensor or an array.
-        y: what was observed, a tensor or an array, or None.
-        row_names: a name for each row, or None to number them.
-
-    Raises:
-        ValueError, TypeError: rows unlike those of the fit, or names that are not one each.
-    """
+    """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
     x = _tensor(x, "x", dtype)
     y = None if y is None else _tensor(y, "y", dtype)
@@ -102,11 +87,7 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
 
 
 def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:
-    """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG.
-
-    Raises:
-        ValueError: names that are given and not one each.
-    """
+    """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG."""
     if given is not None:
         return _different(given, entries, "entry_names")
     grouping = getattr(result.model, "grouping", None)
@@ -119,12 +100,7 @@ def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) ->
 def feature_names(
     columns: int, given: Sequence[str] | None, entries: Sequence[str]
 ) -> Sequence[str]:
-    """Names of the D columns of x: given, those of the entries where they are as many, or
-    x1 … xD.
-
-    Raises:
-        ValueError: names that are given and not one each.
-    """
+    """Names of the D columns of x: given, the entries' where they are as many, or x1 … xD."""
     if given is not None:
         return _different(given, columns, "feature_names")
     return entries if len(entries) == columns else _numbered(columns)
@@ -146,8 +122,8 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
 
 
 def _float_type(result: FitResult, x: Any) -> torch.dtype:
-    """The program's; of one without numbers of its own torch's, or an array's float64 where its
-    sites have that, or it runs in nothing else."""
+    """The program's type; of one without numbers an array's float64 where its sites run in nothing
+    else."""
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
     usual, given = floating_type(modules), getattr(x, "dtype", None)
     if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:

@@ -40,19 +40,8 @@ alone."""
 
 
 class PosteriorArrays:
-    """All of a posterior's arrays, made beforehand and filled chunk by chunk.
-
-    Args:
-        result: the fit.
-        rows: B rows.
-        plan: of the draws.
-        features: names of the columns of x, or None.
-        part: whether these are some rows of a longer table: what is a mean over rows is then kept
-            as a sum, and E[z | x, θ] by row is left out.
-
-    Raises:
-        ValueError: names of another number.
-    """
+    """All of a posterior's arrays, made beforehand and filled chunk by chunk; of a `part` of a
+    longer table means over rows are kept as sums, and E[z | x, θ] by row is left out."""
 
     def __init__(
         self,
@@ -112,14 +101,7 @@ class PosteriorArrays:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
     def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = named.GIVEN_X) -> None:
-        """Put the draws of a chunk of rows into their place.
-
-        Args:
-            chain: of the fit.
-            rows: the chunk.
-            drawn: its draws.
-            source: one of `sources`, what they are draws of.
-        """
+        """Put the draws of a chunk of rows, of one of `sources`, into their place."""
         layout, (_, average, predictive) = self._layout, self._groups(source)
         every = slice(None)
         for site in self._masks(source):
@@ -175,13 +157,7 @@ class PosteriorArrays:
         *,
         are_draws: bool,
     ) -> dict[str, xr.Dataset]:
-        """The groups as data sets.
-
-        Args:
-            attrs: of every group.
-            own: further ones of one group.
-            are_draws: whether values of the log-likelihood are those of posterior draws.
-        """
+        """The groups as data sets; `are_draws`: the log-likelihood is that of posterior draws."""
         if self._likelihood is not None:
             if not self._sites.are_together:
                 evidence = self._add("sample_stats", "log_evidence", ("chain", "row"), units="nats")
@@ -215,8 +191,7 @@ class PosteriorArrays:
         return group if site.plate == ROWS or source in (named.GIVEN_X, named.GUIDE) else source
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
-        """A variable's name for a mask site: the first site has it plain, unless a latent that rows
-        share has that name."""
+        """A variable's name: plain for the first mask site, unless a latent has that name."""
         taken = group in (named.GIVEN_XY, named.PRIOR) and variable in self._shared
         plain = site is self._sites.masks[0] and not taken
         return variable if plain else f"{site.name}_{variable}"
@@ -263,8 +238,7 @@ class PosteriorArrays:
             self._add_drawn_means(site.name, feature)
 
     def _add_drawn_means(self, site: str, feature: str) -> None:
-        """E[z | x, θ] of each draw θ of what rows share: by row where it is not too large, and its
-        means over rows."""
+        """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
         name = f"{site}_mean"
         while name in self._shared or f"{name}_over_rows" in self._shared:
             name += "_"
@@ -312,8 +286,7 @@ class PosteriorArrays:
         self._add(group, "y_probability", ("chain", "row", "class"))
 
     def _add_prior(self) -> None:
-        """Masks given x alone are the prior of those given y, where nothing else is drawn: the same
-        draws under both names."""
+        """Share the masks given x alone as the prior of those given y."""
         for site in self._sites.masks:
             share = self._named(site, "importance", named.PRIOR)
             for name in (site.name, share, self._named(site, "size", named.PRIOR)):

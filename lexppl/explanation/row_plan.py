@@ -29,8 +29,7 @@ MOST_BYTES = 2**29
 
 
 def usual_draws(sites: ProgramSites, rows: int) -> int:
-    """Draws of each row, B times the chains, where no number is given: 100, or as many as fit, and
-    10 at least."""
+    """Draws of each row where no number is given: 100, or as many as fit, and 10 at least."""
     bytes_of_draw = rows * sum(site.entries * site.dtype.itemsize for site in sites.masks)
     return min(USUAL_DRAWS, max(LEAST_DRAWS, MOST_BYTES // max(1, bytes_of_draw)))
 
@@ -58,11 +57,7 @@ class Explaining:
         return (self.coords or {}).get(FEATURE, self.entry_names)
 
     def check(self) -> None:
-        """Refuse counts below 1, and two names for one thing.
-
-        Raises:
-            ValueError: such counts; entries named by two arguments.
-        """
+        """Refuse counts below 1, and entries that two arguments name."""
         if self.entry_names is not None and FEATURE in (self.coords or {}):
             raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
         int_at_least("imputations", self.imputations)
@@ -76,16 +71,8 @@ class Explaining:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The draws of a row.
-
-    Args:
-        how: rows are explained.
-        sites: of the program.
-        draws: D.
-        means: E[z | x] of each chain, where nothing is drawn.
-        tree: of the masks' plates, where y is given.
-        listed: all masks that there are, in the place of proposals, or None.
-    """
+    """The draws of a row: D of them, E[z | x] of each chain, and given y the tree of the masks'
+    plates with the list of all masks, or None for proposals."""
 
     how: Explaining
     sites: ProgramSites
@@ -101,8 +88,7 @@ class RowPlan:
 
     @property
     def masks(self) -> int:
-        """L: masks that are weighed, in a program with latents outside the mask plate for each
-        draw of these."""
+        """L, the masks that are weighed, for each draw of latents outside the mask plate."""
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
@@ -131,16 +117,7 @@ class RowPlan:
         block: slice,
         source: str,
     ) -> None:
-        """Draw a chain's masks of a block of rows, chunk by chunk.
-
-        Args:
-            program: fitted; with θ from its prior where that is the source.
-            rows: of all blocks.
-            arrays: to write into.
-            chain: its number.
-            block: the rows.
-            source: of the draws, one of `arrays.sources`.
-        """
+        """Draw a chain's masks of a block of rows, chunk by chunk, into the arrays."""
         given_y = source == GIVEN_XY
         size = self.rows_at_once(rows, given_y)
         for start in range(block.start, block.stop, size):

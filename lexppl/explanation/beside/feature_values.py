@@ -29,15 +29,8 @@ LEVELS, DATES = "levels", "dates"
 
 @dataclass(frozen=True, eq=False)
 class FeatureValues:
-    """The values of one feature.
-
-    Args:
-        name: the feature's.
-        numbers: of N rows, `(N,)`; of a feature of levels their places among `levels`. NaN where
-            there is none.
-        levels: names, or None for numbers.
-        dates: whether the numbers are days since 1970-01-01.
-    """
+    """The values of one feature, `(N,)`, NaN where there is none: numbers, days since 1970-01-01 of
+    dates, or places among its levels."""
 
     name: str
     numbers: NDArray[np.float64]
@@ -55,15 +48,8 @@ class FeatureValues:
     def text(self, row: int) -> str:
         """A row's value as it is read: numbers with four digits, or with all before the point.
 
-        Example:
-            >>> FeatureValues("dose", np.array([0.123456, 1234567.0])).text(0)
-            '0.1235'
-            >>> FeatureValues("income", np.array([18130.55])).text(0)
-            '18131'
-            >>> FeatureValues("job", np.array([1.0]), ("clerk", "smith")).text(0)
-            'smith'
-            >>> FeatureValues("seen", np.array([19000.5]), dates=True).text(0)
-            '2022-01-08'
+        >>> FeatureValues("income", np.array([0.123456, 18130.55])).text(1)
+        '18131'
         """
         number = self.numbers[row]
         if np.isnan(number):
@@ -77,24 +63,7 @@ class FeatureValues:
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
-    """Encoded rows in the units of the table that they came from, to six digits of their scale.
-
-    Args:
-        x: N rows, `(N, D)`.
-        encoding: how columns became features.
-
-    Returns:
-        by column, NaN where a cell is missing; dates as days since 1970-01-01.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.data import CategoricalColumn, NumericColumn, TargetColumn
-        >>> encoding = TableEncoding((NumericColumn("age", 40.0, 10.0),
-        ...     CategoricalColumn("job", ("cook", "smith"))), TargetColumn("y", None))
-        >>> values = decoded_values(torch.tensor([[-0.5, 0.0, 1.0]]), encoding)
-        >>> values["age"].text(0), values["job"].text(0)
-        ('35', 'smith')
-    """
+    """Encoded rows `(N, D)` in their table's units, to six digits of their scale, by column."""
     table = x.detach().double().cpu().numpy()
     found, start = {}, 0
     for column in encoding.columns:
@@ -117,12 +86,7 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
 
 
 def column_values(column: pd.Series) -> FeatureValues:
-    """Values of a data frame's column: numbers, days since 1970-01-01 of dates, else levels.
-
-    Example:
-        >>> column_values(pd.Series(["smith", "cook"], name="job")).levels
-        ('cook', 'smith')
-    """
+    """Values of a data frame's column: numbers, days since 1970-01-01 of dates, else levels."""
     name, dates = str(column.name), column.dtype.kind == "M"
     if dates:
         column = (column.dt.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta("1D")
@@ -134,20 +98,11 @@ def column_values(column: pd.Series) -> FeatureValues:
 
 
 def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
-    """The stratum of each row, missing without a value: a level, or an interval of numbers.
+    """The stratum of each of N rows, missing without a value: a level, or an interval between the
+    quantiles of numbers of more than `bins` values.
 
-    Args:
-        by: `(N,)` values, a series or an array: levels, or numbers, which are cut at quantiles
-            if they have more than `bins` values.
-        rows: N.
-        bins: into how many strata numbers are cut.
-
-    Raises:
-        ValueError: values of another number of rows.
-
-    Example:
-        >>> strata_of([1.0, 2.0, 3.0, 4.0], 4).tolist()
-        ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
+    >>> strata_of([1.0, 2.0, 3.0, 4.0], 4).tolist()
+    ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
     """
     values = pd.Series(np.asarray(by))
     if len(values) != rows:
@@ -158,21 +113,8 @@ def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
 
 
 def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Posterior:
-    """Write the features' values into a posterior's `constant_data`, as `value` (row, feature).
-
-    Features of levels hold their place among the levels, which the attribute `levels` names, as
-    JSON; so a netCDF file keeps all of it.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned; it is changed in place.
-        values: of its rows; features that have none are NaN.
-
-    Returns:
-        the posterior.
-
-    Raises:
-        ValueError: values of another number of rows, or a posterior without `constant_data`.
-    """
+    """Write features' values into a posterior's `constant_data`, as `value` (row, feature): of
+    levels their places among those that the attribute `levels` names, as JSON."""
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
     rows = means.sizes["row"]
@@ -202,26 +144,8 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
 
 
 def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
-    """The features' values of a posterior's rows: those of :func:`with_values`, else those of its
-    x, which are the encoded ones: standardised numbers, and the level of columns `job=smith`. Of a
-    column with gaps they are not known.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-
-    Returns:
-        by feature; without those whose values are not known, as of images.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> x = xr.Dataset({"x": (("row", "input"), [[0.5, 1.0, 0.0]])},
-        ...     {"row": [7], "input": ["age", "job=cook", "job=smith"]})
-        >>> stated = (("chain", "row", "feature"), [[[1.0, 0.5]]], {"site": "mask"})
-        >>> posterior = posterior_of({"constant_data": x, "sample_stats": xr.Dataset(
-        ...     {"selection_probability": stated}, {"feature": ["age", "job"]})}, {})
-        >>> {name: values.text(0) for name, values in feature_values(posterior).items()}
-        {'age': '0.5', 'job': 'cook'}
-    """
+    """The features' values of a posterior's rows: those of :func:`with_values`, else the encoded
+    ones of its x, but for columns with gaps; none of images."""
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
     if constants_name(posterior) not in group_names(posterior):

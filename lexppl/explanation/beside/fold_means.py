@@ -12,12 +12,8 @@ FOLD = "fold"
 
 
 def with_fold_means(posterior: Posterior, every: Posterior) -> Posterior:
-    """A posterior of rows, and in its `sample_stats` E[z | x] of each fold's fit.
-
-    Args:
-        posterior: of :func:`lexppl.explain`.
-        every: the posterior of the same rows given x alone, with a chain for each fold.
-    """
+    """A posterior of rows, and in its `sample_stats` E[z | x] of each fold's fit, a chain of
+    `every`."""
     theirs = group_of(every, "sample_stats")
     means = [name for name, values in theirs.items() if "site" in values.attrs]
     renamed = {f"{FOLD}_{name}": theirs[name].rename(chain=FOLD) for name in means}
@@ -27,12 +23,7 @@ def with_fold_means(posterior: Posterior, every: Posterior) -> Posterior:
 
 
 def fold_means(posterior: Posterior) -> xr.DataArray | None:
-    """E[z | x] of the first mask site by each fold's fit, (fold, row, feature); None where rows are
-    in no folds.
-
-    Args:
-        posterior: of :func:`lexppl.explain` or :meth:`lexppl.evaluation.Folds.posterior`.
-    """
+    """E[z | x] of the first mask site by each fold's fit, (fold, row, feature), or None."""
     name = f"{FOLD}_{mask_means(posterior, by_row=False).name}"
     return group_of(posterior, "sample_stats").get(name)
 

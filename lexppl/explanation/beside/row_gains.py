@@ -16,28 +16,8 @@ GAIN = "gain"
 
 
 def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Posterior:
-    """Write the gains of rows into a posterior's `sample_stats`, as `gain` (row, feature).
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned; it is changed in place.
-        gains: in nats, `(N, G)`, as :func:`lexppl.evaluation.feature_gains` has them.
-        row_names: of the N rows; of rows that the posterior does not have nothing is written, and
-            those of its rows that have no gain are NaN.
-
-    Returns:
-        the posterior.
-
-    Raises:
-        ValueError: gains of another shape.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> stated = (("chain", "row", "feature"), [[[1.0], [0.5]]], {"site": "mask"})
-        >>> posterior = posterior_of({"sample_stats": xr.Dataset(
-        ...     {"selection_probability": stated}, {"row": [7, 9], "feature": ["age"]})}, {})
-        >>> with_gains(posterior, [[0.3]], [9])["sample_stats"]["gain"].values.tolist()
-        [[nan], [0.3]]
-    """
+    """Write gains of rows, `(N, G)` in nats, into a posterior's `sample_stats`, as `gain` (row,
+    feature): NaN of its rows that have none."""
     means = mask_means(posterior)
     values = np.asarray(gains, dtype=np.float64)
     expected = (len(row_names), means.shape[2])

@@ -20,11 +20,8 @@ class Variable:
     attrs: dict[str, Any]
 
     def put(self, where: tuple[Any, ...], values: Tensor) -> None:
-        """Write values into a part of the array.
-
-        Integers are stored in few bytes; the array grows to the values' own type where they do not
-        fit.
-        """
+        """Write values into a part of the array, whose integers grow to the values' type if need
+        be."""
         given = values.detach().cpu().numpy()
         if self.values.dtype.kind == "i" and not np.array_equal(
             given.astype(self.values.dtype), given
@@ -35,18 +32,7 @@ class Variable:
 
 @dataclass
 class ArvizLayout:
-    """The groups of a posterior, with the coordinates that they share.
-
-    Args:
-        coordinates: for each dimension its names or numbers.
-
-    Example:
-        >>> layout = ArvizLayout({"chain": range(2), "draw": range(3)})
-        >>> layout.add("posterior", "a", ("chain", "draw"), np.float64).shape
-        (2, 3)
-        >>> list(layout.groups({})["posterior"].data_vars)
-        ['a']
-    """
+    """The groups of a posterior, with the coordinates, by dimension, that they share."""
 
     coordinates: dict[str, Sequence[Any] | np.ndarray]
     _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
@@ -75,12 +61,7 @@ class ArvizLayout:
     def groups(
         self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, xr.Dataset]:
-        """The groups as data sets, each with the coordinates of its own dimensions.
-
-        Args:
-            attrs: of every group.
-            own: further ones of one, by its name.
-        """
+        """The groups as data sets, with attributes of all and `own` ones of each."""
         return {
             group: self._dataset(held, {**attrs, **(own or {}).get(group, {})})
             for group, held in self._groups.items()
@@ -103,12 +84,7 @@ class ArvizLayout:
 
 
 def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Names or numbers of a dimension as an array that netCDF can hold: never of objects.
-
-    Example:
-        >>> coordinate_values(["age", 3]), coordinate_values(range(2))
-        (array(['age', '3'], dtype='<U3'), array([0, 1]))
-    """
+    """Names or numbers of a dimension as an array that netCDF can hold: never of objects."""
     array = np.asarray(values)
     if array.dtype.kind in "iuf":
         return array

@@ -26,12 +26,10 @@ LONGEST_TRAILER = 120
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
-    """Write a posterior to a netCDF file, which `arviz.from_netcdf(path)` reads.
+    """Write a posterior to a netCDF file, which `arviz.from_netcdf(path)` of any version reads.
 
-    The file is made in memory, written aside and then renamed, so that there is either the whole of
-    it or what was there before, and a full disk is an error. A file written with ArviZ 0.2x is read
-    by ArviZ 1.x and the other way round. Behind what netCDF reads stands a line with the SHA-256 of
-    the file, by which :func:`load_posterior` knows that it is as it was written.
+    The file is made in memory, written aside and then renamed. Behind what netCDF reads stands a
+    line with the SHA-256 of the file, which :func:`load_posterior` checks.
 
     Args:
         posterior: what :func:`explain` returned.
@@ -44,14 +42,6 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         TypeError: not a posterior.
         ValueError: the folder is not there, or the path is a folder.
         OSError: the file cannot be written.
-
-    Example:
-        >>> import tempfile, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> posterior = posterior_of({"observed_data": xr.Dataset({"y": ("row", [0, 1])})}, {})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_posterior(posterior, f"{folder}/posterior.nc").name
-        'posterior.nc'
     """
     groups = {name: group_of(posterior, name) for name in group_names(posterior)}
     path = Path(path)
@@ -67,23 +57,16 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
 
 
 def load_posterior(path: str | os.PathLike[str]) -> Posterior:
-    """Read a posterior that :func:`save_posterior` wrote, if it is as it was written.
+    """Read a posterior that :func:`save_posterior` wrote, as the installed ArviZ holds it, in
+    memory.
 
-    The checksum is compared before HDF5's C library sees a byte, as that may end the process where
-    bytes are damaged, and the whole file is read. A checksum is no signature: a file that someone
-    made to harm can have one that fits. Files without one, of other programs, of versions before,
-    or changed since, are `arviz.from_netcdf`'s.
-
-    Args:
-        path: the file.
-
-    Returns:
-        the posterior as the installed ArviZ holds it, its numbers in memory.
+    The checksum is compared before HDF5's C library sees a byte. It is no signature: a file made to
+    harm can have one that fits. Files without one are for `arviz.from_netcdf`.
 
     Raises:
         FileNotFoundError: no such file.
         lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, cut short,
-            changed, of a newer version, or no such file.
+            changed, or of a newer version.
 
     Example:
         >>> import tempfile, xarray as xr

@@ -18,15 +18,8 @@ from lexppl.inference.objective.site import Site
 
 @dataclass(frozen=True)
 class ImportanceKind:
-    """How the mean of a mask is to be read.
-
-    Args:
-        name: "probability", "share", "strength" or "attribution".
-        variable: what the mean of a row's mask is called in a posterior's `sample_stats`.
-        label: what stands on an axis.
-        meaning: the same in a sentence, of one feature and a row.
-        most: the largest value there can be, or None.
-    """
+    """How a mask's mean is to be read: its variable in `sample_stats`, its label on an axis, its
+    meaning in a sentence, and the largest value there can be, or None."""
 
     name: str
     variable: str
@@ -84,13 +77,8 @@ GUIDED = "mean of the guide's distribution q(z | x)"
 
 
 def stated_kind(site: Site) -> str | None:
-    """What a program says of a mask: by `infer={"mask_kind": …}`, else by its distribution's
-    support, where that says it (zeros and ones, a simplex, the unit interval); None where neither
-    does.
-
-    Raises:
-        ValueError: a word that is not known.
-    """
+    """What a program states of a mask: by `infer={"mask_kind": …}`, else by its distribution's
+    support; None where neither does."""
     stated = site.infer.get(MASK_KIND)
     if stated is not None:
         if stated not in MASK_KINDS:
@@ -111,21 +99,9 @@ def stated_kind(site: Site) -> str | None:
 
 
 def importance_kind(mask: xr.DataArray) -> ImportanceKind:
-    """The kind of a mask: as its program states it (attribute `kind`), else by its draws
-    `(chain, draw, row, feature)`.
-
-    Zeros and ones are selections; values in [0, 1] are shares where they add up to 1 in every row,
-    else strengths; anything else is a signed contribution.
-
-    Example:
-        >>> dims = ("chain", "draw", "row", "feature")
-        >>> importance_kind(xr.DataArray(np.array([[[[0, 1]]]]), dims=dims).astype(float)).name
-        'probability'
-        >>> importance_kind(xr.DataArray(np.array([[[[0.3, 0.7]]]]), dims=dims)).name
-        'share'
-        >>> importance_kind(xr.DataArray(np.array([[[[0.3, -0.7]]]]), dims=dims)).name
-        'attribution'
-    """
+    """The kind of a mask: by its attribute `kind`, else by its draws `(chain, draw, row, feature)`:
+    zeros and ones are selections, values in [0, 1] shares where they add up to 1, else strengths;
+    anything else is an attribution."""
     if mask.attrs.get("kind") in KINDS:
         return KINDS[mask.attrs["kind"]]
     values = np.asarray(mask.values)
@@ -143,21 +119,14 @@ def kind_of(posterior: Posterior) -> ImportanceKind:
 
 
 def variable_of(kind: str | None) -> str:
-    """What the mean of a row's mask is called, by what its program says of the mask.
-
-    Example:
-        >>> variable_of("selection"), variable_of("share"), variable_of(None)
-        ('selection_probability', 'mask_mean', 'mask_mean')
-    """
+    """What the mean of a row's mask is called, by what its program says of the mask."""
     return STRENGTH.variable if kind is None else KINDS[kind].variable
 
 
 def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
-    """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
-    posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
-    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` …; of a mask
-    that rows share, (chain, feature) or (chain, group, feature), where y was given E[z | x, y], by
-    its name `selection_probability_given_y` ….
+    """E[z | x] of each row, (chain, row, feature), of the first mask site: `selection_probability`,
+    `mask_mean` or `attribution`; the guide's where it draws the masks given x; of a mask that rows
+    share, (chain, feature) or (chain, group, feature), and E[z | x, y] where y was given.
 
     Args:
         posterior: what :func:`lexppl.explain` returned.

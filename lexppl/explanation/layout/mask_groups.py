@@ -31,22 +31,7 @@ MEAN_OF, EACH_DRAW = "mean_of", "p(z | x, θ)"
 
 
 def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
-    """The group with the masks of an explanation: draws of p(z | x), whether y was given or not.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        given_y: the draws of p(z | x, y) in their place.
-
-    Raises:
-        TypeError: neither an `InferenceData` nor a `DataTree`.
-        ValueError: no masks, or none that were given y.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
-        >>> list(masks_of(posterior_of({"predictions": masks}, {})))
-        ['mask']
-    """
+    """The group with the masks of an explanation, draws of p(z | x), or of p(z | x, y)."""
     for name in (GIVEN_XY, OF_ROWS) if given_y else (GIVEN_X,):
         if _has_masks(posterior, name):
             return group_of(posterior, name)
@@ -59,15 +44,7 @@ def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
 
 
 def responses_of(posterior: Posterior) -> xr.Dataset:
-    """The group with what is predicted of each row from x alone, `y` and `y_probability`; an empty
-    one where the program has no response.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> drawn = xr.Dataset({"y": (("chain", "draw", "row"), [[[0.5]]])})
-        >>> responses_of(posterior_of({"predictions": drawn}, {}))["y"].values
-        array([[[0.5]]])
-    """
+    """The group with `y` and `y_probability` given x alone; an empty one without a response."""
     if GIVEN_X in group_names(posterior):
         group = group_of(posterior, GIVEN_X)
         if any(variable in group for variable in RESPONSES):
@@ -76,20 +53,13 @@ def responses_of(posterior: Posterior) -> xr.Dataset:
 
 
 def constants_name(posterior: Posterior) -> str:
-    """The group of the rows x: `constant_data`, or `predictions_constant_data` of rows whose y was
-    not given."""
+    """The group of the rows x: `constant_data`, or `predictions_constant_data` without y."""
     predicted = f"{GIVEN_X}_{CONSTANTS}"
     return predicted if predicted in group_names(posterior) else CONSTANTS
 
 
 def means_over_rows(posterior: Posterior, site: str) -> xr.DataArray | None:
-    """The mean over rows of E[z | x, θ_d] of each draw, (chain, draw, feature); None where nothing
-    that rows share was drawn.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        site: of the masks.
-    """
+    """The mean over rows of E[z | x, θ_d], (chain, draw, feature); None where no θ was drawn."""
     if GIVEN_XY not in group_names(posterior):
         return None
     for name, values in group_of(posterior, GIVEN_XY).items():
@@ -100,8 +70,7 @@ def means_over_rows(posterior: Posterior, site: str) -> xr.DataArray | None:
 
 
 def _has_masks(posterior: Posterior, name: str) -> bool:
-    """Whether variables of a group have rows, or state their kind; of masks given x their
-    importance is enough."""
+    """Whether a group has masks: by row, by their kind, or given x by their importance."""
     if name not in group_names(posterior):
         return False
     group = group_of(posterior, name)

@@ -65,21 +65,16 @@ def explain_to_zarr(
 ) -> Path:
     """Explain rows that do not fit into memory: :func:`lexppl.explain`, chunk by chunk.
 
-    The store is in ArviZ's layout, with the groups and variables of `explain`; rows are numbered
-    from 0. :func:`open_posterior` opens it lazily, as do `xarray.open_datatree(path,
-    engine="zarr")` and, group by group, `xarray.open_zarr(path, group="sample_stats")`.
+    The store has the groups and variables of `explain`, rows numbered from 0; open it lazily with
+    :func:`open_posterior` or `xarray.open_datatree(path, engine="zarr")`.
 
-    The numbers depend on the row's number and the seed alone, not on chunks, processes or workers.
-    Rows are drawn in blocks of 1,000 by their numbers, block b = ⌊row / 1000⌋ from the seed
-    `numpy.random.SeedSequence(seed, spawn_key=(chain, 0, b))` (of masks given y `(chain, 1, b)`),
-    and the first block as `explain` draws it: a table of 1,000 rows or fewer has the same posterior
-    here and there. What all rows share is drawn once, with the first block. What is a mean over
-    rows is summed over the blocks in their order. Sums are made by `threads` threads everywhere.
+    The numbers depend on the row's number and the seed alone, not on chunks, processes or workers:
+    block b = ⌊row / 1000⌋ is drawn from `numpy.random.SeedSequence(seed, spawn_key=(chain, 0, b))`
+    (of masks given y `(chain, 1, b)`), and the first block as `explain` draws it. What all rows
+    share is drawn once, with the first block.
 
     It is written to `<path>.partial` and renamed at the end. A run that ended early keeps its
-    chunks there, and the same call goes on with them. What was at `path` before stays until then.
-
-    Memory holds a chunk at a time (on a cluster each worker one), whatever the number of rows.
+    chunks there, and the same call goes on with them. Memory holds a chunk at a time.
 
     Args:
         result: the fit.
@@ -88,23 +83,19 @@ def explain_to_zarr(
             any sizes, read once.
         path: the store to write, such as "posterior.zarr".
         encoding: of a table's columns: the `encoding` of the data set, `encoding_` of an
-            estimator, or `encoding.json` beside the explainer that `lexppl explain` wrote. Columns
-            that it does not read may be in the files.
+            estimator, or `encoding.json` beside the explainer that `lexppl explain` wrote.
         with_y: whether y is read (the encoding's target column, or of pairs) and masks are drawn
             given y as well.
         keep_x: whether the rows themselves are written too, as `constant_data`.
-        rows_per_chunk: rows worked on and stored at once, a multiple of 1,000; None for as many as
-            take about 32 MiB, at most 100,000.
-        client: a `dask.distributed.Client`, whose workers write to `path` and read the files, so
-            that both must be on disks that they share.
+        rows_per_chunk: a multiple of 1,000; None for as many as take about 32 MiB, at most 100,000.
+        client: a `dask.distributed.Client`, whose workers share the disks of `path` and the files.
         jobs: processes here; −1 for one a core.
         threads: of each chunk.
         overwrite: whether what is at `path` may be replaced, and chunks of another run thrown away.
         progress: show a bar, on a terminal or in a notebook.
         options: `imputations`, `seed`, `entry_names`, `feature_names`, `proposals`, `held_out`,
-            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: None for none (0),
-            where the masks' distribution states its mean, which is then exact and all that is kept
-            of them; else for 10.
+            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: if None 0 where
+            the masks' distribution states its mean, else 10.
 
     Returns:
         the path.
@@ -127,9 +118,8 @@ def explain_to_zarr(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = explain_to_zarr(result, (chunk for chunk in x.split(700)),
         ...         f"{folder}/posterior.zarr", draws=2, progress=False)
-        ...     posterior = open_posterior(path)
-        ...     posterior["predictions"]["mask"].shape, posterior["sample_stats"].sizes["row"]
-        ((1, 2, 2500, 3), 2500)
+        ...     open_posterior(path)["predictions"]["mask"].shape
+        (1, 2, 2500, 3)
     """
     extra_library("zarr", EXTRA)
     check_workers(client, jobs, threads)
@@ -167,18 +157,8 @@ def explain_to_zarr(
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """What is done with each chunk of rows, wherever that is.
-
-    Args:
-        result: the fit, without what only training needs.
-        how: rows are explained.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-        keep_x: whether rows are written too.
-        size: rows of a chunk, but for the last.
-        first: x and y of the table's first rows.
-        aside: the folder of the run.
-    """
+    """What is done with each chunk of rows, wherever that is: `first` is x and y of the table's
+    first rows, `aside` the folder of the run."""
 
     result: FitResult
     how: Explaining
@@ -214,8 +194,8 @@ class ChunkTask:
     def write(
         self, number: int, piece: Piece, identity: str | None, total: int | None = None
     ) -> None:
-        """Explain a chunk and write it, and then that it is there; the first one, of a table of so
-        many rows, makes the store."""
+        """Explain and write a chunk, then note that; the first, of a table of `total` rows, makes
+        the store."""
         groups, attrs, sums = self.groups(number, piece)
         if total is not None:
             self.store.create(groups, attrs, total, self.size)

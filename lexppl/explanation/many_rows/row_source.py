@@ -31,17 +31,7 @@ class ParquetPiece(NamedTuple):
 
 
 class RowSource:
-    """Rows in order, cut into pieces of one size.
-
-    Args:
-        rows: of :func:`explain_to_zarr`.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-
-    Raises:
-        TypeError: rows of another kind, a path or Dask frame without an encoding.
-        FileNotFoundError, ValueError: files that are not there, or cannot be read.
-    """
+    """Rows of :func:`explain_to_zarr` in order, cut into pieces of one size."""
 
     def __init__(self, rows: Any, encoding: TableEncoding | None, with_y: bool) -> None:
         self.total: int | None = None
@@ -98,11 +88,7 @@ class RowSource:
             yield _together(held)
 
     def first(self, size: int) -> Piece:
-        """The first rows, which are still there after.
-
-        Raises:
-            ValueError: no rows.
-        """
+        """The first rows, which are still there after."""
         if self.table is not None:
             return ParquetPiece(self.table, 0, min(size, len(self.table)))
         read: list[Any] = []
@@ -121,18 +107,7 @@ class RowSource:
 def encoded_piece(
     piece: Piece, encoding: TableEncoding | None, with_y: bool, like: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """x and y of a piece, where it is worked on.
-
-    Args:
-        piece: of a source.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-        like: a parameter of the model, for its type and device; None for torch's own.
-
-    Raises:
-        TypeError: a table without an encoding, or rows of another kind.
-        ValueError: rows that the encoding refuses, no y.
-    """
+    """x and y of a piece, of the type and on the device of a parameter `like`."""
     if isinstance(piece, ParquetPiece):
         piece = piece.table.read(piece.start, piece.stop)
     dtype = torch.get_default_dtype() if like is None else like.dtype
@@ -179,12 +154,7 @@ def _is_pair(rows: Any) -> bool:
 
 
 def rows_in(chunk: Any) -> int:
-    """How many rows a chunk has.
-
-    Raises:
-        TypeError: what is no chunk of rows.
-        ValueError: a pair of other lengths.
-    """
+    """How many rows a chunk has; refuses what is no chunk."""
     if _is_pair(chunk):
         if len(chunk[0]) != len(chunk[1]):
             raise ValueError(f"x has {len(chunk[0])} rows and y has {len(chunk[1])}")

@@ -24,8 +24,7 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
 
     Args:
         path: the store.
-        chunks: None for numpy arrays, read when they are used; `{}` for Dask arrays of the store's
-            own chunks, over which means and the like are taken chunk by chunk.
+        chunks: None for numpy arrays; `{}` for Dask arrays of the store's own chunks.
 
     Returns:
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
@@ -44,11 +43,7 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
 
 
 class ZarrPosterior:
-    """The store of a posterior whose rows come in parts.
-
-    Args:
-        path: a folder.
-    """
+    """The store of a posterior whose rows come in parts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,14 +55,8 @@ class ZarrPosterior:
         total: int,
         rows_per_chunk: int,
     ) -> None:
-        """Make all arrays, and write what is not of rows.
-
-        Args:
-            groups: of the first rows.
-            attrs: of all groups.
-            total: N, or the number of the first rows where it is not known.
-            rows_per_chunk: of the store.
-        """
+        """Make all arrays of `total` rows by the groups of the first, and write what is not of
+        rows."""
         root = self._open("w")
         root.attrs.update(_plain(attrs))
         for name, group in groups.items():
@@ -99,16 +88,7 @@ class ZarrPosterior:
                     array.resize(shape)
 
     def write(self, groups: Mapping[str, xr.Dataset], start: int) -> None:
-        """Write some rows.
-
-        Args:
-            groups: of these rows.
-            start: the number of the first.
-
-        Raises:
-            ValueError: arrays of another type or shape than those of the first rows.
-            OSError: the store cannot be written.
-        """
+        """Write some rows from number `start` on; refuses arrays unlike those of the first rows."""
         root = self._open("r+")
         for name, group in groups.items():
             for variable, held in group.variables.items():
@@ -134,8 +114,7 @@ class ZarrPosterior:
                 array[where] = values
 
     def finish(self, means: Mapping[str, np.ndarray]) -> None:
-        """Write means over all rows by `group/name`, and the list of all arrays, by which stores
-        open."""
+        """Write means over all rows by `group/name`, and the list of all arrays."""
         zarr = extra_library("zarr", EXTRA)
         root = self._open("r+")
         for name, values in means.items():

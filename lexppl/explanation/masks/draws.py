@@ -20,31 +20,16 @@ PRIOR_WEIGHT, PRIOR_K = 10, 0.5
 
 
 def pareto_k(log_weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The shape k̂ of the generalised Pareto distribution of the largest importance weights.
+    """The shape k̂ `(B,)` of the generalised Pareto distribution of the largest of L importance
+    weights.
 
-    Of L weights those that exceed the (M + 1)-th largest, `M = ⌈min(L/5, 3 √L)⌉`, are fitted less
-    that one by the empirical Bayes estimate k of Zhang and Stephens, drawn a little to ½,
+    The M = ⌈min(L/5, 3 √L)⌉ largest weights, less the next, are fitted by the empirical Bayes
+    estimate k of Zhang and Stephens, drawn a little to ½: `k̂ = (M k + 10 · ½) / (M + 10)`. It is
+    `arviz.psislw`'s for all columns of log-weights `(L, B)` at once; infinite where one to four
+    weights exceed the rest, −∞ where none does.
 
-        k̂ = (M k + 10 · ½) / (M + 10).
-
-    Averages by these weights can be trusted where k̂ < 0.7; above, more proposals help little, and
-    better ones are needed. It is `arviz.psislw`'s, for all columns at once.
-
-    Args:
-        log_weights: `(L, B)`, the logs of L weights for each of B rows, but for a constant.
-
-    Returns:
-        `(B,)`: infinite where one to four weights exceed the rest, as ArviZ has it; −∞ where none
-        does: the largest are all alike, and there is no tail.
-
-    Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling",
-    JMLR 25, section 3; Zhang and Stephens (2009), "A new and efficient estimation method for the
-    generalized Pareto distribution", Technometrics 51.
-
-    Example:
-        >>> uniform = (np.arange(4000) + 0.5) / 4000
-        >>> [round(float(pareto_k(-k * np.log(uniform[:, None]))[0]), 1) for k in (0.3, 0.9)]
-        [0.3, 0.9]
+    Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), JMLR 25, section 3; Zhang and Stephens
+    (2009), Technometrics 51.
     """
     values = np.sort(np.asarray(log_weights, dtype=np.float64), 0)
     count = len(values)
@@ -64,8 +49,7 @@ def pareto_k(log_weights: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def _shape(excess: NDArray[np.float64], sizes: NDArray[np.intp]) -> NDArray[np.float64]:
-    """k̂ by column of values `(M, B)` in ascending order, of which the last `sizes` are positive and
-    the others 0, which add nothing to any sum."""
+    """k̂ by column of ascending values `(M, B)`, of which the last `sizes` are positive."""
     columns = np.arange(excess.shape[1])
     candidates = 30 + np.sqrt(sizes).astype(int)
     places = np.arange(1, candidates.max(initial=30) + 1)[:, None]
@@ -98,16 +82,12 @@ class RowDraws:
 
     Attributes:
         masks: `(D, B, G)` by site.
-        means: `(B, G)` by site: E[z | x], of the distribution where it states a mean, or given y
-            E[z | x, y], by the weights of the proposed masks.
-        y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
+        means: `(B, G)` by site: E[z | x], or given y E[z | x, y].
+        y: `(D, B, *event)`; None without a response.
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
-        log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of the latents that rows share,
-            D of them or one; None without y, and where all rows are observed in one.
-        weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
-        weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
-        means_by_draw: `(D, B, G)` by site, `means` given each draw of the latents that rows share;
-            None where there is one for all.
+        log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of θ, D of them or one.
+        weight_ess, weight_pareto_k: `(B,)`, of the proposed masks.
+        means_by_draw: `(D, B, G)` by site, `means` given each θ_d.
     """
 
     masks: dict[str, Tensor]
@@ -128,15 +108,7 @@ def draws_given_x(
     suffix: str = "",
     kept: int | None = None,
 ) -> RowDraws:
-    """What a run without y has drawn: every mask is a draw of p(z | x), or of a guide's q(z | x).
-
-    Args:
-        sites: of a run with D masks and K imputations, by name.
-        names: of its masks.
-        imputations: K.
-        suffix: after the names of the masks in what is returned.
-        kept: how many of the draws are kept; all if None.
-    """
+    """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
     masks = {name: value_of(sites[name]) for name in names}
     draws = len(masks[names[0]])
     response = sites.get(RESPONSE)
@@ -155,12 +127,7 @@ def draws_given_x(
 
 
 def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
-    """The effective number of proposals and k̂ of their weights, `(E,)` each.
-
-    Args:
-        share: normalised weights, `(L, E)`.
-        impossible: where no proposal explains y, `(E,)`.
-    """
+    """The effective number of proposals and k̂ `(E,)` of normalised weights `(L, E)`."""
     found = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
     ess = torch.where(impossible, 0.0, 1.0 / share.square().sum(0))
     return ess, torch.where(impossible, math.inf, found)
@@ -216,8 +183,7 @@ def states_mean(site: Site) -> bool:
 
 
 def label_values(distribution: object) -> Tensor | None:
-    """The labels `(C,)` that a distribution of the response can take, None where it is none of
-    labels."""
+    """The labels `(C,)` that a distribution of the response can take; None but for labels."""
     if getattr(distribution, "event_shape", ()) or not getattr(
         distribution, "has_enumerate_support", False
     ):
@@ -236,8 +202,8 @@ def value_of(site: Site) -> Tensor:
 
 
 def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
-    """A latent's values in the chosen pairs `(D, B)` of a mask and an imputation, `(…, D, B,
-    *event)`: those of a run of D masks."""
+    """A latent's values `(…, D, B, *event)` in the chosen pairs `(D, B)` of a mask and an
+    imputation."""
     event = len(site.distribution.event_shape)
     value = _over_particles(value_of(site), imputations, masks, event)
     left = value.dim() - event - 3
@@ -260,10 +226,8 @@ def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int 
 
 
 def _selection(site: Site, drawn: Tensor) -> Tensor:
-    """E[z|x] by the distribution `(B, G)`, or the mean of the draws where it states none.
-
-    A distribution that depends on another latent of its particle is averaged over particles.
-    """
+    """E[z | x] by the distribution `(B, G)`, averaged over particles; of the draws where it states
+    none."""
     if not states_mean(site):
         return drawn.mean(0)
     mean: Tensor = site.distribution.mean

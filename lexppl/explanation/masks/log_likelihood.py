@@ -16,32 +16,18 @@ def log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.f
 
 
 def by_draw(values: NDArray[np.float64], draws: int, are_draws: bool) -> NDArray[np.float64]:
-    """log p(y | x, θ) for each draw, `(C, D, B)`.
+    """log p(y | x, θ) for each draw, `(C, D, B)`, of values `(C, P, B)`.
 
-    ArviZ's `loo` reads `log_likelihood` as the values of posterior draws, and leaves each row out:
+    ArviZ's `loo` leaves each row out of posterior draws θ_s by
+    `elpd = Σ_n −log 1/S Σ_s 1 / p(y_n | x_n, θ_s)`. Where nothing was drawn, or the draws have not
+    learned from the rows, all draws have the value `log 1/S Σ_s p(y_n | x_n, θ_s)`, of which `loo`
+    gives the sum over rows, the log score; ArviZ 1.x refuses draws that are all alike, so they
+    differ by normal scores of 1e-6 nats, which move the sum by 1e-12 a row.
 
-        elpd = Σ_n −log 1/S Σ_s 1 / p(y_n | x_n, θ_s)          (smoothed by Pareto's distribution)
+    Source: Vehtari, Gelman and Gabry (2017), Statistics and Computing 27.
 
-    Where θ_s are such draws, given these rows, each has its own value here. Where nothing was drawn
-    (plain fits), or the draws have not learned from the rows (held-out ones), there is nothing to
-    leave out, and all draws have the one value
-
-        log p(y_n | x_n) = log 1/S Σ_s p(y_n | x_n, θ_s),
-
-    of which `loo` gives the sum over rows, the log score. ArviZ 1.x refuses draws that are all
-    alike, so they differ by normal scores of 1e-6 nats, which move the sum by 1e-12 a row.
-
-    Args:
-        values: `(C, P, B)`, for each of P values of what rows share.
-        draws: D.
-        are_draws: whether the values are those of posterior draws given these rows.
-
-    Source: Vehtari, Gelman and Gabry (2017), "Practical Bayesian model evaluation using
-    leave-one-out cross-validation and WAIC", Statistics and Computing 27.
-
-    Example:
-        >>> by_draw(np.array([[[-1.0]], [[-3.0]]]), 2, are_draws=False).round(3).tolist()
-        [[[-1.566], [-1.566]], [[-1.566], [-1.566]]]
+    >>> by_draw(np.array([[[-1.0]], [[-3.0]]]), 2, are_draws=False).round(3).tolist()
+    [[[-1.566], [-1.566]], [[-1.566], [-1.566]]]
     """
     chains, _, rows = values.shape
     if not are_draws:

@@ -20,24 +20,20 @@ from lexppl.inference.objective.program import ParticleTrace
 
 
 def systematic_resampling(probabilities: Tensor, draws: int) -> Tensor:
-    """Choose proposals by their probabilities, with replacement.
+    """Choose proposals by their probabilities, with replacement: their indices `(D, B)`.
 
     One uniform number `U` a row places an even grid, and draw `d` is the proposal at which the
     distribution function passes
 
         (d + U) / D,    d = 0 … D−1.
 
-    Proposal `l` is chosen `⌊D p_l⌋` or `⌈D p_l⌉` times and `D p_l` times in expectation, which
-    varies less than independent draws would. The order of a row's draws is then shuffled, so that
-    they are exchangeable. Proposals of probability zero are never chosen. Randomness is that of
-    torch's default generator.
+    Proposal `l` is chosen `⌊D p_l⌋` or `⌈D p_l⌉` times and `D p_l` times in expectation. The order
+    of a row's draws is then shuffled, so that they are exchangeable. Proposals of probability zero
+    are never chosen. Randomness is that of torch's default generator.
 
     Args:
         probabilities: `p`, `(N, B)`: N proposals for each of B rows, columns summing to one.
         draws: D.
-
-    Returns:
-        indices of proposals, `(D, B)`.
 
     Source: Douc, Cappé and Moulines (2005), "Comparison of resampling schemes for particle
     filtering", section 2.4.
@@ -71,24 +67,10 @@ def posterior_draws(
 ) -> RowDraws:
     """D draws of p(z | x, y) by importance resampling of a run's P proposals, or from all P masks.
 
-    Pairs of a row's mask and one of its imputations are resampled by their weights
-    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
-    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
-    labels, the proposals' normalised weights are averaged over the labels:
-    Σ_c p(c) p(z | x, y = c). Masks of all rows and of groups are weighed by the responses below
-    them and drawn first; `log_evidence` is then log p(y_n | x_n) given the draw's masks above the
-    rows. Proposals of several plates have one weight together.
-
-    Args:
-        run: given y, with P masks and K imputations; of all rows, where they share masks.
-        tree: of the plates.
-        listed: the P masks, or None where they are proposals.
-        names: mask sites.
-        particles: P.
-        imputations: K.
-        draws: D.
-        again: the sites of the program without y, given its latents and the number of masks: each
-            draw's new response is its own. Without it there are none but labels.
+    Pairs of a row's mask and imputation are resampled by `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`; of
+    probabilities of labels normalised weights are averaged, Σ_c p(c) p(z | x, y = c). Masks of all
+    rows and of groups are weighed by the responses below them and drawn first; `log_evidence` is
+    then log p(y_n | x_n) given these. `again` runs the program without y for new responses.
 
     Raises:
         FloatingPointError: a weight is NaN.

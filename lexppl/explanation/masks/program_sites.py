@@ -35,8 +35,8 @@ ROWS = "row"
 
 @dataclass(frozen=True)
 class MaskSite:
-    """A latent of event shape (G,) inside `mask_particles()`: of rows, whose plate is `ROWS`, of
-    the entries of another plate, or of all rows, whose plate is None."""
+    """A latent of event shape (G,) inside `mask_particles()`, in a plate of rows, which is `ROWS`,
+    of `size` other entries, or in none."""
 
     name: str
     entries: int
@@ -52,8 +52,7 @@ class MaskSite:
 
 @dataclass(frozen=True)
 class Response:
-    """The site `y`: its event shape of a row, how it is stored, and its labels if it is one of
-    labels."""
+    """The site `y`: its event shape of a row, how it is stored, and its labels, if any."""
 
     event_shape: tuple[int, ...]
     dtype: np.dtype
@@ -62,8 +61,8 @@ class Response:
 
 @dataclass(frozen=True)
 class SharedSite:
-    """A latent outside the mask plate that all rows share: its value's shape, for each of its
-    dimensions the plate that it is, if any, and whether it shares out a unit, as among features."""
+    """A latent that all rows share: its value's shape, the plate of each dimension, if any, and
+    whether it shares out a unit, as among features."""
 
     name: str
     shape: tuple[int, ...]
@@ -75,9 +74,8 @@ class SharedSite:
 
 @dataclass(frozen=True)
 class ProgramSites:
-    """The masks of a program, in its order, its response inside the mask plate, if any, whether it
-    has latents outside the mask plate, those of them that rows share, the names of all sites, and
-    where there are such latents those of the plates over rows."""
+    """The masks of a program, its response, whether it has latents outside the mask plate, those of
+    them that rows share, the names of all sites, and of plates over rows."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
@@ -108,17 +106,7 @@ class ProgramSites:
 
 
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
-    """Run a program once without y and see what it samples.
-
-    Args:
-        model: a program called as `model(x, y)`.
-        x: a few rows.
-        guide: its guide, or None.
-
-    Raises:
-        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside several
-            plates beside it.
-    """
+    """Run a program once on a few rows without y, and see what it and its guide sample."""
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
     sites = [

@@ -12,25 +12,13 @@ FEATURE = "feature"
 
 @dataclass(frozen=True)
 class SharedDims:
-    """What a caller names: `dims={"slope": ["feature"]}, coords={"feature": ["age", "dose"]}`.
-
-    Args:
-        dims: by latent a name for each dimension of its value that is no plate, which has its own.
-        coords: by dimension the names of its entries.
-    """
+    """A caller's names: `dims={"slope": ["feature"]}, coords={"feature": ["age", "dose"]}`."""
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def check(self, shared: Sequence[SharedSite]) -> None:
-        """Refuse dims and coords of what is not there.
-
-        Args:
-            shared: the latents that all rows share.
-
-        Raises:
-            ValueError: naming what is given, and what there is.
-        """
+        """Refuse dims and coords of what is not among the latents that all rows share."""
         unknown = sorted(set(self.dims) - {site.name for site in shared})
         if unknown:
             raise ValueError(
@@ -56,16 +44,7 @@ class SharedDims:
         self, site: SharedSite, entries: int, coordinates: Mapping[str, Sequence[Any]]
     ) -> list[str]:
         """The dimensions of a latent: given, its plates, `feature` where it shares out a unit among
-        the G mask entries, or `<site>_dim_<i>`.
-
-        Args:
-            site: the latent.
-            entries: G.
-            coordinates: of all dimensions that are known.
-
-        Raises:
-            ValueError: names of another number than there are entries.
-        """
+        the G mask entries, or `<site>_dim_<i>`."""
         given = iter(self.dims.get(site.name, ()))
         own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
         # A weight of as many numbers as there are features need not be one of each.

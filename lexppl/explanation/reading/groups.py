@@ -24,33 +24,10 @@ def drawn_masks(posterior: Posterior) -> Tensor:
 
 
 def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Posterior:
-    """The posterior of masks of groups of features: a group is kept where a member is.
+    """The posterior of masks of groups of features, by name: a group is kept where a member is.
 
-    Masks are the largest of their members', and probabilities 1 − Π_g (1 − p_g), which is that of
-    entries that are independent given x, and a lower bound of masks of a fixed size. Variables that
-    are not of masks (values, gains) are left out; predictions stay.
-
-    Args:
-        posterior: of :func:`lexppl.explain`, of masks that select.
-        groups: by its name, the members of each group; every feature in one.
-
-    Returns:
-        a posterior whose features are the groups, for
-        :func:`lexppl.explanation.selection_table` and the plots.
-
-    Raises:
-        ValueError: masks that do not select, a feature in no group or in two, or that there is not.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> p = (("chain", "row", "feature"), [[[0.5, 0.5, 0.1]]], {"site": "mask"})
-        >>> z = (("chain", "draw", "row", "feature"), np.array([[[[1, 0, 0]]]], np.int8))
-        >>> names = {"feature": ["width", "height", "age"]}
-        >>> posterior = posterior_of({"predictions": xr.Dataset({"mask": z}, names),
-        ...     "sample_stats": xr.Dataset({"selection_probability": p}, names)}, {})
-        >>> both = by_groups(posterior, {"size": ["width", "height"], "age": ["age"]})
-        >>> mask_means(both).values.tolist()
-        [[[0.75, 0.1]]]
+    Masks are the largest of their members', and probabilities 1 − Π_g (1 − p_g), exact where
+    entries are independent given x. Variables that are not of masks (values, gains) are left out.
     """
     if kind_of(posterior) is not PROBABILITY:
         raise ValueError("groups are kept or hidden, and these masks do not select")

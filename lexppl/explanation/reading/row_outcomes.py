@@ -17,13 +17,8 @@ LARGEST_NUMBER = 1e9
 
 @dataclass(frozen=True)
 class RowOutcome:
-    """What a row is, and what is predicted of it.
-
-    Args:
-        observed: its label or response as text; None where it is not known.
-        predicted: the label that is predicted, or the mean response; None where nothing is.
-        probability: of the label that is predicted, mean over replicates; NaN of responses.
-    """
+    """A row's label or response, and what is predicted of it with which probability; None or NaN
+    where that is not known."""
 
     observed: str | None
     predicted: str | None
@@ -37,12 +32,7 @@ class RowOutcome:
         return self.observed == self.predicted
 
     def lines(self) -> list[str]:
-        """In lines of a few words.
-
-        Example:
-            >>> RowOutcome("3", "5", 0.75).lines(), RowOutcome(None, "12.5").lines()
-            (['is 3', 'pred. 5, 75 %'], ['pred. 12.5'])
-        """
+        """In lines of a few words."""
         found = [] if self.observed is None else [f"is {self.observed}"]
         if self.predicted is not None:
             sure = "" if np.isnan(self.probability) else f", {percent(self.probability)}"
@@ -51,16 +41,8 @@ class RowOutcome:
 
 
 def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) -> list[RowOutcome]:
-    """What each row is, and what is predicted of it.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        observed: the rows' labels or responses; those of `observed_data` if None, where they are.
-            Labels are names of classes, as text, or their places, as numbers.
-
-    Raises:
-        ValueError: another number of them than the posterior has rows, or labels that it has not.
-    """
+    """What each row is, by `observed` (classes by name or place) or `observed_data`, and its
+    prediction."""
     rows = mask_means(posterior).sizes["row"]
     names, predictive = group_names(posterior), responses_of(posterior)
     known: Any = observed
@@ -89,9 +71,8 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
 def percent(share: float) -> str:
     """A probability in percent, never a 100 or a 0 that it is not.
 
-    Example:
-        >>> percent(0.5), percent(0.99999), percent(0.0004), percent(0.031)
-        ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
+    >>> percent(0.5), percent(0.99999), percent(0.0004), percent(0.031)
+    ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
     """
     value = 100 * share
     if 0 < value < 0.1:

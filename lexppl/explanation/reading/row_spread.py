@@ -16,13 +16,8 @@ from lexppl.explanation.reading.ranking import covers_rows, mean_error
 
 @dataclass(frozen=True, eq=False)
 class RowSpread:
-    """The spread of some rows' mask means.
-
-    Args:
-        values: `(N, G)`; NaN where it is not known.
-        label: what they are, as it stands on an axis.
-        meaning: the same in a sentence.
-    """
+    """The spread `(N, G)` of some rows' mask means, its label on an axis, and its meaning in a
+    sentence."""
 
     values: NDArray[np.float64]
     label: str
@@ -30,30 +25,9 @@ class RowSpread:
 
 
 def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
-    """The width of the interval of a row's E[z | x], entry by entry.
-
-    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, and
-    of rows in R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest value there can be. A
-    single fit has no such interval; in its place stands the standard deviation of a draw of the
-    mask, of selections √(p(1 − p)).
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        rows: places of the rows wanted.
-
-    Raises:
-        TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
-
-    Example:
-        >>> import xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> dims = ("chain", "row", "feature")
-        >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
-        >>> stated = (dims, [[[0.5, 1.0]]], {"site": "mask"})
-        >>> stats = xr.Dataset({"selection_probability": stated})
-        >>> row_spread(posterior_of({"predictions": masks, "sample_stats": stats}, {})).values
-        array([[0.5, 0. ]])
-    """
+    """The width of the interval of a row's E[z | x]: of the 95 % t-interval over R replicates, mean
+    ± t_{.975, R−1} s / √R, over R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest
+    value; of a single fit the standard deviation of a draw, of selections √(p(1 − p))."""
     found = row_interval(posterior, rows)
     if found is None:
         return _of_draws(posterior, mask_means(posterior).values[0, rows].astype(np.float64), rows)
@@ -68,13 +42,7 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
 def row_interval(
     posterior: Posterior, rows: Any = slice(None)
 ) -> tuple[NDArray[np.float64], str] | None:
-    """The 95 % interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over; None
-    of a single fit, which has none.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        rows: places of the rows wanted.
-    """
+    """The interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over, or None."""
     means = mask_means(posterior)
     each = means.values[:, rows].astype(np.float64)
     kind = kind_of(posterior)
