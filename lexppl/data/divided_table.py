@@ -36,15 +36,12 @@ class DividedTable(Summarised):
 
     Args:
         data: all rows, by the statistics of those to fit on; a response is standardised.
-        table: the same rows as they were, without the target, as a black box sees them: with the
-            columns that are left out, which it may have seen.
-        train_rows: places of the rows to fit on, from 0, after rows with missing values were
-            dropped.
+        table: the same rows as they were, without the target, with the columns that are left out.
+        train_rows: places of the rows to fit on, from 0, after rows were dropped.
         valid_rows: of those to choose the best epoch on, or ``None``.
-        test_rows: of those to judge; of rows in folds all of them, which are the rows to fit on.
-        fold: which fold each row of the data set is in, where the rows are in folds, `(N,)`.
-        unit: number of the group that each row belongs to, where rows of a group stay together,
-            `(N,)`.
+        test_rows: of those to judge; of folds all rows, which are those to fit on.
+        fold: which fold each row is in, ``(N,)``, where the rows are in folds.
+        unit: number of the group of each row, ``(N,)``, where rows of a group stay together.
     """
 
     data: Dataset
@@ -127,15 +124,14 @@ def divided_frame(
         target: the column to predict; the last one where ``None``.
         valid_share: share of all rows on which the best epoch is chosen, or ``None``.
         test_share: share of all rows to judge; of folds ``None``.
-        folds: R, to fit on all rows and judge each by the fits that leave its fold out; ``None``
-            to hold rows out. A table of fewer rows than folds has as many folds as rows.
-        group: of folds, a column by whose values rows stay together in one fold, such as a
-            patient's; it is no feature.
+        folds: R, to fit on all rows and judge each by the fits that leave its fold out, at most one
+            a row; ``None`` to hold rows out.
+        group: of folds, a column by whose values rows stay together in one fold; it is no feature.
         time: of folds, a column of numbers or dates in whose order the folds follow each other; it
             is no feature.
         seed: of the division.
-        reading: further arguments of :func:`lexppl.data.dataset_from_frame`, but for
-            ``encoding``, ``standardise_target`` and ``statistics_rows``.
+        reading: further arguments of :func:`lexppl.data.dataset_from_frame`, but for ``encoding``,
+            ``standardise_target`` and ``statistics_rows``.
 
     Raises:
         ValueError: as :func:`lexppl.data.dataset_from_frame`; no rows to fit on or to judge, a
@@ -147,8 +143,6 @@ def divided_frame(
         >>> parts = divided_frame(frame, valid_share=0.2, test_share=0.2, seed=0)
         >>> len(parts.train), len(parts.valid), len(parts.test)
         (12, 4, 4)
-        >>> bool(parts.train.x.mean().abs() < 1e-6), bool(parts.data.x.mean().abs() < 1e-6)
-        (True, False)
     """
     column = group if time is None else time
     if column is not None:
@@ -204,10 +198,9 @@ def divided_set(
     folds: int | None = None,
     seed: int,
 ) -> DividedTable:
-    """Divide a set that comes along; a synthetic one is not standardised.
+    """Divide a set of :func:`lexppl.data.shipped_names`; a synthetic one is not standardised.
 
     Args:
-        name: one of :func:`lexppl.data.shipped_names`.
         valid_share, test_share, folds, seed: as in :func:`divided_frame`.
 
     Raises:

@@ -31,8 +31,7 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
     Survival times come with the extra ``survival``: rossi (432 × 7), gbsg2 (686 × 8), whas500
     (500 × 14) and veterans_lung_cancer (137 × 6).
 
-    The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
-    ``dataset.encoding`` has the statistics.
+    The features of the real sets are standardised as in :func:`lexppl.data.read_table`.
 
     Args:
         name: one of :func:`shipped_names`, or of the survival sets.
@@ -64,17 +63,7 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
 
 
 def shipped_frame(name: str) -> pd.DataFrame:
-    """A real set as a table in its own units, the target last.
-
-    Args:
-        name: one of :func:`shipped_names` that is not synthetic.
-
-    Raises:
-        ValueError: another name.
-
-    >>> shipped_frame("wine").columns[-1]
-    'cultivar'
-    """
+    """A real set as a table in its own units, the target last."""
     if name not in TARGETS:
         raise ValueError(
             f"there is no shipped data set {name!r}; there are "

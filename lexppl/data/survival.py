@@ -27,11 +27,7 @@ QUADRATURE = 200_000
 
 
 def survival_names() -> tuple[str, ...]:
-    """The survival sets that :func:`lexppl.data.load` knows.
-
-    >>> survival_names()
-    ('rossi', 'gbsg2', 'whas500', 'veterans_lung_cancer')
-    """
+    """The survival sets that :func:`lexppl.data.load` knows."""
     return tuple(_LOADERS)
 
 
@@ -46,16 +42,6 @@ def load_survival(name: str, dtype: torch.dtype | None = None) -> Dataset:
     whas500               500 × 14  death after a heart attack (days): 215      scikit-survival
     veterans_lung_cancer  137 × 6   death of lung cancer (days): 128            scikit-survival
     ====================  ========  ==========================================  ===================
-
-    Features are standardised, as in :func:`lexppl.data.read_table`; times have their unit.
-
-    Args:
-        name: one of :func:`survival_names`.
-        dtype: of features and times; torch's default where ``None``.
-
-    Raises:
-        ValueError: another name.
-        ImportError: the library that has it is not installed; the extra ``survival`` has both.
     """
     if name not in _LOADERS:
         raise ValueError(f"there is no survival set {name!r}; there are {listed(survival_names())}")
@@ -76,9 +62,8 @@ class SimulatedSurvival:
         h(t | x) = a/b · (t/b)^{a−1} · exp η(x),
         η(x) = s (x1 − x2) where x7 < 0, else s (x3 + x4),
 
-    so that `T = b (E e^{−η})^{1/a}` with E exponential; a = 1 is a constant hazard. x7 and the
-    features of its side are relevant. Censoring is uniform from 0 to the time that leaves the
-    wanted share of rows censored.
+    so that `T = b (E e^{−η})^{1/a}` with E exponential. x7 and the features of its side are
+    relevant. Censoring is uniform from 0 to the time that leaves the wanted share censored.
 
     Args:
         shape: a of the Weibull; rising hazards above 1.
@@ -150,13 +135,10 @@ def synthetic_survival(
     """Draw a set of survival times with its truth masks; y is `(N, 2)`, times and events.
 
     Args:
-        rows: N.
+        rows: N, at least 1.
         seed: of the draw, which leaves global random state alone.
         distribution: whose formulas; :class:`SimulatedSurvival` with its defaults if None.
         dtype: of features and times; torch's default where ``None``.
-
-    Raises:
-        ValueError: fewer rows than 1.
 
     Example:
         >>> data = synthetic_survival(rows=500, seed=0)

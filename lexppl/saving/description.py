@@ -36,9 +36,8 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
 
 
 def describe(part: Any, path: str = "model") -> Any:
-    """A part as JSON: its class and the arguments that rebuild it, parts within parts.
-
-    Where weights have priors (:func:`lexppl.models.with_prior`), each one's prior stands beside.
+    """A part as JSON: its class and the arguments that rebuild it, parts within parts, with the
+    prior of weights that have one (:func:`lexppl.models.with_prior`).
 
     Raises:
         TypeError: something that cannot be described, by its place.
@@ -80,10 +79,9 @@ def _describe(part: Any, path: str) -> Any:
 
 
 def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None) -> Any:
-    """A part from its description, with weights yet to be loaded.
+    """A part from what :func:`describe` returned, with weights yet to be loaded.
 
     Args:
-        description: what :func:`describe` returned.
         parts: the classes that may be built, by name; the library's if None.
 
     Raises:

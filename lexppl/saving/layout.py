@@ -48,15 +48,7 @@ def fields_of(result: FitResult) -> dict[str, Any]:
 
 
 def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -> dict[str, Any]:
-    """What :class:`lexppl.inference.FitResult` takes besides models and guides.
-
-    Args:
-        described: of :func:`fields_of`.
-        sample_stats: of a sampler, by name.
-
-    Raises:
-        ValueError, KeyError, TypeError: a field that is missing, of another type or length.
-    """
+    """What `FitResult` takes besides models and guides, of what :func:`fields_of` returned."""
     count = described["replicates"]
     fields = {name: described[name] for name in FIELDS}
     refuse_types(FitResult, fields)
@@ -88,13 +80,7 @@ def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -
 
 
 def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a file whose names begin so, by the rest of their names.
-
-    Example:
-        >>> import torch
-        >>> own_tensors("model.0.", {"model.0.bias": torch.zeros(1), "guide.0.bias": torch.ones(1)})
-        {'bias': tensor([0.])}
-    """
+    """Tensors of a file whose names begin so, by the rest of their names."""
     return {
         name.removeprefix(beginning): tensor
         for name, tensor in weights.items()

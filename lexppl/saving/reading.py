@@ -45,22 +45,7 @@ Given = nn.Module | Callable[[], nn.Module] | None
 
 
 def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> None:
-    """Refuse whole numbers that no part of a file of this size can have, before it is built.
-
-    Args:
-        config: a description, or what stands in one.
-        weights: of the file.
-        name: of what it is in the description.
-
-    Raises:
-        ValueError: a number, or a product of an image's sides, above the limit.
-
-    Example:
-        >>> refuse_sizes({"k": 10**12}, {})
-        Traceback (most recent call last):
-        ...
-        ValueError: it describes a part with k = 1000000000000, which its weights do not fill
-    """
+    """Refuse whole numbers that no part of a file of this size can have, before it is built."""
     most = max(MOST, sum(t.numel() for t in weights.values()))
     if isinstance(config, int) and abs(config) > most:
         size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
@@ -84,9 +69,8 @@ def load(
 ) -> FitResult:
     """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
 
-    Files that are damaged, cut short, changed or mixed up are refused by their checksums, and those
-    of another format by its number. Nothing in a file is run: its parts are the library's own, or
-    those of `parts`. A checksum is no signature, though: who can write the files can write it too.
+    Nothing in a file is run: its parts are the library's own, or those of `parts`. A checksum is no
+    signature, though: who can write the files can write it too.
 
     Args:
         folder: where it was saved.
@@ -144,8 +128,7 @@ def _description(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Files:
-    """What the files hold: the description, by kind the numbers in which replicates differ, the
-    weights; and the parts that may be built."""
+    """What the files hold, and the parts that may be built."""
 
     folder: Path
     described: Mapping[str, Any]

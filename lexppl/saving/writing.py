@@ -32,10 +32,8 @@ def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. Pyro's automatic guides are saved by class, settings and sites; chains of a sampler are
-    draws of the one program, saved once. The description has the SHA-256 of the weights and its
-    own, by which :func:`load` knows files that were damaged. All files are written aside and then
-    renamed, so that a failure leaves what was there before.
+    loaded. The description has the SHA-256 of the weights and its own. All files are written aside
+    and then renamed, so that a failure leaves what was there before.
 
     Args:
         result: what `fit` returned.
@@ -53,8 +51,7 @@ def save(result: FitResult, folder: str | Path) -> None:
 
 
 def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Each file and what it shall hold; the description comes after the weights, whose checksum it
-    has."""
+    """Each file and what it shall hold, the description last, with the weights' checksum."""
     weights = to_bytes(_weights(result))
     yield folder / WEIGHTS, weights
     described = {

@@ -29,29 +29,23 @@ FORMAT = 2
 
 
 class TextWords(NamedTuple):
-    """The words of a text in lower case, as a vocabulary counts them, and each as it is written,
-    with the punctuation beside it."""
+    """The words of a text in lower case, and each as it is written, with the punctuation beside
+    it."""
 
     words: tuple[str, ...]
     shown: tuple[str, ...]
 
 
 def words_of(text: str) -> TextWords:
-    """The words of a text.
+    """The words of a text: runs of letters and digits of any alphabet, with apostrophes within
+    them.
 
-    A word is a run of letters and digits of any alphabet; an apostrophe within it belongs to it.
-    Case is dropped. Punctuation is no word: it is shown with the word that it is written at, or
-    else with the one before, and nothing of it is counted. An underscore divides words.
-
-    Raises:
-        TypeError: no string.
+    Punctuation is shown with the word that it is written at, or else with the one before.
 
     Example:
-        >>> found = words_of("Don't miss it -- GREAT fun!")
-        >>> found.words
-        ("don't", 'miss', 'it', 'great', 'fun')
-        >>> found.shown
-        ("Don't", 'miss', 'it --', 'GREAT', 'fun!')
+        >>> words_of("Don't miss it -- GREAT fun!")
+        TextWords(words=("don't", 'miss', 'it', 'great', 'fun'),
+        shown=("Don't", 'miss', 'it --', 'GREAT', 'fun!'))
     """
     if not isinstance(text, str):
         raise TypeError(f"a text must be a string; it is a {type(text).__name__}")
@@ -74,18 +68,13 @@ class Vocabulary:
 
     Fit it to the training part only (:meth:`of`): what stands in the test part alone is unknown.
 
-    Args:
-        words: different words, in the order of their numbers.
-
     Raises:
         ValueError: no words, or one that is given twice.
 
     Example:
         >>> vocabulary = Vocabulary.of(["a good film", "a bad film"], size=2)
-        >>> vocabulary.words, len(vocabulary)
-        (('a', 'film'), 4)
-        >>> vocabulary.numbers(["a", "good", "film"])
-        [2, 1, 3]
+        >>> vocabulary.words, vocabulary.numbers(["a", "good", "film"])
+        (('a', 'film'), [2, 1, 3])
     """
 
     words: Sequence[str] = field(repr=False)
@@ -98,11 +87,8 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str | Sequence[str]], size: int | None = 10_000) -> Vocabulary:
-        """The most frequent words of texts, most frequent first, equals in alphabetical order.
-
-        Args:
-            texts: of the training part, as strings or divided into words.
-            size: how many words at most; all if None.
+        """The ``size`` most frequent words of texts, most frequent first, equals in alphabetical
+        order.
 
         Raises:
             ValueError: texts without a word.
@@ -127,11 +113,7 @@ class Vocabulary:
         return [self._number.get(word, UNKNOWN) for word in words]
 
     def word(self, number: float) -> str:
-        """The word of a number; "" of padding and "?" of an unknown word.
-
-        Raises:
-            ValueError: no number of the vocabulary.
-        """
+        """The word of a number; "" of padding and "?" of an unknown word."""
         if number != int(number) or not 0 <= number < len(self):
             raise ValueError(
                 f"numbers of this vocabulary are whole and from 0 to {len(self) - 1}; it is "
@@ -140,11 +122,7 @@ class Vocabulary:
         return ("", "?", *self.words)[int(number)]
 
     def save(self, file: str | Path) -> None:
-        """Write the words as JSON.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write the words as JSON."""
         write_sealed(file, {"format": FORMAT, "words": self.words})
 
     @classmethod
@@ -153,8 +131,7 @@ class Vocabulary:
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a
-                newer version, or no vocabulary.
+            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no vocabulary.
         """
         described, is_whole = read_sealed(file)
         refuse_formats(file, described.get("format"), FORMAT, is_whole)
@@ -166,11 +143,7 @@ class Vocabulary:
 
 
 def divided(texts: Iterable[object]) -> list[TextWords]:
-    """The words of each text.
-
-    Raises:
-        ValueError: what is no text, or a text without words, by its row.
-    """
+    """The words of each text; refuses what is no text, or a text without words, by its row."""
     found = []
     for row, text in enumerate(texts):
         if not isinstance(text, str):
@@ -190,18 +163,14 @@ def encoded_texts(
     length: int | None = None,
     keep: End | None = None,
 ) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
-    """Texts as rows of word numbers, and the words as they are written.
+    """Texts as rows of word numbers ``(N, T)``, float32, words first, then padding; and for each
+    text the words that x has of it, as written.
 
     Args:
-        texts: N texts.
         vocabulary: the words that have numbers.
         length: T; the words of the longest text if None.
         keep: of a text of more than T words, which T are kept: those at its "start" or at its
             "end". If None, such a text is refused.
-
-    Returns:
-        x `(N, T)`, float32: words first, then padding; and for each text the words that x has of
-        it, as written.
 
     Raises:
         ValueError: no texts, a text without words or of unknown words only, a text of more words
