@@ -21,9 +21,8 @@ from lexppl.explanation import (
     selection_table,
     systematic_resampling,
 )
-from lexppl.explanation.layout.arviz_layout import Variable
-from lexppl.explanation.layout.importance_kind import kind_of
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.posterior_arrays import Variable
+from lexppl.explanation.reading.masks import kind_of, masks_of
 from lexppl.inference import FitResult, History, NestedIWAE, fit
 from lexppl.models import (
     LEX,

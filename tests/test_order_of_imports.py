@@ -62,14 +62,8 @@ ROOMS = {
         "architectures": {"imputers", "priors"},
     },
     "evaluation": {"bayes": set(), "truth": set(), "refits": {"truth"}, "leaks": {"refits"}},
-    "data": {"images": set(), "texts": {"images"}},
-    "explanation": {
-        "layout": set(),
-        "masks": {"layout"},
-        "beside": {"layout"},
-        "reading": {"layout", "beside"},
-        "many_rows": {"masks"},
-    },
+    "data": {"images": set()},
+    "explanation": {"reading": set()},
     "cli": {
         "terminal": set(),
         "options": {"terminal"},

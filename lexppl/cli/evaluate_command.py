@@ -25,8 +25,7 @@ from lexppl.evaluation.truth.oracle import Oracle
 from lexppl.evaluation.truth.oracle_gap import oracle_gaps
 from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan

@@ -17,16 +17,14 @@ from lexppl.data.images.sets import (
 from lexppl.data.parquet import ParquetRows, ParquetTable
 from lexppl.data.problems import TableError
 from lexppl.data.shipped import load
-from lexppl.data.survival import (
-    SimulatedSurvival,
-    synthetic_survival,
-)
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
+    SimulatedSurvival,
     SyntheticSet,
     synthetic,
     synthetic_set,
+    synthetic_survival,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame, read_table
 from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of

@@ -22,7 +22,7 @@ from lexppl.arviz_compatibility import (
 )
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
-from lexppl.explanation.beside.fold_means import with_fold_means
+from lexppl.explanation.reading.masks import with_fold_means
 from lexppl.inference.training.result import FitResult
 
 

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.gains import FeatureGains
-from lexppl.explanation.beside.feature_values import strata_of
+from lexppl.explanation.reading.feature_values import strata_of
 
 FDR, LEVEL = 0.1, 0.9
 INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]

@@ -15,7 +15,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.evaluation.refits.hidden_entries import hard_draws
-from lexppl.explanation.named_rows import entry_names as names_of
+from lexppl.explanation.names import entry_names as names_of
 from lexppl.inference.training.result import FitResult
 
 

@@ -1,10 +1,11 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
+import importlib.metadata
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,24 +15,25 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.evaluation_mode import evaluating
+from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
     sampled_draws,
     with_samples,
 )
-from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, GUIDE, PRIOR
-from lexppl.explanation.masks.drawless import StatedMeans, needs_draws
-from lexppl.explanation.masks.draws import RESPONSE
-from lexppl.explanation.masks.program_sites import ROWS, ProgramSites, sites_of
-from lexppl.explanation.meanings import (
-    HELD_OUT,
-    attributes,
-    draws_of_groups,
-    what_likelihoods_are,
-)
-from lexppl.explanation.named_rows import NamedRows, named_rows
+from lexppl.explanation.names import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ROWS, ProgramSites, sites_of
+from lexppl.explanation.reading import masks as named
+from lexppl.explanation.reading.masks import (
+    GIVEN_X,
+    GIVEN_XY,
+    GUIDE,
+    INDEPENDENT_DRAWS,
+    MARKOV_CHAINS,
+    PRIOR,
+)
 from lexppl.explanation.row_plan import (
     OF_ITS_OWN,
     SHARED,
@@ -40,16 +42,17 @@ from lexppl.explanation.row_plan import (
     is_listed,
     usual_draws,
 )
+from lexppl.explanation.stated_means import StatedMeans, needs_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
-
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 """What is drawn, each from a stream of seeds of its own."""
 
@@ -300,3 +303,84 @@ def _chain_seed(seed: int, *place: int) -> int:
     """Seeds of independent streams for the chains, and for the blocks of a table."""
     state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
+
+
+HELD_OUT = (
+    "log p(y | x), the log-density of the mean over all chains and draws, which have not learned "
+    "from the rows: arviz.loo gives their log score"
+)
+
+BY_DRAW = "log p(y | x) with the masks summed out, given the draw of what all rows share"
+BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had weights of its own"
+
+
+def attributes(result: FitResult, seed: int) -> dict[str, Any]:
+    """The attributes of all groups, of draws of a fit with a seed."""
+    chains = "replicates of the fit, one chain each"
+    if result.sampler is not None:
+        kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
+        chains = f"{kind}: {result.sampler.name}"
+    return {
+        "inference_library": "lexppl",
+        "inference_library_version": _version(),
+        "objective": "unknown" if result.objective is None else result.objective.summary,
+        "seed": seed,
+        "fit_seed": result.seed,
+        "row_weights": result.row_weights or "none",
+        "chains": chains,
+    }
+
+
+def draws_of_groups(
+    result: FitResult, plan: RowPlan, given_y: bool, likelihoods: str
+) -> dict[str, dict[str, str]]:
+    """What the draws of each group are, as its attributes."""
+    sites = plan.sites
+    given_x = "independent draws of the masks given x alone, p(z | x)"
+    if plan.draws == 0:
+        given_x = "none: the means of p(z | x) are those that each fitted model states"
+    of_all = [site.name for site in sites.masks if site.is_one_law]
+    given_x += "".join(f"; the law of {name!r} is one for all rows" for name in of_all)
+    parts, masks = [], ""
+    if given_y:
+        way = f"resampled by importance from {plan.masks} proposals a row"
+        if plan.listed is not None:
+            way = f"exact, from all {plan.masks} masks"
+        masks = f"draws of the masks given x and y, p(z | x, y), {way}"
+        parts.append(masks)
+    if sites.shared:
+        by = "the guide" if result.sampler is None else result.sampler.name
+        parts.append(f"draws of the latents that all rows share, by {by}")
+        if not sites.has_prior:
+            parts.append("none from a prior, as parameters of the fits have none")
+    prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
+    if sites.has_outer_latents:
+        prior = "independent draws from the prior of what is latent outside the masks' plate"
+    meanings = {
+        named.GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
+        named.GIVEN_XY: "; ".join(parts),
+        named.PRIOR: prior,
+        named.PRIOR_Y: "responses given x and those draws",
+        named.OF_ROWS: masks,
+        named.NEW_Y: "new responses given those masks, p(y' | x, y)",
+        "log_likelihood": likelihoods,
+    }
+    return {group: {"draws": meaning} for group, meaning in meanings.items()}
+
+
+def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> str:
+    """What the log-likelihood of a posterior holds."""
+    if held_out:
+        return HELD_OUT
+    if plan.sites.shared or plan.sites.are_together:
+        return BY_DRAW
+    weighted = result.row_weights == DIRICHLET and result.replicates > 1
+    return BY_FIT if weighted else HELD_OUT
+
+
+@cache
+def _version() -> str:
+    try:
+        return importlib.metadata.version("lexppl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

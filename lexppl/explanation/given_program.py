@@ -9,7 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
-from lexppl.explanation.masks.program_sites import ProgramSites, SharedSite
+from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.shared_latents import sites_of_guide
 from lexppl.inference.training.result import FitResult, History

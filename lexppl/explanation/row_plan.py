@@ -9,14 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY, GUIDE
-from lexppl.explanation.masks.drawless import StatedMeans
-from lexppl.explanation.masks.draws import RowDraws, draws_given_x, together
-from lexppl.explanation.masks.plate_draws import posterior_draws
-from lexppl.explanation.masks.program_sites import ProgramSites
-from lexppl.explanation.masks.shared_dims import FEATURE
-from lexppl.explanation.named_rows import NamedRows
+from lexppl.explanation.draws import RowDraws, draws_given_x, posterior_draws, together
+from lexppl.explanation.names import FEATURE, NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ProgramSites
+from lexppl.explanation.reading.masks import BY_GUIDE, GIVEN_XY, GUIDE
+from lexppl.explanation.stated_means import StatedMeans
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, rows_at_once
 

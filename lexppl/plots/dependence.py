@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values, strata_of
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import evenly, legend_outside, name_ticks, new_figure, plain, short
 
@@ -43,7 +43,7 @@ def plot_dependence(
     Example:
         >>> import xarray as xr
         >>> from lexppl.arviz_compatibility import posterior_of
-        >>> from lexppl.explanation.beside.feature_values import with_values
+        >>> from lexppl.explanation.reading.feature_values import with_values
         >>> kept = np.array([[[0.1], [0.9]]])
         >>> posterior = posterior_of({
         ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
@@ -116,7 +116,7 @@ def _known(posterior: Posterior, feature: str) -> FeatureValues:
     if found is None:
         raise ValueError(
             f"the values of {feature!r} are not known; write them into the posterior with "
-            "lexppl.explanation.beside.feature_values.with_values"
+            "lexppl.explanation.reading.feature_values.with_values"
         )
     return found
 

@@ -11,8 +11,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
 from lexppl.plots.style import (
     BLUE,

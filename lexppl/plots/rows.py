@@ -16,9 +16,8 @@ from scipy.stats import rankdata
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.evaluation.revealed import RowSteps
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
-from lexppl.explanation.beside.row_gains import GAIN
-from lexppl.explanation.layout.importance_kind import kind_of, mask_means
+from lexppl.explanation.reading.feature_values import GAIN, FeatureValues, feature_values
+from lexppl.explanation.reading.masks import kind_of, mask_means
 from lexppl.plots.style import (
     BLUE,
     FAINT,
@@ -155,7 +154,7 @@ def plot_beeswarm(
 
     A point is what the feature is worth in that row, in nats
     (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
-    (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
+    (:func:`lexppl.explanation.reading.feature_values.with_gains`), else of its selection
     probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
     (orange); features of levels, and values that are not known, are grey.
 

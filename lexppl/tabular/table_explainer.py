@@ -34,8 +34,8 @@ from lexppl.evaluation import (
 from lexppl.evaluation.gain_tables import FDR
 from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation import explain
-from lexppl.explanation.beside.feature_values import decoded_values, with_values
-from lexppl.explanation.reading.groups import drawn_masks
+from lexppl.explanation.reading.feature_values import decoded_values, with_values
+from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for

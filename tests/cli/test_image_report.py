@@ -16,7 +16,7 @@ from lexppl.cli.report.images_and_texts.map_tiles import LARGEST, png_uri, tile
 from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
 from lexppl.cli.report.template import HEAD, rendered
-from lexppl.explanation.reading.row_outcomes import RowOutcome
+from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.plots.image_posteriors import image_posterior

@@ -23,7 +23,7 @@ from lexppl.cli.options.data_checks import IMAGES, TABLE, TEXTS, kind_of_data
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
 from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY
 from lexppl.models import Grouping
 from lexppl.models.imputers.by_name import imputer_of
 from tests.cli.accessibility import DARK, LIGHT, checked

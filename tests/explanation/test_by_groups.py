@@ -6,9 +6,7 @@ import xarray as xr
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.groups import by_groups
+from lexppl.explanation.reading.masks import by_groups, mask_means, masks_of
 from tests.test_explanation import fitted, lex, rows
 
 NAMES = ["width", "height", "age"]

@@ -14,7 +14,7 @@ from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
 from lexppl.explanation import selection_table
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import SamplerRecord, fit
 from lexppl.inference.posterior.global_draws import GlobalDraws
 from lexppl.systems import lex

@@ -13,8 +13,7 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import imputation_particles, mask_particles, observe
 from tests.explanation.test_arviz_functions import Line, guide

@@ -13,7 +13,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import imputed_samples
 from lexppl.explanation import explain, save_posterior
-from lexppl.explanation.beside.image_geometry import feature_map_of, image_geometry
+from lexppl.explanation.reading.images import feature_map_of, image_geometry
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,

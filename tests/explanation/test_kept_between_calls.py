@@ -16,8 +16,8 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
 from lexppl.evaluation import Folds
+from lexppl.explanation import stated_means
 from lexppl.explanation.explained_rows import PROGRAM
-from lexppl.explanation.masks import drawless
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
 from lexppl.systems import METHODS, Settings, lex, system_for
@@ -34,13 +34,13 @@ def means(posterior):
 def by_handlers(monkeypatch):
     """How often the handlers were used."""
     calls = []
-    stated = drawless.stated_means
+    stated = stated_means.stated_means
 
     def counted(*arguments):
         calls.append(arguments)
         return stated(*arguments)
 
-    monkeypatch.setattr(drawless, "stated_means", counted)
+    monkeypatch.setattr(stated_means, "stated_means", counted)
     return calls
 
 

@@ -8,8 +8,7 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
-from lexppl.explanation import load_posterior, save_posterior
-from lexppl.explanation.layout import files
+from lexppl.explanation import load_posterior, posterior_files, save_posterior
 from lexppl.saving import UnreadableFileError
 from tests.saving.test_refused_files import MUTATIONS, mutated
 
@@ -72,7 +71,7 @@ def test_a_newer_format_says_what_to_do(path):
 def test_a_file_of_before_is_arviz_s(path):
     """Without a checksum nothing is said of it; what to do is."""
     whole = path.read_bytes()
-    path.write_bytes(whole[: files.TRAILER.search(whole).start()])
+    path.write_bytes(whole[: posterior_files.TRAILER.search(whole).start()])
     with pytest.raises(UnreadableFileError, match=r"read it by arviz.from_netcdf"):
         load_posterior(path)
     assert "posterior" in group_names(arviz.from_netcdf(path))

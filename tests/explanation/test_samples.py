@@ -16,7 +16,7 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord

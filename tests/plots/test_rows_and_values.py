@@ -9,13 +9,13 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.data import TableEncoding, TargetColumn
 from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation import save_posterior
-from lexppl.explanation.beside.feature_values import (
+from lexppl.explanation.reading.feature_values import (
     FeatureValues,
     decoded_values,
     feature_values,
+    with_gains,
     with_values,
 )
-from lexppl.explanation.beside.row_gains import with_gains
 from lexppl.plots import (
     plot_beeswarm,
     plot_dependence,

@@ -16,7 +16,7 @@ from torch import nn
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError
-from lexppl.saving.reading import refuse_sizes
+from lexppl.saving.files import refuse_sizes
 from lexppl.sealed_files import checksum, read_sealed, sealed
 from lexppl.systems import lex
 from tests import test_configured

@@ -99,7 +99,7 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
         path.write_bytes(content)
 
     # The description is written after the weights.
-    monkeypatch.setattr("lexppl.saving.writing.write_through", full_disk)
+    monkeypatch.setattr("lexppl.saving.files.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
         written.clear()
         with pytest.raises(OSError, match="no space left"):

@@ -33,7 +33,7 @@ from lexppl.evaluation.prediction import predictive
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.revealed import revealed_predictions
 from lexppl.explanation import explain, mask_means, selection_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.summary import counted
 
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000

@@ -16,7 +16,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.cli.images_and_texts.divided_rows import DividedRows
 from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.judged.judging import Judgement
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     SHARE,

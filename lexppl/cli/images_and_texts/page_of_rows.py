@@ -31,7 +31,7 @@ from lexppl.cli.report.template import HEAD, rendered
 from lexppl.cli.report.words import notes_on_scores
 from lexppl.cli.tables import score_cells
 from lexppl.data import TextDataset
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
 from lexppl.summary import listed
 

@@ -8,7 +8,7 @@ from lexppl.cli.images_and_texts.found_rows import FoundRows
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.single_rows import row_text
 from lexppl.cli.tables import score_cells, text_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 
 SHOWN = 20
 """Entries or words."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lexppl.data import Vocabulary
 from lexppl.data.texts import PADDING
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, ImportanceKind
+from lexppl.explanation.reading.masks import ATTRIBUTION, ImportanceKind
 
 UNKNOWN_WORDS = "(unknown words)"
 
@@ -42,7 +42,7 @@ def ranked_words(
         it, by text.
 
     Example:
-        >>> from lexppl.explanation.layout.importance_kind import PROBABILITY
+        >>> from lexppl.explanation.reading.masks import PROBABILITY
         >>> x = Tensor([[2, 3, 0], [3, 3, 2]])
         >>> values = np.array([[[0.9, 0.1, 0.0], [0.2, 0.0, 1.0]]])
         >>> table = ranked_words(

@@ -22,9 +22,13 @@ from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
-from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
-from lexppl.explanation.beside.row_gains import with_gains
-from lexppl.explanation.layout.mask_groups import masks_of, responses_of
+from lexppl.explanation.reading.feature_values import (
+    FeatureValues,
+    decoded_values,
+    with_gains,
+    with_values,
+)
+from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 

@@ -16,8 +16,7 @@ from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_mete
 from lexppl.evaluation.learned import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 from lexppl.models import Grouping
 from lexppl.tabular.fit_plan import FitPlan

@@ -23,8 +23,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, accuracy_by_size
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 
 JUDGED_DRAWS = 20

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from lexppl.cli.report.ranked import RankedFeature, ranked_lines
-from lexppl.explanation.layout.importance_kind import PROBABILITY, ImportanceKind
+from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
 
 REACH = 1.5
 """How far an interval is drawn, in lengths of the longest bar; further ones end there."""

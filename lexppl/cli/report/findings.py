@@ -17,7 +17,7 @@ from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.penalty_path import PenaltyPath
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     SHARE,

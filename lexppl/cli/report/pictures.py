@@ -10,7 +10,7 @@ from lexppl.cli.judged.judging import SizeCurve
 from lexppl.cli.report.charts import BOTTOM, MOST_TURNED, TOP, Chart, Line
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.inference.training.result import History
 from lexppl.plots.fits import view
 from lexppl.plots.importance import means_by_row

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from lexppl.explanation.layout.importance_kind import ImportanceKind
+from lexppl.explanation.reading.masks import ImportanceKind
 
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexppl.explanation.reading.row_outcomes import RowOutcome
+from lexppl.explanation.reading.rows import RowOutcome
 
 MOST_CLASSES = 12
 """Classes that a page shows."""

@@ -7,10 +7,7 @@ from lexppl.cli.judged.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import reading_of_posterior
-from lexppl.explanation.layout.importance_kind import (
-    ATTRIBUTION,
-    PROBABILITY,
-)
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""

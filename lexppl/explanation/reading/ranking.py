@@ -11,17 +11,21 @@ from scipy.special import stdtrit
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.fold_means import fold_means, fold_means_over_rows
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     GUIDED,
+    MARKOV_CHAINS,
     PROBABILITY,
+    SAMPLED,
     STATED,
     ImportanceKind,
+    chains_are,
+    fold_means,
+    fold_means_over_rows,
     importance_kind,
     mask_means,
+    masks_of,
+    means_over_rows,
 )
-from lexppl.explanation.layout.mask_groups import masks_of, means_over_rows
-from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000

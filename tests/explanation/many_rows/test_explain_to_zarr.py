@@ -13,7 +13,7 @@ from lexppl.systems import q_fit
 from tests.explanation.many_rows.fitted import ROWS, assert_same, fitted, rows
 
 pytest.importorskip("zarr", reason="the extra 'dask' is not installed")
-MODULE = sys.modules["lexppl.explanation.many_rows.zarr_posterior"]
+MODULE = sys.modules["lexppl.explanation.posterior_files"]
 
 
 def written(folder, given=None, name="posterior.zarr", result=None, **settings):
@@ -123,7 +123,7 @@ def ending(x, rows_before):
 def explained(monkeypatch):
     """The chunks that were explained, by number."""
     numbers = []
-    chunks = sys.modules["lexppl.explanation.many_rows.explain_to_zarr"]
+    chunks = sys.modules["lexppl.explanation.explain_to_zarr"]
     original = chunks.ChunkTask.groups
 
     def noted(self, number, piece):

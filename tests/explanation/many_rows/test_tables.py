@@ -10,7 +10,7 @@ import pytest
 from lexppl.arviz_compatibility import group_of
 from lexppl.data import TableEncoding, read_table
 from lexppl.explanation import explain_to_zarr, open_posterior
-from lexppl.explanation.many_rows.zarr_posterior import ZarrPosterior
+from lexppl.explanation.posterior_files import ZarrPosterior
 from lexppl.inference import CollapseWarning, fit
 from lexppl.systems import lex
 from tests.explanation.many_rows.fitted import assert_same

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.shown_rows import RowGroup, shown_rows
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.row_outcomes import row_outcomes
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
+from lexppl.explanation.reading.rows import row_outcomes
 from lexppl.plots.images import row_title
 from lexppl.plots.style import chosen_rows
 

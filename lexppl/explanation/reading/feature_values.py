@@ -1,4 +1,4 @@
-"""The values of features, in the units of the table, beside the posterior of its rows."""
+"""Values and gains of features, beside the posterior of their rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import constants_name
+from lexppl.explanation.reading.masks import constants_name, mask_means
 
 VALUES = "value"
 """The variable of `constant_data`, (row, feature)."""
@@ -190,3 +189,28 @@ def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:
     """The level of each row; NaN where it is not known, or none of them."""
     known = ~np.isnan(one_hot).any(1) & (one_hot > 0).any(1)
     return np.where(known, np.nan_to_num(one_hot).argmax(1), np.nan)
+
+
+GAIN = "gain"
+"""The variable of `sample_stats`, (row, feature), in nats."""
+
+
+def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Posterior:
+    """Write gains of rows, `(N, G)` in nats, into a posterior's `sample_stats`, as `gain` (row,
+    feature): NaN of its rows that have none."""
+    means = mask_means(posterior)
+    values = np.asarray(gains, dtype=np.float64)
+    expected = (len(row_names), means.shape[2])
+    if values.shape != expected:
+        raise ValueError(f"gains must have shape {expected}; they have shape {values.shape}")
+    places = {name: place for place, name in enumerate(means["row"].values.tolist())}
+    written = np.full(means.shape[1:], np.nan)
+    for n, name in enumerate(row_names):
+        if name in places:
+            written[places[name]] = values[n]
+    dims = means.dims[1:]
+    coordinates = {dim: means[dim].values for dim in dims if dim in means.coords}
+    writable_group(posterior, "sample_stats")[GAIN] = xr.DataArray(
+        written, coordinates, dims, attrs={"units": "nats", "site": means.attrs["site"]}
+    )
+    return posterior

@@ -1,4 +1,6 @@
-"""What there is to explain in a program: its masks and its response."""
+"""What there is to explain in a program: its masks, its response, and what rows share."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -11,16 +13,9 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import BEFORE_PARTICLES, ParticleCounts
-from lexppl.explanation.layout.importance_kind import stated_kind
-from lexppl.explanation.layout.mask_groups import BY_GUIDE
-from lexppl.explanation.masks.draws import (
-    RESPONSE,
-    is_of_all_rows,
-    label_values,
-    states_mean,
-    value_of,
-)
+from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts
+from lexppl.explanation.draws import RESPONSE, is_of_all_rows, label_values, states_mean, value_of
+from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
@@ -221,3 +216,25 @@ def _storage(site: Site, integer: type) -> np.dtype:
         if site.distribution.support.is_discrete:
             return np.dtype(integer)
     return value_of(site).detach().cpu().numpy().dtype
+
+
+def stated_kind(site: Site) -> str | None:
+    """What a program states of a mask: by `infer={"mask_kind": …}`, else by its distribution's
+    support; None where neither does."""
+    stated = site.infer.get(MASK_KIND)
+    if stated is not None:
+        if stated not in MASK_KINDS:
+            raise ValueError(
+                f"mask_kind of site {site.name!r} must be one of {MASK_KINDS}; it is {stated!r}"
+            )
+        return str(stated)
+    try:
+        support = site.distribution.support
+    except (NotImplementedError, AttributeError):
+        return None
+    if getattr(support, "is_discrete", False):
+        return "selection"
+    base = getattr(support, "base_constraint", support)
+    if base is constraints.simplex:
+        return "share"
+    return "strength" if base is constraints.unit_interval else None

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import constants_name
+from lexppl.explanation.reading.masks import constants_name, mask_means
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
 PIXELS = (HEIGHT, WIDTH)

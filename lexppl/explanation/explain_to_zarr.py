@@ -22,11 +22,11 @@ from lexppl.atomic_output import output_file, replace_folder, write_through
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.many_rows.row_source import Piece, RowSource, encoded_piece, rows_in
-from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ZarrPosterior
-from lexppl.explanation.masks.drawless import needs_draws
-from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.posterior_files import EXTRA, ZarrPosterior
+from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining
+from lexppl.explanation.row_source import Piece, RowSource, encoded_piece, rows_in
+from lexppl.explanation.stated_means import needs_draws
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.explanation.masks.program_sites import ProgramSites
+from lexppl.explanation.program_sites import ProgramSites
 from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram
