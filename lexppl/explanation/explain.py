@@ -216,7 +216,7 @@ def explanation_of(found: ExplainedRows, again: Callable[..., Posterior]) -> Pos
 
 @cache
 def explanation_class() -> Any:
-    """A subclass of ArviZ's class; copies and pickles are ArviZ's own, and hold no fit."""
+    """A subclass of ArviZ's class; copies and pickles, which are ArviZ's own, hold no fit."""
     kind = posterior_class()
 
     class Explanation(kind):  # type: ignore[misc, valid-type]
@@ -226,18 +226,26 @@ def explanation_class() -> Any:
             Raises:
                 ValueError: a fit of one λ; a λ outside its range.
             """
-            return object.__getattribute__(self, AGAIN)(penalty=penalty)
+            again = vars(self).get(AGAIN)
+            if again is None:
+                raise ValueError(
+                    "this was selected or copied from an explanation and holds no fit: take "
+                    "explanation.at(penalty=…) of that one, and select from the result"
+                )
+            return again(penalty=penalty)
 
         def _repr_html_(self) -> str:
-            return str(first_screen(self) or super()._repr_html_())
+            screen = first_screen(self) if AGAIN in vars(self) else None
+            return str(screen or super()._repr_html_())
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             groups = {name: group_of(self, name) for name in group_names(self)}
             return itemgetter(0), ((posterior_of(groups, self.attrs),),)
 
         def __deepcopy__(self, memo: Any) -> Posterior:
-            function, arguments = self.__reduce_ex__(4)
-            return function(*copy.deepcopy(arguments, memo))
+            groups = {name: group_of(self, name).copy(deep=True) for name in group_names(self)}
+            attrs = copy.deepcopy(dict(self.attrs), memo)
+            return posterior_when_read(lambda: groups, attrs, explanation_class)
 
     return Explanation
 
