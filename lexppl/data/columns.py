@@ -19,8 +19,7 @@ from lexppl.data.dates import Order, days_of, holds_dates, waves
 from lexppl.type_checks import made_of
 
 Kind = Literal["number", "level", "date"]
-POOLED = "other levels"
-"""The level that stands for the rare ones."""
+POOLED = "other levels"  # The level that stands for the rare ones
 
 
 def kind_of(cells: pd.Series) -> Kind:

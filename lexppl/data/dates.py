@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+# How 03/04/2026 is read: as the third of April, or as the fourth of March.
 Order = Literal["dayfirst", "monthfirst"]
-"""How 03/04/2026 is read: as the third of April, or as the fourth of March."""
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _TIME = r"(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)? ?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -26,10 +26,9 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _YEAR_IS_LAST = re.compile(f"^{_YEAR_LAST}$", re.IGNORECASE)
-SAMPLE = 1000
-"""Different words of a column that decide whether it holds dates."""
+SAMPLE = 1000  # Different words of a column that decide whether it holds dates
+# Share of these words that are dates in a column of dates; the others are then refused.
 LEAST_DATES = 0.9
-"""Share of these words that are dates in a column of dates; the others are then refused."""
 
 
 class DateOrderError(ValueError):

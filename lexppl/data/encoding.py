@@ -44,8 +44,7 @@ from lexppl.type_checks import made_of, refuse_types
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
-FORMAT = 2
-"""Of the file; the first had no checksum."""
+FORMAT = 2  # Of the file; the first had no checksum
 
 
 @dataclass(frozen=True)

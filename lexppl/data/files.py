@@ -28,8 +28,7 @@ TYPED: Mapping[str, str] = MappingProxyType(
     {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 )
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-MOST_LINES = 20
-"""Of a file, by which its separator is found."""
+MOST_LINES = 20  # Of a file, by which its separator is found
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from lexppl.data.checks import listed, numbers_of
 from lexppl.data.encoding import TableEncoding
 
 ENDINGS = (".parquet", ".pq")
-AT_ONCE = 2**16
-"""Rows that are decoded at once."""
+AT_ONCE = 2**16  # Rows that are decoded at once
+# Row groups that rows are taken from by turns, so that neighbours in a file are not all that a
+# batch has.
 OPEN_AT_ONCE = 8
-"""Row groups that rows are taken from by turns, so that neighbours in a file are not all that a
-batch has."""
 
 
 class RowGroup(NamedTuple):

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
-FEW_ROWS = 10
-"""Rows up to which a column that counts them may well do so by chance."""
+FEW_ROWS = 10  # Rows up to which a column that counts them may well do so by chance
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")

@@ -93,8 +93,7 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 class Divisible:
     """N rows that are divided, or some of them taken, at random, in the proportions of strata."""
 
-    by_row: ClassVar[tuple[str, ...]]
-    """Fields that hold a value for each row, or None."""
+    by_row: ClassVar[tuple[str, ...]]  # Fields that hold a value for each row, or None
     y: Tensor
 
     def __len__(self) -> int:

@@ -57,8 +57,8 @@ class AdditiveBranch:
         return self.constant + self.term_values(x).sum(-1)
 
 
+# One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``.
 Branch = ProductBranch | AdditiveBranch
-"""One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``."""
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,10 @@ def drawn_dataset(x: Tensor, y: Tensor, truth: Tensor, **options: Any) -> Datase
     return Dataset(x, y, names, groups, names, truth=truth, **labels | options)
 
 
+# Of the simulated set: the switch, the features before it and after it.
 CONTROL, BEFORE, AFTER = 6, (0, 1), (2, 3)
-"""Of the simulated set: the switch, the features before it and after it."""
 SIMULATED_FEATURES = 10
-QUADRATURE = 200_000
-"""Rows on which the end of censoring is set."""
+QUADRATURE = 200_000  # Rows on which the end of censoring is set
 
 
 @dataclass(frozen=True)

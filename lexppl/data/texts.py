@@ -24,11 +24,10 @@ from lexppl.summary import Summarised, Summary, counted
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 End = Literal["start", "end"]
+# The number of no word, which stands behind a text's last one; of a word that the vocabulary does
+# not have; and of its first word.
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""The number of no word, which stands behind a text's last one; of a word that the vocabulary does
-not have; and of its first word."""
-FORMAT = 2
-"""Of the file; the first had no checksum."""
+FORMAT = 2  # Of the file; the first had no checksum
 
 
 class TextWords(NamedTuple):

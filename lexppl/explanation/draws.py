@@ -14,8 +14,7 @@ from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
 Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
-RESPONSE = "y"
-"""The site of the response, by the convention of explainers."""
+RESPONSE = "y"  # The site of the response, by the convention of explainers
 
 
 @dataclass

@@ -202,8 +202,7 @@ def explain(
     return explanation_of(found, partial(explain, program, x, y, row_names=row_names, **vars(how)))
 
 
-SHOWN = 10
-"""Features whose numbers stand below the sentences."""
+SHOWN = 10  # Features whose numbers stand below the sentences
 AGAIN = "_again"
 
 

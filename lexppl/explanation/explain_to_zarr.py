@@ -37,14 +37,12 @@ from lexppl.workers import check_workers, fixed_threads, outcomes
 if TYPE_CHECKING:
     from lexppl.data import TableEncoding
 
-MOST_BYTES = 2**25
-"""What a chunk's masks, means and rows take at most, by default."""
-MOST_BLOCKS = 100
-"""Of a chunk, by default."""
+MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by default
+MOST_BLOCKS = 100  # Of a chunk, by default
 PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
+# What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
+# rows that had to be read.
 ROWS, IDENTITY = "rows", "identity"
-"""What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of rows
-that had to be read."""
 
 
 def explain_to_zarr(

@@ -51,10 +51,8 @@ from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
-BLOCK = 1000
-"""Rows of a longer table that are drawn from one seed: their number says which."""
-STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
-"""What is drawn, each from a stream of seeds of its own."""
+BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
+STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream of seeds of its own
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class TablePart:
     first: tuple[Tensor, Tensor | None]
 
 
-PROGRAM = "program"
-"""Under which a fit keeps what is known of its programs."""
+PROGRAM = "program"  # Under which a fit keeps what is known of its programs
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, S
 from lexppl.inference.shared_latents import sites_of_guide
 from lexppl.inference.training.result import FitResult, History
 
-RETURNED = "_RETURN"
-"""What Pyro's `Predictive` calls the value that the program returns."""
+RETURNED = "_RETURN"  # What Pyro's `Predictive` calls the value that the program returns
 
 
 class SampledWithMasks(PyroModule):

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 from torch import Tensor
 
-FEWEST = 5
-"""Weights of a tail that a distribution can be fitted to."""
+FEWEST = 5  # Weights of a tail that a distribution can be fitted to
 PRIOR_WEIGHT, PRIOR_K = 10, 0.5
 
 
@@ -113,8 +112,7 @@ def systematic_resampling(probabilities: Tensor, draws: int) -> Tensor:
     return chosen.gather(-1, order).T
 
 
-TIE = 1e-6
-"""Standard deviation, in nats, of the noise between equal values."""
+TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
 
 
 def log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:

@@ -109,11 +109,10 @@ def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
 
 
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
-LISTED = "mean of p(z | x, y), over all masks"
-"""What E[z | x, y] says of itself."""
+LISTED = "mean of p(z | x, y), over all masks"  # What E[z | x, y] says of itself
+# Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
+# alone.
 MOST_NUMBERS = 2**23
-"""Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
-alone."""
 
 
 class PosteriorArrays:
@@ -136,11 +135,11 @@ class PosteriorArrays:
         self._shared = {site.name for site in sites.shared}
         of_prior = sites.has_outer_latents and sites.has_prior
         drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
+        # What is drawn, of each chain.
         self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
-        """What is drawn, of each chain."""
         self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
+        # The groups and names of what is a mean over rows.
         self.over_rows: list[tuple[str, str]] = []
-        """The groups and names of what is a mean over rows."""
         first = sites.masks[0]
         names = entry_names(result, first.entries, plan.how.features)
         self._coordinates: dict[str, Any] = {
@@ -153,8 +152,7 @@ class PosteriorArrays:
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
         self._layout = ArvizLayout(self._coordinates)
-        self._likelihood: NDArray[np.float64] | None = None
-        """log p(y | x, θ), `(C, P, B)`."""
+        self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`
         self._mean_names: dict[str, str] = {}
         for source in self.sources:
             if source == named.PRIOR and not given_y:

@@ -24,8 +24,8 @@ from lexppl.sealed_files import (
 )
 
 FORMAT = 1
+# The end of a file: the format, and the checksum of what stands before.
 TRAILER = re.compile(rb"\nlexppl posterior, format (\d{1,9}), sha256 ([0-9a-f]{64})\n\Z")
-"""The end of a file: the format, and the checksum of what stands before."""
 LONGEST_TRAILER = 120
 
 
@@ -124,9 +124,9 @@ def _netcdf(attrs: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> memor
 
 EXTRA = "dask"
 ROW = "row"
+# Where xarray looks for the names of an array's dimensions, in stores of the second format, which
+# all versions of Zarr read.
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Where xarray looks for the names of an array's dimensions, in stores of the second format, which
-all versions of Zarr read."""
 
 
 def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:

@@ -24,8 +24,7 @@ from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 from lexppl.weights_drawn_first import weights_first
 
-ROWS = "row"
-"""The dimension of rows in a posterior."""
+ROWS = "row"  # The dimension of rows in a posterior
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,8 @@ class MaskSite:
     states_mean: bool
     kind: str | None
     plate: str | None
-    size: int
-    """Entries of its plate."""
-    is_one_law: bool
-    """Whether its distribution is one for all rows."""
+    size: int  # Entries of its plate
+    is_one_law: bool  # Whether its distribution is one for all rows
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,9 @@ class ProgramSites:
     shared: tuple[SharedSite, ...]
     names: tuple[str, ...]
     row_plates: frozenset[str]
-    layers: LayerWidths = NARROW
-    """Of its networks."""
+    layers: LayerWidths = NARROW  # Of its networks
+    # Masks that its guide draws given x alone, by the names `<site>_by_guide`.
     guided: tuple[MaskSite, ...] = ()
-    """Masks that its guide draws given x alone, by the names `<site>_by_guide`."""
 
     @property
     def has_prior(self) -> bool:

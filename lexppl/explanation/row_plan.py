@@ -18,12 +18,12 @@ from lexppl.explanation.stated_means import StatedMeans
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, rows_at_once
 
+# Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
+# rows share, listed or proposed, for each draw of the other latents.
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
-"""Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
-rows share, listed or proposed, for each draw of the other latents."""
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
+# What the masks of a group take at most, where no number of draws is given, or they are fewest.
 MOST_BYTES = 2**29
-"""What the masks of a group take at most, where no number of draws is given, or they are fewest."""
 
 
 def usual_draws(sites: ProgramSites, rows: int) -> int:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from lexppl.data import TableEncoding
     from lexppl.data.parquet import ParquetTable
 
-Piece = Any
-"""Some rows: a frame, x, a pair (x, y), or their place in files."""
+Piece = Any  # Some rows: a frame, x, a pair (x, y), or their place in files
 
 
 class ParquetPiece(NamedTuple):
@@ -34,8 +33,7 @@ class RowSource:
     """Rows of :func:`explain_to_zarr` in order, cut into pieces of one size."""
 
     def __init__(self, rows: Any, encoding: TableEncoding | None, with_y: bool) -> None:
-        self.total: int | None = None
-        """How many there are; None where only the end shows it."""
+        self.total: int | None = None  # How many there are; None where only the end shows it
         self.table: ParquetTable | None = None
         self._chunks: Iterator[Any] = iter(())
         is_dask = hasattr(rows, "map_partitions") and hasattr(rows, "partitions")

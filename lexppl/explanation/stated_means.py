@@ -12,8 +12,8 @@ from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram
 
+# Masks of a run: a distribution that another latent of the particle moves differs between them.
 PARTICLES = 2
-"""Masks of a run: a distribution that another latent of the particle moves differs between them."""
 
 
 class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error

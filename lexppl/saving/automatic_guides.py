@@ -21,8 +21,8 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.posterior.automatic_guides import set_up
 
 AUTOMATIC, SITES = "automatic", "sites"
-ROW = "guide_row."
-"""What names of columns begin with, on zeros of which a guide is run."""
+ROW = "guide_row."  # What names of columns begin with, on zeros of which a guide is run
+# Classes that a file may name.
 KINDS = MappingProxyType(
     {
         kind.__name__: kind
@@ -32,9 +32,8 @@ KINDS = MappingProxyType(
         )
     }
 )
-"""Classes that a file may name."""
+# Arguments of theirs, and what they are called afterwards.
 SETTINGS = MappingProxyType({"init_scale": "_init_scale", "rank": "rank"})
-"""Arguments of theirs, and what they are called afterwards."""
 
 
 def described_guide(guide: AutoGuide) -> dict[str, Any]:

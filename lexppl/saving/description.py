@@ -20,8 +20,8 @@ from lexppl.models.priors.families import prior_from
 from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
 from lexppl.type_checks import made_of, refuse_types
 
+# Where the parts are that a file may name.
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
-"""Where the parts are that a file may name."""
 
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
@@ -127,21 +127,20 @@ def _refuse_beginnings(part: type[nn.Module], config: Mapping[str, Any]) -> None
         raise ValueError(f"the file gives {text[0]} of a {part.__name__}, which no file has")
 
 
-FORMAT = 6
-"""The one that is read."""
+FORMAT = 6  # The one that is read
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
 SAMPLER = "sampler"
 WEIGHTS_CHECKSUM = "weights_sha256"
+# Arrays of a fit, one number a replicate.
 BY_REPLICATE = {"best_epoch": int, "best_valid": float, "skipped_steps": int}
-"""Arrays of a fit, one number a replicate."""
 
+# Of a fit, which JSON holds as they are.
 FIELDS = (
     *BY_REPLICATE,
     *("collapse", "interrupted", "event_shape", "unit_pixels", "labels", "entry_names"),
     *("feature_names", "class_names", "ended", "seed", "row_weights", "rows", "steps"),
 )
-"""Of a fit, which JSON holds as they are."""
 
 
 def fields_of(result: FitResult) -> dict[str, Any]:

@@ -147,12 +147,11 @@ def _of_module(module: Any) -> Any:
         return {"class": type(module).__name__, "why": str(error)}
 
 
+# Of a whole number in a description, and of the places of an image, where the file has fewer
+# weights than that.
 MOST = 2**24
-"""Of a whole number in a description, and of the places of an image, where the file has fewer
-weights than that."""
 SHAPES = ("shape", "event_shape")
-Given = nn.Module | Callable[[], nn.Module] | None
-"""A program of the user's own, or what builds it."""
+Given = nn.Module | Callable[[], nn.Module] | None  # A program of the user's own, or what builds it
 
 
 def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> None:

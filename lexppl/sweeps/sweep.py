@@ -26,15 +26,14 @@ from lexppl.saving import load, save
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 
+# Of a kept fit; the row is written last: a fit without it has not ended.
 ROW, EXPLAINER = "row.json", "explainer"
-"""Of a kept fit; the row is written last: a fit without it has not ended."""
+# Columns of the table for every fit, beside its setting and the judge's figures.
 FIGURES = ("valid_loss", "best_epoch", "epochs_run", "collapse", "seconds", "error")
-"""Columns of the table for every fit, beside its setting and the judge's figures."""
 NO_SETTINGS = ("model", "train", "progress", "checkpoint", "distributed")
 FIT = tuple(name for name in inspect.signature(fit).parameters if name not in NO_SETTINGS)
 INTERRUPTED = "interrupted"
-Judge = Callable[[FitResult], Mapping[str, float]]
-"""From a fit to figures by name."""
+Judge = Callable[[FitResult], Mapping[str, float]]  # From a fit to figures by name
 
 
 class SweepWarning(UserWarning):

@@ -20,11 +20,11 @@ from lexppl.data.stratification import at_most
 
 Size = int | tuple[int, int] | None
 
+# What the folders of the parts may be called.
 PART_NAMES: Mapping[str, str] = MappingProxyType(
     {"train": "train", "training": "train", "test": "test"}
     | dict.fromkeys(("val", "valid", "validation"), "valid")
 )
-"""What the folders of the parts may be called."""
 
 
 def read_picture(

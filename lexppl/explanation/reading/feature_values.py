@@ -20,10 +20,9 @@ from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, 
 from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.reading.masks import constants_name, mask_means
 
-VALUES = "value"
-"""The variable of `constant_data`, (row, feature)."""
+VALUES = "value"  # The variable of `constant_data`, (row, feature)
+# Its attributes: the levels of features that have some, and the features of dates, as JSON.
 LEVELS, DATES = "levels", "dates"
-"""Its attributes: the levels of features that have some, and the features of dates, as JSON."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +190,7 @@ def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(known, np.nan_to_num(one_hot).argmax(1), np.nan)
 
 
-GAIN = "gain"
-"""The variable of `sample_stats`, (row, feature), in nats."""
+GAIN = "gain"  # The variable of `sample_stats`, (row, feature), in nats
 
 
 def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Posterior:

@@ -16,12 +16,10 @@ from lexppl.explanation.reading.masks import constants_name, mask_means
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
 PIXELS = (HEIGHT, WIDTH)
-EVENT = (CHANNEL, *PIXELS)
-"""The dimensions of an image row."""
+EVENT = (CHANNEL, *PIXELS)  # The dimensions of an image row
+# The variable of `constant_data`: the place of each pixel's entry along `feature`.
 FEATURE_MAP = "feature_map"
-"""The variable of `constant_data`: the place of each pixel's entry along `feature`."""
-IMAGE = "image"
-"""The variable of `constant_data` that holds images whose x is a table of pixels."""
+IMAGE = "image"  # The variable of `constant_data` that holds images whose x is a table of pixels
 
 
 @dataclass(frozen=True, eq=False)

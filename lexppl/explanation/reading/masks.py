@@ -29,14 +29,12 @@ GIVEN_X, GIVEN_XY, OF_ROWS = "predictions", "posterior", "posterior_of_rows"
 NEW_Y = "posterior_predictive"
 PRIOR, PRIOR_Y = "prior", "prior_predictive"
 CONSTANTS = "constant_data"
-RESPONSES = ("y", "y_probability")
-"""Variables of responses, beside which masks may stand."""
+RESPONSES = ("y", "y_probability")  # Variables of responses, beside which masks may stand
+# What is drawn beside z given x, z given x and y, and from the prior: z from the guide.
 GUIDE = "guide"
-"""What is drawn beside z given x, z given x and y, and from the prior: z from the guide."""
-BY_GUIDE = "_by_guide"
-"""After the name of a mask site, that of what the guide draws in its place."""
+BY_GUIDE = "_by_guide"  # After the name of a mask site, that of what the guide draws in its place
+# The attribute of E[z | x, θ_d] by which it differs from masks, and its value.
 MEAN_OF, EACH_DRAW = "mean_of", "p(z | x, θ)"
-"""The attribute of E[z | x, θ_d] by which it differs from masks, and its value."""
 
 
 def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
@@ -91,8 +89,8 @@ def _has_masks(posterior: Posterior, name: str) -> bool:
 
 
 MARKOV_CHAINS, INDEPENDENT_DRAWS = "Markov chains", "sets of independent draws"
+# What the attribute `chains` begins with where latents that rows share were sampled.
 SAMPLED = (MARKOV_CHAINS, INDEPENDENT_DRAWS)
-"""What the attribute `chains` begins with where latents that rows share were sampled."""
 
 
 def chains_are(posterior: Posterior) -> str:
@@ -144,6 +142,7 @@ ATTRIBUTION = ImportanceKind(
     None,
 )
 
+# By what a program says of its mask, `infer={"mask_kind": …}`.
 KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
     {
         "selection": PROBABILITY,
@@ -152,13 +151,11 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
         "attribution": ATTRIBUTION,
     }
 )
-"""By what a program says of its mask, `infer={"mask_kind": …}`."""
-GIVEN_Y = "_given_y"
-"""After the name of E[z | x], that of E[z | x, y]."""
+GIVEN_Y = "_given_y"  # After the name of E[z | x], that of E[z | x, y]
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
+# What a posterior's means say of themselves where they are exact.
 GUIDED = "mean of the guide's distribution q(z | x)"
-"""What a posterior's means say of themselves where they are exact."""
 
 
 def importance_kind(mask: xr.DataArray) -> ImportanceKind:
@@ -219,8 +216,7 @@ def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
     return stats[given_y] if "row" not in found.dims and given_y in stats else found
 
 
-FOLD = "fold"
-"""The dimension that numbers the fits, and what their variables' names begin with."""
+FOLD = "fold"  # The dimension that numbers the fits, and what their variables' names begin with
 
 
 def with_fold_means(posterior: Posterior, every: Posterior) -> Posterior:
@@ -249,8 +245,7 @@ def fold_means_over_rows(posterior: Posterior) -> NDArray[np.float64] | None:
     return averaged
 
 
-DRAWN_MEAN = "mask_mean"
-"""In the name of a probability that no distribution states."""
+DRAWN_MEAN = "mask_mean"  # In the name of a probability that no distribution states
 
 
 def drawn_masks(posterior: Posterior) -> Tensor:

@@ -29,8 +29,7 @@ from lexppl.explanation.reading.masks import (
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
-LEAST_DRAWS = 4
-"""Of a chain, for a split r̂."""
+LEAST_DRAWS = 4  # Of a chain, for a split r̂
 
 
 def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFrame:

@@ -16,19 +16,13 @@ from markupsafe import Markup, escape
 from lexppl.summary import counted, listed
 
 RESTS_ON, SURENESS = "What does the prediction rest on?", "How sure is that?"
-BOLD, PLAIN = "\x02", "\x03"
-"""Where a name begins and ends in a sentence."""
-NAMED = 6
-"""Most groups that are named in a sentence."""
+BOLD, PLAIN = "\x02", "\x03"  # Where a name begins and ends in a sentence
+NAMED = 6  # Most groups that are named in a sentence
 SHOWN_MEMBERS = 4
-OTHERS = r" \(\+\d+\)$"
-"""The end of the name of a group that is named after a member."""
-OFTEN = 0.25
-"""Share of the rows from which on a group counts as read though it is not found."""
-READ = 0.05
-"""Share of the rows from which on a group counts as read."""
-AGREE = 0.8
-"""Agreement from which on fits count as reading a group in the same rows."""
+OTHERS = r" \(\+\d+\)$"  # The end of the name of a group that is named after a member
+OFTEN = 0.25  # Share of the rows from which on a group counts as read though it is not found
+READ = 0.05  # Share of the rows from which on a group counts as read
+AGREE = 0.8  # Agreement from which on fits count as reading a group in the same rows
 
 
 @dataclass(frozen=True)
