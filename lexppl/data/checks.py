@@ -1,7 +1,5 @@
 """Names, labels and cells: how messages list them, and what refuses wrong ones."""
 
-from __future__ import annotations
-
 import numbers
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Columns of a table: which kind each is, and the features and the one mask entry it becomes."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """A table of features and a target, with the names that an explanation speaks in."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

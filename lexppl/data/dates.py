@@ -1,7 +1,5 @@
 """Dates and times: which cells are some, the order of day and month, and what recurs in them."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Tables as files: text with separators, compressed or not, Parquet and Excel."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import lzma

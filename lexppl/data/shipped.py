@@ -1,7 +1,5 @@
 """Data sets that need no file: of scikit-learn and survival libraries, and synthetic ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType

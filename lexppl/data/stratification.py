@@ -1,7 +1,5 @@
 """Random divisions of rows that keep the proportions of the strata."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

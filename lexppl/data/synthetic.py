@@ -1,7 +1,5 @@
 """Synthetic data sets with known relevant features: Syn1 to Syn6, and survival times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Tables with columns of numbers, words and dates, from files and from pandas."""
 
-from __future__ import annotations
-
 import difflib
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Explanations: the posterior of a fit's masks, with a first screen and other penalties."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

@@ -57,7 +57,7 @@ STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream
 
 @dataclass(frozen=True)
 class TablePart:
-    """Which rows of a longer table are explained: blocks of :data:`BLOCK`, from number `block`.
+    """Which rows of a longer table are explained: blocks of `BLOCK`, from number `block`.
 
     Latents that all rows share are drawn with `first`, x and y of the table's first rows.
     """
@@ -150,25 +150,21 @@ def explained_rows(
         reason = needs_draws(sites, rows.y)
         if draws == 0 and reason is not None:
             raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
-        features = how.feature_names
-        if features is None and rows.x.dim() == 2:
-            features = result.feature_names
         first = rows.arguments(slice(0, None)) if part is None else part.first
         tree, listed = None, None
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
-        plan = RowPlan(how, sites, draws, known.means, tree, listed)
+        plan = RowPlan(result, rows, how, sites, draws, known.means, tree, listed)
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
                 "rows share a mask or are observed in one, so that their masks are drawn together: "
                 "explain as many rows as fit at once"
             )
-        arrays = PosteriorArrays(result, rows, plan, features, part is not None)
-        _draw(result, rows, plan, arrays, how.seed, part, first)
-        attrs = attributes(result, how.seed)
-        likelihoods = what_likelihoods_are(result, plan, how.held_out)
-        own = draws_of_groups(result, plan, y is not None, likelihoods)
+        arrays = PosteriorArrays(plan, is_part=part is not None)
+        _draw(plan, arrays, part, first)
+    likelihoods = what_likelihoods_are(plan)
+    attrs, own = attributes(result, how.seed), draws_of_groups(plan, likelihoods)
     groups = partial(arrays.groups, attrs, own, are_draws=likelihoods is not HELD_OUT)
     return ExplainedRows(groups, attrs, arrays.over_rows)
 
@@ -204,18 +200,15 @@ def _prepared(
 
 
 def _draw(
-    result: FitResult,
-    rows: NamedRows,
     plan: RowPlan,
     arrays: PosteriorArrays,
-    seed: int,
     part: TablePart | None,
     first: tuple[Tensor, Tensor | None],
 ) -> None:
     """Fill the arrays, chain by chain."""
-    sites, device = plan.sites, rows.x.device
+    result, rows, sites, seed = plan.result, plan.rows, plan.sites, plan.how.seed
     names = [site.name for site in sites.shared]
-    few = slice(0, plan.rows_at_once(rows, False))
+    few = slice(0, plan.rows_at_once(False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         fitted = partial(
@@ -228,7 +221,8 @@ def _draw(
         )
         for source in arrays.sources:
             stream = STREAMS.index(source)
-            with drawing(_chain_seed(seed, chain, *([stream] if stream else [])), device):
+            place = (chain, stream) if stream else (chain,)
+            with drawing(_chain_seed(seed, *place), rows.x.device):
                 if source == GIVEN_X:
                     program = own = fitted(given)
                     arrays.write_shared(chain, own.shared(names), GIVEN_XY)
@@ -242,14 +236,13 @@ def _draw(
                 for number, block in _blocks(len(rows), part):
                     if number:
                         seed_generators(_chain_seed(seed, chain, stream, number))
-                    plan.draw(program, rows, arrays, chain, block, source)
+                    plan.draw(program, arrays, chain, block, source)
 
 
 def _blocks(rows: int, part: TablePart | None) -> Iterator[tuple[int, slice]]:
     """The blocks of the rows, with their numbers in the table; all in one where it is no part."""
-    size = rows if part is None else BLOCK
-    for place, block in enumerate(row_chunks(rows, size)):
-        yield place + (0 if part is None else part.block), block
+    start, size = (0, rows) if part is None else (part.block, BLOCK)
+    yield from enumerate(row_chunks(rows, size), start)
 
 
 def _observed(
@@ -259,11 +252,9 @@ def _observed(
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
     """The plates of the program's masks, and the list of all masks where these are to be listed."""
-    x, y = first
     few = slice(0, None if sites.are_together else 2)
-    program = ParticleProgram(
-        result.models[0], result.guides[0], (x[few], None if y is None else y[few])
-    )
+    args = tuple(None if values is None else values[few] for values in first)
+    program = ParticleProgram(result.models[0], result.guides[0], args)
     program.match()
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
@@ -275,9 +266,8 @@ def _observed(
             f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     refuse_coupled_rows(observed)
-    tree = MaskTree.of(
-        run, lambda masks, draw: program.run(masks, 1, draw), [site.name for site in sites.masks]
-    )
+    names = [site.name for site in sites.masks]
+    tree = MaskTree.of(run, lambda masks, draw: program.run(masks, 1, draw), names)
     shared = not tree.is_of_rows
     listed = None
     if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
@@ -328,25 +318,23 @@ def attributes(result: FitResult, seed: int) -> dict[str, Any]:
     }
 
 
-def draws_of_groups(
-    result: FitResult, plan: RowPlan, given_y: bool, likelihoods: str
-) -> dict[str, dict[str, str]]:
+def draws_of_groups(plan: RowPlan, likelihoods: str) -> dict[str, dict[str, str]]:
     """What the draws of each group are, as its attributes."""
-    sites = plan.sites
+    sites, sampler = plan.sites, plan.result.sampler
     given_x = "independent draws of the masks given x alone, p(z | x)"
     if plan.draws == 0:
         given_x = "none: the means of p(z | x) are those that each fitted model states"
     of_all = [site.name for site in sites.masks if site.is_one_law]
     given_x += "".join(f"; the law of {name!r} is one for all rows" for name in of_all)
     parts, masks = [], ""
-    if given_y:
+    if plan.rows.y is not None:
         way = f"resampled by importance from {plan.masks} proposals a row"
         if plan.listed is not None:
             way = f"exact, from all {plan.masks} masks"
         masks = f"draws of the masks given x and y, p(z | x, y), {way}"
         parts.append(masks)
     if sites.shared:
-        by = "the guide" if result.sampler is None else result.sampler.name
+        by = "the guide" if sampler is None else sampler.name
         parts.append(f"draws of the latents that all rows share, by {by}")
         if not sites.has_prior:
             parts.append("none from a prior, as parameters of the fits have none")
@@ -365,13 +353,13 @@ def draws_of_groups(
     return {group: {"draws": meaning} for group, meaning in meanings.items()}
 
 
-def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> str:
+def what_likelihoods_are(plan: RowPlan) -> str:
     """What the log-likelihood of a posterior holds."""
-    if held_out:
+    if plan.how.held_out:
         return HELD_OUT
     if plan.sites.shared or plan.sites.are_together:
         return BY_DRAW
-    weighted = result.row_weights == DIRICHLET and result.replicates > 1
+    weighted = plan.result.row_weights == DIRICHLET and plan.result.replicates > 1
     return BY_FIT if weighted else HELD_OUT
 
 

@@ -32,11 +32,6 @@ class NamedRows:
         """What the program is called with for a chunk of rows."""
         return self.x[rows], None if self.y is None else self.y[rows]
 
-    @property
-    def float_type(self) -> type:
-        """The type in which log-probabilities are kept: that of x."""
-        return np.float64 if self.x.dtype == torch.float64 else np.float32
-
     def check_response(self, response: Response | None) -> None:
         """Refuse labels or probabilities that the program's response cannot take."""
         y = self.y

@@ -17,12 +17,11 @@ from xarray.indexes import PandasIndex
 
 from lexppl.explanation.draws import RowDraws
 from lexppl.explanation.importance_weights import by_draw, log_mean
-from lexppl.explanation.names import NamedRows, SharedDims, entry_names, feature_names
+from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, STATED, variable_of
-from lexppl.inference.training.result import FitResult
 
 if TYPE_CHECKING:
     from lexppl.explanation.row_plan import RowPlan
@@ -52,14 +51,15 @@ class ArvizLayout:
     """The groups of a posterior, with the coordinates, by dimension, that they share."""
 
     coordinates: dict[str, Sequence[Any] | np.ndarray]
+    dtype: type = np.float64  # Of variables that are added without one
     _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
 
     def add(
-        self, group: str, name: str, dims: Sequence[str], dtype: Any, **attrs: Any
+        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
     ) -> np.ndarray:
         """A new variable of zeros with these dimensions; its array."""
         shape = tuple(len(self.coordinates[dim]) for dim in dims)
-        variable = Variable(tuple(dims), np.zeros(shape, dtype), attrs)
+        variable = Variable(tuple(dims), np.zeros(shape, dtype or self.dtype), attrs)
         self._groups.setdefault(group, {})[name] = variable
         return variable.values
 
@@ -76,23 +76,21 @@ class ArvizLayout:
         return name in self._groups.get(group, {})
 
     def groups(
-        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]] | None = None
+        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, xr.Dataset]:
         """The groups as data sets, with attributes of all and `own` ones of each."""
         return {
-            group: self._dataset(held, {**attrs, **(own or {}).get(group, {})})
+            group: self._dataset(held, {**attrs, **own.get(group, {})})
             for group, held in self._groups.items()
         }
 
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}
         coordinates: dict[str, xr.Variable] = {}
-        for dim, values in self.coordinates.items():
-            if dim in used:
-                # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
-                names = coordinate_values(values)
-                index = PandasIndex(pd.Index(names), dim, names.dtype)
-                coordinates |= index.create_variables()
+        for dim in [dim for dim in self.coordinates if dim in used]:
+            # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
+            names = coordinate_values(self.coordinates[dim])
+            coordinates |= PandasIndex(pd.Index(names), dim, names.dtype).create_variables()
         # Of numpy arrays: xarray need not look what libraries of other arrays there are.
         variables = {
             name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
@@ -119,17 +117,11 @@ class PosteriorArrays:
     """All of a posterior's arrays, made beforehand and filled chunk by chunk; of a `part` of a
     longer table means over rows are kept as sums, and E[z | x, θ] by row is left out."""
 
-    def __init__(
-        self,
-        result: FitResult,
-        rows: NamedRows,
-        plan: RowPlan,
-        features: Sequence[str] | None,
-        part: bool,
-    ) -> None:
-        dims = self._dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
+    def __init__(self, plan: RowPlan, is_part: bool) -> None:
+        result, rows = plan.result, plan.rows
+        dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
         self._rows, self._plan, self._sites = rows, plan, plan.sites
-        self._part, self._divisor = part, 1 if part else len(rows)
+        self._part, self._divisor = is_part, 1 if is_part else len(rows)
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
         dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
@@ -151,7 +143,9 @@ class PosteriorArrays:
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
-        self._layout = ArvizLayout(self._coordinates)
+        kind = np.float64 if rows.x.dtype == torch.float64 else np.float32
+        self._layout = ArvizLayout(self._coordinates, kind)
+        self._add = self._layout.add
         self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`
         self._mean_names: dict[str, str] = {}
         for source in self.sources:
@@ -169,9 +163,9 @@ class PosteriorArrays:
         self._has_likelihood = given_y and (not joint or sites.are_together)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
-        self._add_constants(features, names)
+        self._add_constants(names)
         for shared in sites.shared:
-            self._add_shared(shared, first.entries)
+            self._add_shared(shared, dims.of(shared, first.entries, self._coordinates))
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
@@ -226,11 +220,7 @@ class PosteriorArrays:
             place.put((chain,), drawn.reshape(place.values.shape[1:]))
 
     def groups(
-        self,
-        attrs: Mapping[str, Any],
-        own: Mapping[str, Mapping[str, Any]],
-        *,
-        are_draws: bool,
+        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]], *, are_draws: bool
     ) -> dict[str, xr.Dataset]:
         """The groups as data sets; `are_draws`: the log-likelihood is that of posterior draws."""
         if self._likelihood is not None:
@@ -238,16 +228,13 @@ class PosteriorArrays:
                 evidence = self._add("sample_stats", "log_evidence", ("chain", "row"), units="nats")
                 evidence[:] = log_mean(self._likelihood, (1,))
             values = by_draw(self._likelihood, len(self._coordinates["draw"]), are_draws)
-            dims = ("chain", "draw", "row")
-            self._add("log_likelihood", "y", dims, values.dtype, units="nats")[:] = values
+            self._store("log_likelihood", "y", ("chain", "draw", "row"), values, units="nats")
         return self._layout.groups(attrs, own)
 
-    def _add(
-        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
-    ) -> np.ndarray:
-        """A new variable; of the type of log-probabilities where none is given."""
-        kind = self._rows.float_type if dtype is None else dtype
-        return self._layout.add(group, name, dims, kind, **attrs)
+    def _store(self, group: str, name: str, dims: Sequence[str], values: Any, **attrs: Any) -> None:
+        """Add a variable that is known."""
+        known = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+        self._add(group, name, dims, known.dtype, **attrs)[:] = known
 
     def _masks(self, source: str) -> tuple[MaskSite, ...]:
         return self._sites.guided if source == named.GUIDE else self._sites.masks
@@ -285,21 +272,16 @@ class PosteriorArrays:
         plate = self._plate_dims(site)
         share = self._named(site, "importance", average)
         self.over_rows.append((average, share))
-        self._add(
-            average,
-            share,
-            ("chain", "draw", feature),
-            np.float64,
-            site=site.name,
-            description="mean of the mask over rows",
-        )
+        dims = ("chain", "draw", feature)
+        description = "mean of the mask over rows"
+        self._add(average, share, dims, np.float64, site=site.name, description=description)
         if group is None:
             return
         kind = {} if site.kind is None else {"kind": site.kind}
         self._add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **kind)
-        size, dims = self._named(site, "size", group), ("chain", "draw", *plate)
         numbers = np.int32 if site.dtype.kind == "i" else site.dtype
-        self._add(group, size, dims, numbers, site=site.name)
+        size = self._named(site, "size", group)
+        self._add(group, size, ("chain", "draw", *plate), numbers, site=site.name)
         if source == named.PRIOR:
             return
         origin = GUIDED if source == named.GUIDE else STATED
@@ -307,8 +289,8 @@ class PosteriorArrays:
             origin = WEIGHTED if self._plan.listed is None else LISTED
         elif not site.states_mean:
             origin = "mean of the draws"
-        mean, dims = self._mean_name(site, source), ("chain", *plate, feature)
-        self._add("sample_stats", mean, dims, site=site.name, source=origin)
+        mean = self._mean_name(site, source)
+        self._add("sample_stats", mean, ("chain", *plate, feature), site=site.name, source=origin)
         if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._add_drawn_means(site.name, feature)
 
@@ -349,10 +331,8 @@ class PosteriorArrays:
     def _add_response(
         self, response: Response, class_names: Sequence[str] | None, group: str
     ) -> None:
-        extra = []
-        for i, size in enumerate(response.event_shape):
-            extra.append(f"y_dim_{i}")
-            self._coordinates[extra[-1]] = range(size)
+        extra = {f"y_dim_{i}": range(size) for i, size in enumerate(response.event_shape)}
+        self._coordinates |= extra
         self._add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
         if response.labels is None:
             return
@@ -371,8 +351,7 @@ class PosteriorArrays:
             if (named.GIVEN_X, name) in self._layout:
                 self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
 
-    def _add_shared(self, site: SharedSite, entries: int) -> None:
-        dims = self._dims.of(site, entries, self._coordinates)
+    def _add_shared(self, site: SharedSite, dims: Sequence[str]) -> None:
         for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
         for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
@@ -383,26 +362,22 @@ class PosteriorArrays:
         draws = len(self._coordinates["draw"])
         for name, values in stats.items():
             taken = np.arange(draws) * values.shape[1] // draws
-            extra = [f"{name}_dim_{i}" for i in range(values.ndim - 2)]
-            self._coordinates |= {
-                dim: range(n) for dim, n in zip(extra, values.shape[2:], strict=True)
-            }
-            dims = ("chain", "draw", *extra)
-            self._add("sample_stats", name, dims, values.dtype)[:] = values[:, taken]
+            extra = {f"{name}_dim_{i}": range(n) for i, n in enumerate(values.shape[2:])}
+            self._coordinates |= extra
+            self._store("sample_stats", name, ("chain", "draw", *extra), values[:, taken])
 
-    def _add_constants(self, features: Sequence[str] | None, entries: Sequence[str]) -> None:
-        x, y = self._rows.x, self._rows.y
+    def _add_constants(self, entries: Sequence[str]) -> None:
+        x, y, features = self._rows.x, self._rows.y, self._plan.how.feature_names
         if y is not None:
             response = self._sites.response
             events = len(response.event_shape) if response is not None else y.dim() - 1
             extra = [f"y_dim_{i}" for i in range(events)] or ["class"] * (y.dim() - 1)
             self._coordinates |= {f"y_dim_{i}": range(y.shape[i + 1]) for i in range(events)}
-            observed = y.detach().cpu().numpy()
-            self._add("observed_data", "y", ("row", *extra), observed.dtype)[:] = observed
+            self._store("observed_data", "y", ("row", *extra), y)
         if x.dim() == 2:
-            self._coordinates["input"] = feature_names(x.shape[1], features, entries)
-            table = x.detach().cpu().numpy()
-            self._add(self._constants, "x", ("row", "input"), table.dtype)[:] = table
+            known = self._plan.result.feature_names if features is None else features
+            self._coordinates["input"] = feature_names(x.shape[1], known, entries)
+            self._store(self._constants, "x", ("row", "input"), x)
         elif features is not None:
             raise ValueError(
                 f"feature_names are of the columns of a table; rows of x have shape "
@@ -411,16 +386,12 @@ class PosteriorArrays:
 
     def _add_images(self, grouping: Any, entries: int) -> None:
         """The rows, and of which entry each of their pixels is."""
-        images = self._rows.x.detach().cpu().numpy()
-        self._add(self._constants, "x", ("row", *EVENT), images.dtype)[:] = images
-        groups = getattr(grouping, "groups", None)
-        places = feature_map_of(images.shape[1:], entries, groups)
+        x, description = self._rows.x, "the place of each pixel's mask entry along `feature`"
+        self._store(self._constants, "x", ("row", *EVENT), x)
+        places = feature_map_of(x.shape[1:], entries, getattr(grouping, "groups", None))
         if places is not None:
-            description = "the place of each pixel's mask entry along `feature`"
             dims = map_dimensions(places)
-            self._add(self._constants, FEATURE_MAP, dims, places.dtype, description=description)[
-                :
-            ] = places
+            self._store(self._constants, FEATURE_MAP, dims, places, description=description)
 
 
 def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:

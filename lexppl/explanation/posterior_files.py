@@ -1,7 +1,5 @@
 """Posteriors as files: netCDF with a checksum, and Zarr stores that are written part by part."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What there is to explain in a program: its masks, its response, and what rows share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace

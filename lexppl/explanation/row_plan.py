@@ -17,6 +17,7 @@ from lexppl.explanation.reading.masks import BY_GUIDE, GIVEN_XY, GUIDE
 from lexppl.explanation.stated_means import StatedMeans
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, rows_at_once
+from lexppl.inference.training.result import FitResult
 
 # Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
 # rows share, listed or proposed, for each draw of the other latents.
@@ -72,6 +73,8 @@ class RowPlan:
     """The draws of a row: D of them, E[z | x] of each chain, and given y the tree of the masks'
     plates with the list of all masks, or None for proposals."""
 
+    result: FitResult
+    rows: NamedRows
     how: Explaining
     sites: ProgramSites
     draws: int
@@ -96,8 +99,9 @@ class RowPlan:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
         return int(self.how.proposals) * (1 if own else self.draws)
 
-    def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
+    def rows_at_once(self, given_y: bool) -> int:
         """B of a chunk."""
+        rows = self.rows
         if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
@@ -107,20 +111,14 @@ class RowPlan:
         )
 
     def draw(
-        self,
-        program: FittedProgram,
-        rows: NamedRows,
-        arrays: PosteriorArrays,
-        chain: int,
-        block: slice,
-        source: str,
+        self, program: FittedProgram, arrays: PosteriorArrays, chain: int, block: slice, source: str
     ) -> None:
         """Draw a chain's masks of a block of rows, chunk by chunk, into the arrays."""
         given_y = source == GIVEN_XY
-        size = self.rows_at_once(rows, given_y)
+        size = self.rows_at_once(given_y)
         for start in range(block.start, block.stop, size):
             chunk = slice(start, min(start + size, block.stop))
-            x, y = rows.arguments(chunk)
+            x, y = self.rows.arguments(chunk)
             if given_y:
                 drawn = self._given_y(program, (x, y))
             elif source == GUIDE:

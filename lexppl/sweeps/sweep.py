@@ -1,7 +1,5 @@
 """A sweep: one factory, many settings, a fit of each, and a table of the results."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Folders of images: one for each class, or one for each part with the classes in it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sets of images by name: MNIST and Fashion-MNIST, and panels of both."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Sequence

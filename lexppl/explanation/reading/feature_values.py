@@ -1,7 +1,5 @@
 """Values and gains of features, beside the posterior of their rows."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

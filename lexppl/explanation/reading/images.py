@@ -1,7 +1,5 @@
 """Where an image's mask entries stand: what a picture of an explanation needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

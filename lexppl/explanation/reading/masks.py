@@ -11,8 +11,6 @@
 θ are the latents that all rows share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

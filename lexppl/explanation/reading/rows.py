@@ -1,7 +1,5 @@
 """Single rows of a posterior: what is predicted of each, and the spread of its mask means."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What an explanation reads, and how sure that is, in sentences made of the numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
