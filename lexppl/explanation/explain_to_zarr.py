@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import xarray as xr
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import output_file, replace_folder, write_through
 from lexppl.evaluation_mode import evaluating
@@ -136,10 +136,12 @@ def explain_to_zarr(
     how = Explaining(**options, rows_per_chunk=BLOCK)
     how.check()
     source = RowSource(rows, encoding, with_y)
+    first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
     aside = target.with_name(target.name + PARTIAL)
-    task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk, aside)
+    size = rows_per_chunk or 0
+    task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
     run = {
-        "lexppl": version("lexppl"),
+        "lexppl": __version__,
         "the explainer": fingerprint((result.models, result.guides)),
         "the rows": source.identity(),
         "the encoding": fingerprint(encoding),
@@ -213,19 +215,9 @@ def _write(number: int, piece: Piece, identity: str | None, task: ChunkTask) -> 
     task.write(number, piece, identity)
 
 
-def _task(
-    result: FitResult,
-    source: RowSource,
-    how: Explaining,
-    encoding: TableEncoding | None,
-    with_y: bool,
-    keep_x: bool,
-    size: int | None,
-    aside: Path,
-) -> ChunkTask:
-    """What is done with each chunk, once the first rows have been looked at."""
-    first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
-    x, y = first
+def _settled(task: ChunkTask) -> ChunkTask:
+    """The task with the number of draws and of rows of a chunk that its first rows ask for."""
+    result, how, (x, y) = task.result, task.how, task.first
     result.check(x, None)
     for module in (*result.models, *result.guides):
         if isinstance(module, nn.Module):
@@ -237,12 +229,14 @@ def _task(
         sampled = sampled_draws(result.guides[0])
         drawless = needs_draws(sites, y) is None
         draws = 0 if drawless else min(LEAST_DRAWS, sampled or LEAST_DRAWS)
-    slim = replace(result, modules=[])
-    how = replace(how, draws=draws)
+    size = task.size or _usual_size(sites, x, draws, len(result.models))
+    task = replace(
+        task, result=replace(result, modules=[]), how=replace(how, draws=draws), size=size
+    )
     # What cannot be explained so is refused by the first two rows, before anything is written.
-    explained_rows(slim, x[:2], None if y is None else y[:2], how, part=TablePart(0, first))
-    size = _usual_size(sites, x, draws, len(result.models)) if size is None else size
-    return ChunkTask(slim, how, encoding, with_y, keep_x, size, first, aside)
+    part = TablePart(0, task.first)
+    explained_rows(task.result, x[:2], None if y is None else y[:2], task.how, part=part)
+    return task
 
 
 def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
@@ -322,7 +316,5 @@ def _explained(
 
 def _parameter(result: FitResult) -> Tensor | None:
     """A parameter of the model, for its type and device."""
-    model = result.model
-    if not isinstance(model, nn.Module):
-        return None
-    return next((p for p in model.parameters() if p.is_floating_point()), None)
+    held = result.model.parameters() if isinstance(result.model, nn.Module) else ()
+    return next((p for p in held if p.is_floating_point()), None)

@@ -1,11 +1,10 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
-import importlib.metadata
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ import xarray as xr
 from pyro.distributions import Unit
 from torch import Tensor
 
+from lexppl import __version__
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.given_program import (
@@ -309,7 +309,7 @@ def attributes(result: FitResult, seed: int) -> dict[str, Any]:
         chains = f"{kind}: {result.sampler.name}"
     return {
         "inference_library": "lexppl",
-        "inference_library_version": _version(),
+        "inference_library_version": __version__,
         "objective": "unknown" if result.objective is None else result.objective.summary,
         "seed": seed,
         "fit_seed": result.seed,
@@ -361,11 +361,3 @@ def what_likelihoods_are(plan: RowPlan) -> str:
         return BY_DRAW
     weighted = plan.result.row_weights == DIRICHLET and plan.result.replicates > 1
     return BY_FIT if weighted else HELD_OUT
-
-
-@cache
-def _version() -> str:
-    try:
-        return importlib.metadata.version("lexppl")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -64,8 +64,8 @@ class NamedRows:
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
-    x = _tensor(x, "x", dtype)
-    y = None if y is None else _tensor(y, "y", dtype)
+    x = tensor_of(x, "x", dtype)
+    y = None if y is None else tensor_of(y, "y", dtype)
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
     labels = y is not None and y.dim() == 1 and result.labels is not None
@@ -135,7 +135,8 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
     return torch.float64
 
 
-def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+def tensor_of(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+    """An array of numbers as a tensor: x, and floating values, of a type; other values long."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)

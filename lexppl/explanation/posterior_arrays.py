@@ -21,7 +21,7 @@ from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
-from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, STATED, variable_of
+from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
 
 if TYPE_CHECKING:
     from lexppl.explanation.row_plan import RowPlan
@@ -259,7 +259,8 @@ class PosteriorArrays:
         return variable if plain else f"{site.name}_{variable}"
 
     def _mean_name(self, site: MaskSite, source: str) -> str:
-        name = self._named(site, variable_of(site.kind), "sample_stats")
+        kind = STRENGTH if site.kind is None else KINDS[site.kind]
+        name = self._named(site, kind.variable, "sample_stats")
         return name + GIVEN_Y if source == named.GIVEN_XY else name
 
     def _add_mask(self, site: MaskSite, source: str) -> None:

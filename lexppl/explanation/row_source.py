@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lexppl.explanation.names import tensor_of
 from lexppl.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -127,28 +128,18 @@ def encoded_piece(
         if (y is not None) != with_y:
             found = "pairs (x, y)" if y is not None else "x alone"
             raise ValueError(f"rows are {found} with with_y={with_y}; change one of the two")
-    return _moved(x, like, dtype), None if y is None else _moved(y, like, dtype)
-
-
-def _moved(values: Any, like: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Rows that come from no device stand where the model does."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"rows must be numbers; they are {array.dtype}")
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
-    if tensor.is_floating_point():
-        tensor = tensor.to(dtype)
-    return tensor if like is None else tensor.to(like.device)
+    device = None if like is None else like.device
+    # Rows that come from no device stand where the model does.
+    if not isinstance(x, Tensor):
+        x = tensor_of(x, "x", dtype).to(device=device)
+    if y is not None and not isinstance(y, Tensor):
+        y = tensor_of(y, "y", dtype).to(device=device)
+    return x, y
 
 
 def _is_pair(rows: Any) -> bool:
-    return (
-        isinstance(rows, tuple)
-        and len(rows) == 2
-        and all(isinstance(part, Tensor | np.ndarray) for part in rows)
-    )
+    is_two = isinstance(rows, tuple) and len(rows) == 2
+    return is_two and all(isinstance(part, Tensor | np.ndarray) for part in rows)
 
 
 def rows_in(chunk: Any) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from lexppl import __version__
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import CrossFitted, FitResult, SampledGuide
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
@@ -83,7 +83,7 @@ def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
     yield folder / WEIGHTS, weights
     described = {
         "format": FORMAT,
-        "version": version("lexppl"),
+        "version": __version__,
         WEIGHTS_CHECKSUM: checksum_of(weights),
         **_described(result),
     }

@@ -6,7 +6,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pandas as pd
 from torch import nn
 from tqdm.auto import tqdm
 
+from lexppl import __version__
 from lexppl.atomic_output import output_file, write_through
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
@@ -174,7 +174,7 @@ def sweep(
     _check(build, listed, common)
     folders: list[Path] | None = None
     if folder is not None:
-        rows = fingerprint((train, version("lexppl")))
+        rows = fingerprint((train, __version__))
         keys = [fingerprint((build, one.values, common, judge, rows)) for one in listed]
         folders = [Path(folder).expanduser() / key for key in keys]
     rows_of: dict[int, dict[str, Any]] = {

@@ -18,7 +18,6 @@ from types import MappingProxyType
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
@@ -105,7 +104,7 @@ class ImportanceKind:
     variable: str
     label: str
     meaning: str
-    most: float | None
+    most: float | None = 1.0
 
 
 PROBABILITY = ImportanceKind(
@@ -113,7 +112,6 @@ PROBABILITY = ImportanceKind(
     "selection_probability",
     "selection probability",
     "the probability that a row keeps the feature",
-    1.0,
 )
 
 SHARE = ImportanceKind(
@@ -121,7 +119,6 @@ SHARE = ImportanceKind(
     "mask_mean",
     "share of importance",
     "the feature's share of the importance, which adds up to 1 in each row",
-    1.0,
 )
 
 STRENGTH = ImportanceKind(
@@ -129,7 +126,6 @@ STRENGTH = ImportanceKind(
     "mask_mean",
     "mask value",
     "the mask's value at the feature, from 0, hidden, to 1, kept",
-    1.0,
 )
 
 ATTRIBUTION = ImportanceKind(
@@ -142,12 +138,7 @@ ATTRIBUTION = ImportanceKind(
 
 # By what a program says of its mask, `infer={"mask_kind": …}`.
 KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
-    {
-        "selection": PROBABILITY,
-        "share": SHARE,
-        "strength": STRENGTH,
-        "attribution": ATTRIBUTION,
-    }
+    {"selection": PROBABILITY} | {kind.name: kind for kind in (SHARE, STRENGTH, ATTRIBUTION)}
 )
 GIVEN_Y = "_given_y"  # After the name of E[z | x], that of E[z | x, y]
 ROUNDING = 1e-4
@@ -174,11 +165,6 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
 def kind_of(posterior: Posterior) -> ImportanceKind:
     """The kind of the masks that an explanation ranks, of several sites the first."""
     return importance_kind(masks_of(posterior)[mask_means(posterior, by_row=False).attrs["site"]])
-
-
-def variable_of(kind: str | None) -> str:
-    """What the mean of a row's mask is called, by what its program says of the mask."""
-    return STRENGTH.variable if kind is None else KINDS[kind].variable
 
 
 def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
@@ -234,15 +220,6 @@ def fold_means(posterior: Posterior) -> xr.DataArray | None:
     return group_of(posterior, "sample_stats").get(name)
 
 
-def fold_means_over_rows(posterior: Posterior) -> NDArray[np.float64] | None:
-    """The same averaged over rows, of attributions their size, `(R, G)`."""
-    found = fold_means(posterior)
-    if found is None:
-        return None
-    averaged: NDArray[np.float64] = abs(found).mean("row", dtype=np.float64).values
-    return averaged
-
-
 DRAWN_MEAN = "mask_mean"  # In the name of a probability that no distribution states
 
 
@@ -269,17 +246,15 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
 
     def grouped(values: xr.DataArray) -> xr.DataArray:
         each = [values.isel({dim: places}) for places in members]
-        if "draw" in values.dims:
-            each = [one.max(dim) for one in each]
-        else:
-            each = [1.0 - (1.0 - one).prod(dim) for one in each]
+        drawn = "draw" in values.dims
+        each = [one.max(dim) if drawn else 1.0 - (1.0 - one).prod(dim) for one in each]
         joined = xr.concat(each, dim).transpose(*values.dims)
         joined = joined.astype(values.dtype).assign_coords({dim: list(map(str, groups))})
         return joined.rename(values.name).assign_attrs(values.attrs)
 
-    kept = {name: _of_masks(group_of(posterior, name), dim) for name in group_names(posterior)}
     found = {}
-    for name, variables in kept.items():
+    for name in group_names(posterior):
+        variables = _of_masks(group_of(posterior, name), dim)
         columns = {
             key: grouped(values) if dim in values.dims else values
             for key, values in variables.items()

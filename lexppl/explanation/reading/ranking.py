@@ -20,7 +20,6 @@ from lexppl.explanation.reading.masks import (
     ImportanceKind,
     chains_are,
     fold_means,
-    fold_means_over_rows,
     importance_kind,
     mask_means,
     masks_of,
@@ -106,11 +105,12 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     kind = importance_kind(mask)
     variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
-    of_folds = fold_means_over_rows(posterior)
+    of_folds = fold_means(posterior)
     interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
     what = "posterior interval"
     if of_folds is not None:
-        interval, what = (of_folds.min(0), of_folds.max(0)), "range of the folds' fits"
+        each = abs(of_folds).mean("row", dtype=np.float64).values
+        interval, what = (each.min(0), each.max(0)), "range of the folds' fits"
     elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
         interval = mean - half, mean + half
@@ -135,24 +135,18 @@ def _half_interval(
     chains = len(by_chain)
     if chains < 2 or chains_are(posterior).startswith(SAMPLED):
         return np.full(by_chain.shape[-1], np.nan)
-    half: NDArray[np.float64] = stdtrit(chains - 1, upper) * mean_error(
-        by_chain, covers_rows(posterior)
-    )
-    return np.hypot(half, _error_of_rows(posterior, upper)) if covers_rows(posterior) else half
+    weighted = covers_rows(posterior)
+    half: NDArray[np.float64] = stdtrit(chains - 1, upper) * mean_error(by_chain, weighted)
+    return np.hypot(half, _error_of_rows(posterior, upper)) if weighted else half
 
 
-def _posterior_interval(
-    posterior: Posterior, site: str, upper: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def _posterior_interval(posterior: Posterior, site: str, upper: float) -> Any:
     """Quantiles of the mean selection over draws of θ, by feature; None where none moves it."""
     drawn = means_over_rows(posterior, site)
-    if drawn is None:
+    if drawn is None or not (drawn.values != drawn.values[:, :1]).any():
         return None
-    values = drawn.values
-    if not (values != values[:, :1]).any():
-        return None
-    lower, higher = np.quantile(values.reshape(-1, values.shape[-1]), [1 - upper, upper], axis=0)
-    return lower, higher
+    values = drawn.values.reshape(-1, drawn.shape[-1])
+    return np.quantile(values, [1 - upper, upper], axis=0)
 
 
 def _consistency(
@@ -161,10 +155,10 @@ def _consistency(
     """Whether Markov chains have converged, or replicates agree, by feature."""
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
-    if kind is PROBABILITY and _states_probabilities(posterior):
+    means = mask_means(posterior, by_row=False)
+    if kind is PROBABILITY and means.attrs.get("source") in (STATED, GUIDED):
         of_folds = fold_means(posterior)
-        each = mask_means(posterior, by_row=False) if of_folds is None else of_folds
-        return {"agreement": _exact_agreement(each.values)}
+        return {"agreement": _exact_agreement((means if of_folds is None else of_folds).values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 
 
@@ -221,11 +215,6 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
     dims = (by_row.dims[0], by_row.dims[-1])
     variable = xr.Variable(dims, mean, by_row.attrs, fastpath=True)
     return xr.DataArray(variable, {d: by_row[d] for d in dims}, name=by_row.name)
-
-
-def _states_probabilities(posterior: Posterior) -> bool:
-    """Whether the masks were drawn from distributions that state E[z | x]."""
-    return mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
 
 
 def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
