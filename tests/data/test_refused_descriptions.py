@@ -15,6 +15,7 @@ from lexppl.data import (
     Vocabulary,
 )
 from lexppl.saving import UnreadableFileError
+from tests.refusals import refused
 from tests.saving.test_refused_files import MUTATIONS, mutated, with_other
 
 ENCODING = TableEncoding(
@@ -77,5 +78,4 @@ def test_files_of_before_are_read(tmp_path):
 )
 def test_what_is_wrong_is_named(at, value, words):
     described = json.loads(json.dumps(ENCODING.to_json()))
-    with pytest.raises(ValueError, match=words):
-        TableEncoding.from_json(with_other(described, at, value))
+    refused(words, TableEncoding.from_json, with_other(described, at, value))

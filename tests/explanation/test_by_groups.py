@@ -7,6 +7,7 @@ import xarray as xr
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.reading.masks import by_groups, mask_means, masks_of
+from tests.refusals import refused
 from tests.test_explanation import fitted, lex, rows
 
 NAMES = ["width", "height", "age"]
@@ -117,5 +118,4 @@ def test_groups_that_are_no_partition_are_refused(random, groups):
 
 @pytest.mark.parametrize("kind", ["share", "strength", "attribution"])
 def test_masks_that_do_not_select_are_refused(random, kind):
-    with pytest.raises(ValueError, match="these masks do not select"):
-        by_groups(posterior(random, kind), GROUPS)
+    refused("these masks do not select", by_groups, posterior(random, kind), GROUPS)

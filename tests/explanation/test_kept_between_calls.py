@@ -21,6 +21,7 @@ from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
 from lexppl.systems import METHODS, Settings, lex, system_for
+from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program
 
@@ -88,8 +89,7 @@ def test_a_range_of_penalties_and_folds():
                 means(given), means(explain(result.at(penalty), x, draws=0))
             )
     assert result.model.selector.penalty == middle
-    with pytest.raises(ValueError, match="outside"):
-        explain(result, x, draws=0, penalty=3.0)
+    refused("outside", explain, result, x, draws=0, penalty=3.0)
     assert result.model.selector.penalty == middle
     low, high = (means(explain(result, x, draws=0, penalty=p)) for p in (0.005, 0.08))
     assert not low.equals(high)

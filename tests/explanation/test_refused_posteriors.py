@@ -10,6 +10,7 @@ import xarray as xr
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import load_posterior, posterior_files, save_posterior
 from lexppl.saving import UnreadableFileError
+from tests.refusals import refused
 from tests.saving.test_refused_files import MUTATIONS, mutated
 
 DRAWS = np.random.default_rng(0).random((2, 60, 5, 3))
@@ -64,14 +65,12 @@ def test_200_damaged_posteriors_are_refused_by_name(path):
 def test_a_newer_format_says_what_to_do(path):
     content = path.read_bytes().replace(b"posterior, format 1", b"posterior, format 2")
     path.write_bytes(content)
-    with pytest.raises(UnreadableFileError, match=r"format 2.*update lexppl"):
-        load_posterior(path)
+    refused(r"format 2.*update lexppl", load_posterior, path, error=UnreadableFileError)
 
 
 def test_a_file_of_before_is_arviz_s(path):
     """Without a checksum nothing is said of it; what to do is."""
     whole = path.read_bytes()
     path.write_bytes(whole[: posterior_files.TRAILER.search(whole).start()])
-    with pytest.raises(UnreadableFileError, match=r"read it by arviz.from_netcdf"):
-        load_posterior(path)
+    refused(r"read it by arviz.from_netcdf", load_posterior, path, error=UnreadableFileError)
     assert "posterior" in group_names(arviz.from_netcdf(path))
