@@ -8,12 +8,7 @@ from lexppl.data.encoding import TableEncoding, TargetColumn
 from lexppl.data.files import FileFormat, read_frame
 from lexppl.data.images.dataset import DividedImages, ImageDataset
 from lexppl.data.images.folder import divided_folder
-from lexppl.data.images.sets import (
-    fashion_mnist,
-    image_set,
-    mnist,
-    switching_panels,
-)
+from lexppl.data.images.sets import fashion_mnist, image_set, mnist, switching_panels
 from lexppl.data.parquet import ParquetRows, ParquetTable
 from lexppl.data.problems import TableError
 from lexppl.data.shipped import load

@@ -135,9 +135,7 @@ def _are_codes(cells: pd.Series) -> bool:
 
 
 def statistics_of(
-    names: Sequence[str],
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
+    names: Sequence[str], values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
 ) -> list[tuple[float, float]]:
     """The mean and the scale of each column of values ``(N, columns)``; scale 1 of constant
     ones. NaN, where a value is missing, counts for nothing, a row as often as its weight."""

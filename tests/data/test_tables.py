@@ -211,11 +211,7 @@ REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         r"'a' has 151 levels.*most are numbers, but not '-'.*missing=\('-',\)",
     ),
-    (
-        {"a": np.arange(101.0), "y": [f"n{i}" for i in range(101)]},
-        {},
-        "'y' has 101 levels",
-    ),
+    ({"a": np.arange(101.0), "y": [f"n{i}" for i in range(101)]}, {}, "'y' has 101 levels"),
 ]
 
 
@@ -233,11 +229,7 @@ def test_absent_target_lists_close_names(people):
 REFUSED_FILES = [
     ("empty.csv", "", "the table is empty: 'empty.csv' holds nothing"),
     ("head.csv", "a,b\n", "the table is empty: it has no rows"),
-    (
-        "twice.csv",
-        "a,b,a\n1,2,3\n",
-        "must differ.*repeated: 'a'.*give column_names",
-    ),
+    ("twice.csv", "a,b,a\n1,2,3\n", "must differ.*repeated: 'a'.*give column_names"),
     ("long.csv", "a,b\n1,2\n1,2,3\n", "'long.csv' cannot be read as a table"),
     ("every.csv", "a,b\n1,2,3\n1,2,3\n", "'every.csv' cannot be read as a table"),
     ("semi.tsv", "a;b\n1;2\n3;4\n", "single column 'a;b'.*give separator"),

@@ -216,10 +216,7 @@ DIMS = {"slope": ["feature"]}
         ({"dims": {"slope": "feature"}}, r"dims\['slope'\] must be 1 names"),
         ({"dims": {"slope": ["a", "b"]}}, r"dims\['slope'\] must be 1 names"),
         ({"dims": {"slope": ["row"]}}, r"none of \('chain', 'draw', 'row'\)"),
-        (
-            {"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}},
-            "3 names, and .* 2",
-        ),
+        ({"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}}, "3 names, and .* 2"),
         ({"coords": {"b": ["u", "v"]}}, r"coords names \['b'\]"),
         ({"dims": DIMS, "coords": {"feature": ["u"]}}, "2 names; there are 1"),
         ({"coords": {"feature": ["u", "v"]}, "entry_names": ["u", "v"]}, "give one"),

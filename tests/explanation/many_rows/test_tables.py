@@ -32,12 +32,7 @@ def table(tmp_path_factory):
         frame[start:stop].to_parquet(folder / f"part.{place}.parquet", row_group_size=300)
     data = read_table(folder / "part.0.parquet", "class")
     system = lex(
-        data.n_features,
-        classes=2,
-        penalty=0.02,
-        hidden=(4,),
-        predictor_hidden=(4,),
-        grouping=None,
+        data.n_features, classes=2, penalty=0.02, hidden=(4,), predictor_hidden=(4,), grouping=None
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
