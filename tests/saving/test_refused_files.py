@@ -76,6 +76,20 @@ def mutated(content, chance):
     return chance.choice(kinds)()
 
 
+def assert_damage_is_refused(path, read):
+    """Each of 200 damaged copies of a file is refused in a line that names it; the file is left."""
+    chance, whole = random.Random(0), path.read_bytes()
+    for _ in range(MUTATIONS):
+        content = whole
+        while content == whole:
+            content = mutated(whole, chance)
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFileError) as refused:
+            read(path)
+        assert "\n" not in str(refused.value) and str(path) in str(refused.value)
+    path.write_bytes(whole)
+
+
 def places(described, at=()):
     """Where something stands in a description, as the keys that lead to it."""
     if at:
