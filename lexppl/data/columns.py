@@ -1,7 +1,7 @@
 """Columns of a table: which kind each is, and the features and the one mask entry it becomes."""
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -131,7 +131,7 @@ class _Column:
         return np.column_stack([np.where(np.isnan(own), 0.0, own), cells.isna().to_numpy()])
 
     def _own_names(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        return (self.name,)
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -158,9 +158,6 @@ class NumericColumn(_Column):
     def numbers(self, cells: pd.Series) -> NDArray[np.float64]:
         """The cells as numbers ``(N,)``, NaN where they are missing."""
         return numbers_of(cells, self.gaps)
-
-    def _own_names(self) -> tuple[str, ...]:
-        return (self.name,)
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         return ((self.numbers(cells) - self.mean) / self.scale)[:, None]
@@ -246,8 +243,7 @@ class DateColumn(_Column):
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         days = self.numbers(cells)
-        found = waves(days)
-        trend = (days - self.mean) / self.scale
+        trend, found = (days - self.mean) / self.scale, waves(days)
         return np.column_stack([trend, *(found[part] for part in self.parts)])
 
 
@@ -264,9 +260,6 @@ class IndicatorColumn(_Column):
         """The column that may be missing."""
         return self.of
 
-    def _own_names(self) -> tuple[str, ...]:
-        return (self.name,)
-
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         return cells.isna().to_numpy().astype(np.float64)[:, None]
 
@@ -277,16 +270,6 @@ Column = NumericColumn | CategoricalColumn | DateColumn | IndicatorColumn
 def marker_name(column: str) -> str:
     """The name of the feature that marks a column's gaps."""
     return f"{column} (hidden)"
-
-
-def markers_of(columns: Sequence[Column]) -> tuple[int, ...]:
-    """For each feature the place of the marker that is 1 where it is missing, or −1; a marker's
-    is its own."""
-    found: list[int] = []
-    for column in columns:
-        width = len(column.feature_names)
-        found += [len(found) + width - 1 if column.gaps else -1] * width
-    return tuple(found)
 
 
 KINDS: Mapping[str, type[Column]] = MappingProxyType(

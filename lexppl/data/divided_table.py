@@ -73,9 +73,8 @@ class DividedTable(Summarised):
     @cached_property
     def valid(self) -> Dataset | None:
         """The rows to choose the best epoch on, or ``None``."""
-        if self.valid_rows is None:
-            return None
-        return self.data.subset(torch.from_numpy(self.valid_rows))
+        rows = self.valid_rows
+        return None if rows is None else self.data.subset(torch.from_numpy(rows))
 
     @cached_property
     def test(self) -> Dataset:
@@ -211,22 +210,13 @@ def divided_set(
         >>> len(parts.train), len(parts.valid), len(parts.test)
         (107, 35, 36)
     """
+    parts: Any = {"valid_share": valid_share, "test_share": test_share, "folds": folds}
     if name not in synthetic_names():
-        return divided_frame(
-            shipped_frame(name),
-            valid_share=valid_share,
-            test_share=test_share,
-            folds=folds,
-            seed=seed,
-            drop_constant=True,
-            name=name,
-        )
-    data = load(name)
-    table = pd.DataFrame(
-        load(name, dtype=torch.float64).x.numpy(), columns=list(data.feature_names)
-    )
-    strata = _strata(data.y, data.class_names)
-    rows = _divided(strata, data.class_names, valid_share, test_share, folds, seed)
+        options: Any = {"seed": seed, "drop_constant": True, "name": name}
+        return divided_frame(shipped_frame(name), **parts, **options)
+    data, exact = load(name), load(name, dtype=torch.float64)
+    table = pd.DataFrame(exact.x.numpy(), columns=list(data.feature_names))
+    rows = _divided(_strata(data.y, data.class_names), data.class_names, seed=seed, **parts)
     return DividedTable(data, table, *rows)
 
 
@@ -272,8 +262,8 @@ def _divided(
     share = None if valid_share is None else valid_share / (1.0 - held_out)
     train, valid = training_and_validation(strata[rest], share, seed)
     train, valid = rest[train], None if valid is None else rest[valid]
-    unseen = sorted(set(strata.tolist()) - set(strata[train].tolist()))
-    if unseen and names is not None:
+    unseen = np.setdiff1d(strata, strata[train])
+    if len(unseen) and names is not None:
         raise ValueError(
             f"class {names[unseen[0]]!r} has no row to fit on; give a lower "
             "valid_share and test_share"

@@ -34,7 +34,6 @@ from lexppl.data.columns import (
     kind_of,
     level_index,
     levels_in,
-    markers_of,
     pooled_levels,
 )
 from lexppl.data.dates import checked_order, date_order, varying_waves
@@ -228,9 +227,8 @@ class TableEncoding:
             gaps = hide_missing and bool(cells.isna().any())
             kind = kind_of(cells)
             if kind == "level":
-                levels, pooled = pooled_levels(
-                    cells.iloc[rows], levels_in(cells, every_category), rare
-                )
+                every = levels_in(cells, every_category)
+                levels, pooled = pooled_levels(cells.iloc[rows], every, rare)
                 found[name] = CategoricalColumn(name, levels, gaps, pooled)
             elif kind == "number":
                 found[name] = NumericColumn(name, 0.0, 1.0, gaps)
@@ -271,7 +269,11 @@ class TableEncoding:
     def markers(self) -> tuple[int, ...]:
         """For each of the ``D`` features the place of the one that is 1 where it is missing (a
         marker's own for a marker), −1 for what is never missing."""
-        return markers_of(self.columns)
+        found: list[int] = []
+        for column in self.columns:
+            width = len(column.feature_names)
+            found += [len(found) + width - 1 if column.gaps else -1] * width
+        return tuple(found)
 
     @property
     def entry_names(self) -> tuple[str, ...]:

@@ -280,11 +280,10 @@ class ParquetRows:
         opened = list(islice(waiting, OPEN_AT_ONCE if shuffle else 1))
         while opened:
             turn = int(torch.randint(len(opened), ())) if shuffle else 0
-            frame = next(opened[turn], None)
-            if frame is not None:
+            if (frame := next(opened[turn], None)) is not None:
                 yield frame
-                continue
-            opened[turn : turn + 1] = islice(waiting, 1)
+            else:
+                opened[turn : turn + 1] = islice(waiting, 1)
 
     def _of_group(self, group: RowGroup, rows: int) -> Iterator[pd.DataFrame]:
         mine, first = self._mine(group), 0

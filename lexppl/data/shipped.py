@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -76,13 +77,10 @@ def shipped_frame(name: str) -> pd.DataFrame:
     options = {"scaled": False} if name == "diabetes" else {}
     bunch = getattr(datasets, f"load_{name}")(**options)
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
-    classes = name != "diabetes"
-    frame[TARGETS[name]] = (
-        pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
-        if classes
-        else bunch.target
-    )
-    return frame
+    target = bunch.target
+    if name != "diabetes":
+        target = pd.Categorical.from_codes(target, bunch.target_names, ordered=True)
+    return frame.assign(**{TARGETS[name]: target})
 
 
 def survival_names() -> tuple[str, ...]:
@@ -125,10 +123,6 @@ def _sksurv(name: str) -> tuple[pd.DataFrame, Any, Any]:
 
 
 _LOADERS: Mapping[str, Callable[[], tuple[pd.DataFrame, Any, Any]]] = MappingProxyType(
-    {
-        "rossi": _rossi,
-        "gbsg2": lambda: _sksurv("gbsg2"),
-        "whas500": lambda: _sksurv("whas500"),
-        "veterans_lung_cancer": lambda: _sksurv("veterans_lung_cancer"),
-    }
+    {"rossi": _rossi}
+    | {name: partial(_sksurv, name) for name in ("gbsg2", "whas500", "veterans_lung_cancer")}
 )

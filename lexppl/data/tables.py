@@ -269,7 +269,7 @@ def dataset_from_frame(
                 "with encoding, these are those of the earlier table and must not be given: "
                 f"{listed(option for option, is_chosen in chosen.items() if is_chosen)}"
             )
-        return _by_encoding(cells, encoding, how, name, dtype)
+        return _by_encoding(cells, encoding, how, dtype=dtype, name=name)
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
         warnings.warn(
@@ -288,18 +288,14 @@ def dataset_from_frame(
                 f"with drop=[{column!r}]",
                 stacklevel=2,
             )
+    of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
+    missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
     fitted = TableEncoding.fit(
-        kept,
-        TargetColumn.fit(labels, how.task, standardise_target, rows),
-        statistics_rows=rows,
-        hide_missing=how.hide_missing,
-        missing_indicator=how.missing_indicator,
-        rare=how.rare,
-        dates=how.dates,
+        kept, of_target, statistics_rows=rows, rare=how.rare, dates=how.dates, **missing
     )
     left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
-    return _encoded(pd.concat([kept, labels], axis=1), fitted, name, dtype, is_part=False)
+    return _encoded(pd.concat([kept, labels], axis=1), fitted, dtype, name=name)
 
 
 def near(name: str, columns: Sequence[str]) -> str:
@@ -325,11 +321,7 @@ def _statistics_places(
 
 
 def _by_encoding(
-    cells: pd.DataFrame,
-    encoding: TableEncoding,
-    how: TableReading,
-    name: str,
-    dtype: torch.dtype | None,
+    cells: pd.DataFrame, encoding: TableEncoding, how: TableReading, **options: Any
 ) -> Dataset:
     """A table by an earlier one's encoding."""
     target = encoding.target.name
@@ -339,25 +331,19 @@ def _by_encoding(
         how = replace(how, hide_missing=True)
     judged = [column for column in left.columns if column in encoding.table_columns]
     complete = how.rows(left, [*judged, target] if how.drop_missing else [target])
-    return _encoded(complete, encoding, name, dtype, is_part=True)
+    return _encoded(complete, encoding, is_part=True, **options)
 
 
 def _encoded(
-    frame: pd.DataFrame,
-    encoding: TableEncoding,
-    name: str,
-    dtype: torch.dtype | None,
-    is_part: bool,
+    frame: pd.DataFrame, encoding: TableEncoding, dtype: torch.dtype | None, **options: Any
 ) -> Dataset:
+    target = encoding.target
     return Dataset(
-        x=encoding.encode(frame, dtype),
-        y=encoding.target.encode(frame[encoding.target.name], dtype),
-        feature_names=encoding.feature_names,
-        groups=encoding.groups,
-        entry_names=encoding.entry_names,
-        target_name=encoding.target.name,
-        class_names=encoding.target.class_names,
-        name=name,
+        encoding.encode(frame, dtype),
+        target.encode(frame[target.name], dtype),
+        **{name: getattr(encoding, name) for name in ("feature_names", "groups", "entry_names")},
+        target_name=target.name,
+        class_names=target.class_names,
         encoding=encoding,
-        is_part=is_part,
+        **options,
     )

@@ -411,20 +411,14 @@ def imdb(
     if reviews not in FILES:
         raise ValueError(f'reviews must be "all" or "5k"; it is {reviews!r}')
     frame = _frame(folder_of(root), reviews)
+    frame["text"] = frame["text"].str.replace("<br />", " ", regex=False)
+    options: Any = {"length": length, "keep": keep, "class_names": CLASSES, "target_name": "review"}
     parts: list[TextDataset] = []
     for split in ("train", "test"):
         part = frame[frame["split"] == split]
-        data = texts_of(
-            part["text"].str.replace("<br />", " ", regex=False),
-            [CLASSES[int(label)] for label in part["label"]],
-            vocabulary=parts[0].vocabulary if parts else vocabulary,
-            length=length,
-            keep=keep,
-            class_names=CLASSES,
-            target_name="review",
-            name=f"imdb {split}",
-        )
-        parts.append(data)
+        labels = [CLASSES[int(label)] for label in part["label"]]
+        options |= {"vocabulary": parts[0].vocabulary if parts else vocabulary}
+        parts.append(texts_of(part["text"], labels, name=f"imdb {split}", **options))
     return parts[0], parts[1]
 
 
@@ -433,10 +427,8 @@ def _frame(root: Path, reviews: str) -> pd.DataFrame:
         file = folder / FILES[reviews]
         if file.is_file():
             frame = pd.read_csv(file)
-            if (
-                not {"split", "label", "text"} <= set(frame)
-                or not frame["label"].isin([0, 1]).all()
-            ):
+            named = {"split", "label", "text"} <= set(frame)
+            if not named or not frame["label"].isin([0, 1]).all():
                 raise ValueError(
                     f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
                     f"it has {listed(frame)}, or other labels"

@@ -255,15 +255,10 @@ def first_screen(posterior: Posterior) -> Markup | None:
         return None
     table = selection_table(posterior)
     rows, features = means.sizes["row"], len(table)
-    reading = Reading(
-        "",
-        groups_read(table, None),
-        features,
-        rows,
-        means.sizes["chain"],
-        selects=kind_of(posterior) is PROBABILITY,
-        posterior=chains_are(posterior).startswith(SAMPLED),
-    )
+    selects = kind_of(posterior) is PROBABILITY
+    sampled = chains_are(posterior).startswith(SAMPLED)
+    fits, groups = means.sizes["chain"], groups_read(table, None)
+    reading = Reading("", groups, features, rows, fits, selects=selects, posterior=sampled)
     parts = [
         Markup("<p><strong>{}</strong><br>{}</p>").format(question, html(answer))
         for question, answer in reading.answers()

@@ -125,17 +125,11 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
             table[:, g] = values[name].numbers
     levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}
     dates = [n for n, v in values.items() if n in names and v.dates]
+    about = {LEVELS: levels, DATES: dates}
+    attrs = {name: json.dumps(held, ensure_ascii=False) for name, held in about.items()}
     dims = ("row", str(means.dims[-1]))
-    coordinates = {dim: means[dim].values for dim in dims}
-    writable_group(posterior, constants_name(posterior))[VALUES] = xr.DataArray(
-        table,
-        coordinates,
-        dims,
-        attrs={
-            LEVELS: json.dumps(levels, ensure_ascii=False),
-            DATES: json.dumps(dates, ensure_ascii=False),
-        },
-    )
+    written = xr.DataArray(table, {dim: means[dim].values for dim in dims}, dims, attrs=attrs)
+    writable_group(posterior, constants_name(posterior))[VALUES] = written
     return posterior
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -291,23 +292,11 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
         own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
         members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
         first = own.sort_values(kept, ascending=False) if groups is not None else table
-        share, low, high, agreement = (
-            float(line[name]) for name in (kept, "lower", "upper", "agreement")
-        )
+        numbers = (float(line[name]) for name in (kept, "lower", "upper", "agreement"))
+        share, low, high, agreement = numbers
         error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
         tested = None if groups is None else bool(line["found"])
         spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
-        found.append(
-            ReadGroup(
-                str(line["name"]),
-                members,
-                share,
-                low,
-                high,
-                agreement,
-                found=tested,
-                worse=without - error,
-                spokesmen=spokesmen,
-            )
-        )
+        known: dict[str, Any] = {"found": tested, "worse": without - error, "spokesmen": spokesmen}
+        found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
     return found
