@@ -23,15 +23,11 @@ from lexppl.inference.posterior.automatic_guides import set_up
 AUTOMATIC, SITES = "automatic", "sites"
 ROW = "guide_row."  # What names of columns begin with, on zeros of which a guide is run
 # Classes that a file may name.
-KINDS = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            *(AutoDelta, AutoDiagonalNormal, AutoNormal),
-            *(AutoLowRankMultivariateNormal, AutoMultivariateNormal),
-        )
-    }
+REBUILT = (
+    *(AutoDelta, AutoDiagonalNormal, AutoNormal),
+    *(AutoLowRankMultivariateNormal, AutoMultivariateNormal),
 )
+KINDS = MappingProxyType({kind.__name__: kind for kind in REBUILT})
 # Arguments of theirs, and what they are called afterwards.
 SETTINGS = MappingProxyType({"init_scale": "_init_scale", "rank": "rank"})
 
@@ -40,7 +36,7 @@ def described_guide(guide: AutoGuide) -> dict[str, Any]:
     """An automatic guide that has been run as JSON, its sites in the order of its numbers; of
     one that no file can rebuild its class and its sites alone."""
     name, sites = type(guide).__name__, {SITES: _sites(guide)}
-    if type(guide) not in KINDS.values() or guide.create_plates is not None:
+    if type(guide) not in REBUILT or guide.create_plates is not None:
         return {"class": name, "why": f"no file rebuilds {name} as it is", **sites}
     held = vars(guide)
     settings = {name: held[called] for name, called in SETTINGS.items() if called in held}

@@ -70,8 +70,10 @@ def save(result: FitResult, folder: str | Path) -> None:
         TypeError: a part that holds what is no tensor, such as an estimator.
         OSError: the folder cannot be written.
     """
-    for module in (*result.models, *result.guides):
-        _refuse_unsaved(module)
+    modules = [m for m in (*result.models, *result.guides) if isinstance(m, nn.Module)]
+    for part in (part for module in modules for part in module.modules()):
+        if (reason := getattr(part, "cannot_be_saved", None)) is not None:
+            raise TypeError(f"this explainer cannot be saved: {reason}")
     with ExitStack() as written:
         for path, content in _files(result, Path(folder)):
             write_through(written.enter_context(output_file(path, overwrite=True)), content)
@@ -82,10 +84,11 @@ def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
     weights = to_bytes(_weights(result))
     yield folder / WEIGHTS, weights
     described = {
-        "format": FORMAT,
-        "version": __version__,
-        WEIGHTS_CHECKSUM: checksum_of(weights),
-        **_described(result),
+        **{"format": FORMAT, "version": __version__, WEIGHTS_CHECKSUM: checksum_of(weights)},
+        "model": _of_module(result.models[0]),
+        "guide": _of_module(result.guides[0]),
+        "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
+        **fields_of(result),
     }
     yield folder / DESCRIPTION, sealed(described).encode()
 
@@ -105,23 +108,6 @@ def _weights(result: FitResult) -> dict[str, torch.Tensor]:
         for name, values in result.sampler.sample_stats.items():
             weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
     return weights
-
-
-def _described(result: FitResult) -> dict[str, Any]:
-    return {
-        "model": _of_module(result.models[0]),
-        "guide": _of_module(result.guides[0]),
-        "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
-        **fields_of(result),
-    }
-
-
-def _refuse_unsaved(module: Any) -> None:
-    parts = module.modules() if isinstance(module, nn.Module) else ()
-    for part in parts:
-        reason = getattr(part, "cannot_be_saved", None)
-        if reason is not None:
-            raise TypeError(f"this explainer cannot be saved: {reason}")
 
 
 def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
@@ -218,9 +204,8 @@ def load(
     else:
         models = [files.module("model", 0, model)] * count
         with refused_by_name(folder / WEIGHTS):
-            guides = [
-                SampledGuide.of_state(own_tensors(f"guide.{r}.", weights)) for r in range(count)
-            ]
+            own = [own_tensors(f"guide.{r}.", weights) for r in range(count)]
+            guides = [SampledGuide.of_state(tensors) for tensors in own]
     return FitResult(models=models, guides=guides, **fields)
 
 

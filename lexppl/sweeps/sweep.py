@@ -184,14 +184,8 @@ def sweep(
     }
     fits: dict[int, FitResult | None] = dict.fromkeys(rows_of)
     due = [place for place in range(len(listed)) if place not in rows_of]
-    ended = outcomes(
-        _fitted,
-        [(listed[place],) for place in due],
-        shared=(build, train, dict(common), judge),
-        client=client,
-        jobs=jobs,
-        threads=threads,
-    )
+    tasks, shared = [(listed[place],) for place in due], (build, train, dict(common), judge)
+    ended = outcomes(_fitted, tasks, shared=shared, client=client, jobs=jobs, threads=threads)
     with tqdm(total=len(due), disable=None if progress else True, unit="fit") as bar:
         for outcome in ended:
             place, error = due[outcome.number], outcome.error
