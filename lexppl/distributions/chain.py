@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints, register_kl
 from torch.nn.functional import logsigmoid
@@ -168,7 +169,7 @@ class ChainMask(MaskDistribution):
         if self._validate_args:
             self._validate_sample(value)
         result = self._rows.score(value, switches_of(value)) - self._rows.log_total()
-        return result.expand(torch.broadcast_shapes(result.shape, self._batch_shape))
+        return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, of shape ``sample_shape + batch_shape + (G,)`` and the logits' dtype."""
@@ -294,8 +295,8 @@ def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
     if coupling.dim() and coupling.shape[-1] not in (1, size - 1):
         raise ValueError(message)
     try:
-        return torch.broadcast_shapes(logits.shape[:-1], coupling.shape[:-1])
-    except RuntimeError:
+        return torch.Size(broadcast_shape(logits.shape[:-1], coupling.shape[:-1]))
+    except ValueError:
         raise ValueError(message) from None
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -103,7 +104,7 @@ class ExchangeableMasks(MaskDistribution):
             self._validate_sample(value)
         size = value.sum(-1).round().long().clamp(0, self._event_shape[0])
         result = self._log_mask[size]
-        return result.expand(torch.broadcast_shapes(result.shape, self._batch_shape))
+        return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, ``sample_shape + batch_shape + (G,)``."""

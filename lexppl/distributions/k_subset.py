@@ -4,6 +4,7 @@ import math
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
@@ -93,7 +94,7 @@ class KSubset(MaskDistribution):
         k, max_k = _checked_k(k, size, max_k)
         batch_shape = logits.shape[:-1]
         if isinstance(k, Tensor):
-            batch_shape = torch.broadcast_shapes(batch_shape, k.shape)
+            batch_shape = torch.Size(broadcast_shape(batch_shape, k.shape))
             k = k.expand(batch_shape)
         self._rows = _Rows(logits.expand(*batch_shape, size), k, max_k)
         super().__init__(batch_shape, torch.Size((size,)), validate_args=validate_args)
@@ -154,7 +155,7 @@ class KSubset(MaskDistribution):
         batch = self._batch_shape
         if result.shape[result.dim() - len(batch) :] != batch:
             # Plates expand a distribution; a value of fewer rows has a density in each of them.
-            result = result.expand(torch.broadcast_shapes(result.shape, batch))
+            result = result.expand(torch.Size(broadcast_shape(result.shape, batch)))
         return result
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -304,6 +305,6 @@ def _kl_k_subset(p: KSubset, q: KSubset) -> Tensor:
     log_on, log_off = q._rows.log_weights()
     score = (on * log_on + off * log_off).sum(-1) - q._rows.log_count()
     divergence = -p._rows.entropy() - score
-    divergence = divergence.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
+    divergence = divergence.expand(torch.Size(broadcast_shape(p.batch_shape, q.batch_shape)))
     same = torch.as_tensor(p.k == q.k, device=divergence.device)
     return torch.where(same, divergence, torch.full_like(divergence, math.inf))

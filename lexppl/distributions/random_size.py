@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -63,7 +64,7 @@ class RandomSizeSubset(MaskDistribution):
                 f"size_logits must be of the sizes 0 to at most G = {entries}, in their last "
                 f"dimension; their shape is {tuple(size_logits.shape)}"
             )
-        batch = torch.broadcast_shapes(logits.shape[:-1], size_logits.shape[:-1])
+        batch = torch.Size(broadcast_shape(logits.shape[:-1], size_logits.shape[:-1]))
         self._logits = logits.expand(*batch, entries)
         self._sizes = size_logits.log_softmax(-1)
         self._largest = size_logits.shape[-1] - 1
@@ -114,7 +115,7 @@ class RandomSizeSubset(MaskDistribution):
         if self._validate_args:
             self._validate_sample(value)
         size = value.sum(-1).round().long()
-        shape = torch.broadcast_shapes(size.shape, self._batch_shape)
+        shape = torch.Size(broadcast_shape(size.shape, self._batch_shape))
         size = size.expand(shape)
         result = _taken(self._sizes, size.clamp(0, self._largest))
         if self._by_size is not None:

@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import Any, ClassVar
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import Independent
 from torch.distributions.utils import clamp_probs
@@ -161,7 +162,7 @@ class BernoulliRelaxation(Relaxation):
 
     def conditional_noise(self, draw: Tensor) -> Tensor:
         logits = self._logits
-        uniform = self._uniform(torch.broadcast_shapes(draw.shape, logits.shape))
+        uniform = self._uniform(torch.Size(broadcast_shape(draw.shape, logits.shape)))
         log_v, log_rest = uniform.log(), torch.log1p(-uniform)
         on = softplus(logits + log_v) - log_rest
         off = log_v - softplus(log_rest - logits)
@@ -213,7 +214,7 @@ class OrderedTopKRelaxation(_OfKeys):
 
     def conditional_noise(self, draw: Tensor) -> Tensor:
         logits = self._logits
-        batch = torch.broadcast_shapes(logits.shape[:-1], draw.shape[:-1])
+        batch = torch.Size(broadcast_shape(logits.shape[:-1], draw.shape[:-1]))
         logits = logits.expand(*batch, logits.shape[-1])
         draw = draw.expand(*batch, draw.shape[-1])
         log_weights = log_weights_of_picks(logits, draw)[1]

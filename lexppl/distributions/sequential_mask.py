@@ -10,6 +10,7 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
@@ -186,7 +187,7 @@ class SequentialMask(TorchDistribution):
 
     def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
         """:meth:`log_prob` of any sequences, and the law of each of their steps."""
-        shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
+        shape = torch.Size(broadcast_shape(self.batch_shape, value.shape[:-2]))
         value = value.expand(*shape, *self.event_shape)
         before = (value.cumsum(-2) - value).movedim(-2, 0)
         chosen, taken = value.movedim(-2, 0), value.sum(-1).movedim(-1, 0)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import pyro.distributions as dist
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -254,7 +255,7 @@ def log_weights_of_picks(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]
 
 def _chosen_and_outside(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     """The logits (…, k) of the indices ``order``, and the log-sum (…) of all the others."""
-    batch = torch.broadcast_shapes(logits.shape[:-1], order.shape[:-1])
+    batch = torch.Size(broadcast_shape(logits.shape[:-1], order.shape[:-1]))
     logits = logits.expand(*batch, logits.shape[-1])
     order = order.expand(*batch, order.shape[-1])
     if order.shape[-1] == logits.shape[-1]:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -65,7 +66,7 @@ def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tens
     if size is not None:
         return torch.randn(size, **options) * std + mean
     like = mean if isinstance(mean, Tensor) else std
-    shape = torch.broadcast_shapes(*(v.shape for v in (mean, std) if isinstance(v, Tensor)))
+    shape = torch.Size(broadcast_shape(*(v.shape for v in (mean, std) if isinstance(v, Tensor))))
     return mean + std * torch.randn(shape, dtype=like.dtype, device=like.device)
 
 

@@ -271,14 +271,10 @@ def _gradients(
     """Gradients of a term's share of the step, `Σ_r weight · loss_r / N`."""
     if not losses.requires_grad:
         return (None,) * len(moved)
-    # Given as the losses' own gradient, the share costs no node of the graph.
-    share = torch.ones_like(losses) / total
+    share = torch.ones_like(losses) / total * weight
+    # A sum, since `grad_outputs` makes torch import sympy.
     found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        losses,
-        moved,
-        grad_outputs=share if weight == 1.0 else share * weight,
-        allow_unused=True,
-        create_graph=create_graph,
+        (losses * share).sum(), moved, allow_unused=True, create_graph=create_graph
     )
     return found
 

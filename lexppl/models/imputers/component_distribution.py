@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
@@ -170,7 +171,7 @@ class ComponentDistribution(HiddenFeatures):
             # A feature far from all components would drown the digits of the others' differences.
             evidence = evidence - evidence.detach().amax(-1, keepdim=True)
         self._evidence = evidence
-        batch_shape = torch.broadcast_shapes(keep.shape[:-1], evidence.shape[:-2])
+        batch_shape = torch.Size(broadcast_shape(keep.shape[:-1], evidence.shape[:-2]))
         self._flat_shape = batch_shape + keep.shape[-1:]
         with torch.no_grad():
             self._joint_ends = self._probabilities(self._scores()).cumsum(-1)

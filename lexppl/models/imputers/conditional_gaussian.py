@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 from lexppl.models.imputers.imputed import POINTS, HiddenFeatures
@@ -227,7 +228,7 @@ class ConditionedGaussian(HiddenFeatures):
         if keep.dtype != torch.bool:
             precision = torch.cholesky_inverse(self._cholesky)
             self._kept_variance = 1 / precision.diagonal(dim1=-2, dim2=-1)
-        batch_shape = torch.broadcast_shapes(x.shape, self._kept.shape)[:-1]
+        batch_shape = torch.Size(broadcast_shape(x.shape, self._kept.shape))[:-1]
         super().__init__(batch_shape, mean.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 from lexppl.argument_checks import int_between
@@ -244,7 +245,7 @@ class _GivenKept(HiddenFeatures):
         self._noise = noise
         self._cholesky = torch.linalg.cholesky_ex(precision).L
         self._mean = (kept * imputer.scores(x)) @ weighted
-        shape = torch.broadcast_shapes(x.shape[:-1], kept.shape[:-1])
+        shape = torch.Size(broadcast_shape(x.shape[:-1], kept.shape[:-1]))
         super().__init__(shape, torch.Size([width]), validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:

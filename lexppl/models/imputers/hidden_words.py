@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 from lexppl.models.imputers.imputed import HiddenFeatures
@@ -99,7 +100,7 @@ class HiddenWords(HiddenFeatures):
     """
 
     def __init__(self, x: Tensor, kept: Tensor, chain: ClassChain) -> None:
-        shape = torch.broadcast_shapes(x.shape, kept.shape)
+        shape = torch.Size(broadcast_shape(x.shape, kept.shape))
         self._chain = chain
         self._row = x.detach().expand(shape).long()
         self._fixed = kept.expand(shape) | (self._row == PADDING)

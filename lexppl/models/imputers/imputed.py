@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
-from pyro.distributions.util import sum_rightmost
+from pyro.distributions.util import broadcast_shape, sum_rightmost
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -119,7 +119,7 @@ class Imputed(HiddenFeatures):
                 f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
                 f"it has shape {tuple(x.shape)}"
             )
-        shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
+        shape = torch.Size(broadcast_shape(x.shape, keep.shape, hidden_distribution.shape()))
         if shape[len(shape) - event_dim :] != event_shape:
             raise ValueError(
                 f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
@@ -185,7 +185,7 @@ class Imputed(HiddenFeatures):
         draw = torch.where(hidden, (value - keep * self.x) / share, self.x)
         log_prob = self._log_prob_of(draw, hidden) - sum_rightmost(share.log(), event_dim)
         as_kept = self._all_entries(hidden | (value == self.x))
-        batch_shape = torch.broadcast_shapes(log_prob.shape, as_kept.shape, self.batch_shape)
+        batch_shape = torch.Size(broadcast_shape(log_prob.shape, as_kept.shape, self.batch_shape))
         return torch.where(as_kept, log_prob, -torch.inf).expand(batch_shape)
 
     def _log_prob_of(self, draw: Tensor, hidden: Tensor) -> Tensor:

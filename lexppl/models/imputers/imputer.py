@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
@@ -136,8 +137,8 @@ class Imputer(Configured, nn.Module):
                     f"call imputer.to({x.dtype}) or convert x"
                 )
         try:
-            shape = torch.broadcast_shapes(keep.shape, x.shape)
-        except RuntimeError:
+            shape = torch.Size(broadcast_shape(keep.shape, x.shape))
+        except ValueError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:
             raise ValueError(

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.distributions import constraints
 
@@ -112,7 +113,7 @@ class _WithGaps(Imputed):
         row = self.mean
         same = (value == row) | (value.isnan() & row.isnan())
         batch = value.shape[: value.ndim - len(self.event_shape)]
-        shape = torch.broadcast_shapes(batch, self.batch_shape)
+        shape = torch.Size(broadcast_shape(batch, self.batch_shape))
         return self._all_entries(same).to(row.dtype).log().expand(shape)
 
 
@@ -194,7 +195,7 @@ class GaussianImputer(Imputer):
     @property
     def event_shape(self) -> torch.Size | None:
         """The shape of `mean` and `scale`; None where both are numbers."""
-        shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
+        shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape))
         return shape if shape else None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:

@@ -12,6 +12,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -284,7 +285,7 @@ class VAEACImputer(Imputer):
         event = len(self._event_shape)
         with torch.no_grad():
             keep = keep.to(x.dtype)
-            batch = torch.broadcast_shapes(keep.shape[:-event], x.shape[:1])
+            batch = torch.Size(broadcast_shape(keep.shape[:-event], x.shape[:1]))
             rows = [t.expand(*batch, *self._event_shape).flatten(0, -event - 1) for t in (x, keep)]
             seen = seen_of(*rows)
             outputs = _in_parts(self.prior, seen)

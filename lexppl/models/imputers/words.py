@@ -8,6 +8,7 @@ from typing import ClassVar
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
@@ -53,7 +54,7 @@ class PaddingImputer(Imputer):
         self._check_input(x, keep)
         if x.dim() != 2:
             raise ValueError(f"x must be texts (B, T) of word numbers; it has {tuple(x.shape)}")
-        keep = keep.to(x.dtype).expand(torch.broadcast_shapes(keep.shape, x.shape))
+        keep = keep.to(x.dtype).expand(torch.Size(broadcast_shape(keep.shape, x.shape)))
         rows = torch.cat([x, torch.ones_like(x)], -1)
         kept = torch.cat([torch.ones_like(keep), keep], -1)
         return Imputed(rows, kept, dist.Delta(torch.zeros_like(rows[0]), event_dim=1))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
 ROW_DIM = -1
@@ -85,13 +86,13 @@ class RowBlocks(_OfSeveral):
 
     def __init__(self, blocks: Sequence[TorchDistribution]) -> None:
         self._sizes = [block.batch_shape[ROW_DIM] for block in blocks]
-        before = torch.broadcast_shapes(*(block.batch_shape[:ROW_DIM] for block in blocks))
+        before = torch.Size(broadcast_shape(*(block.batch_shape[:ROW_DIM] for block in blocks)))
         aligned = [b.expand((*before, n)) for b, n in zip(blocks, self._sizes, strict=True)]
         super().__init__(aligned, (*before, sum(self._sizes)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         own = (sum(self._sizes), *self.event_shape)
-        value = value.expand(torch.broadcast_shapes(value.shape, own))
+        value = value.expand(torch.Size(broadcast_shape(value.shape, own)))
         values = value.split(self._sizes, ROW_DIM - self.event_dim)
         each = zip(self.parts, values, strict=True)
         return torch.cat([part.log_prob(own) for part, own in each], ROW_DIM)
@@ -161,7 +162,7 @@ class MeanDistribution(_OfSeveral):
     """
 
     def __init__(self, each: Sequence[TorchDistribution]) -> None:
-        shape = torch.broadcast_shapes(*(one.batch_shape for one in each))
+        shape = torch.Size(broadcast_shape(*(one.batch_shape for one in each)))
         super().__init__([one.expand(shape) for one in each], shape)
         self.has_rsample = False
 
