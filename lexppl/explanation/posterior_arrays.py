@@ -59,7 +59,8 @@ class ArvizLayout:
     ) -> np.ndarray:
         """A new variable of zeros with these dimensions; its array."""
         shape = tuple(len(self.coordinates[dim]) for dim in dims)
-        variable = Variable(tuple(dims), np.zeros(shape, dtype or self.dtype), attrs)
+        kind = self.dtype if dtype is None else dtype
+        variable = Variable(tuple(dims), np.zeros(shape, kind), attrs)
         self._groups.setdefault(group, {})[name] = variable
         return variable.values
 
