@@ -31,8 +31,7 @@ from lexppl.explanation.reading.masks import (
 from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.reading.sentences import Reading, groups_read, html
 from lexppl.explanation.row_plan import Explaining
-from lexppl.inference.training.penalty_range import with_penalty
-from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.summary import counted
 from lexppl.threads import ONE_THREAD
 

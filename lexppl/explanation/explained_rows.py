@@ -47,9 +47,9 @@ from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
-from lexppl.inference.sample_nodes import plate_errors_explained
+from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.rows.row_weights import DIRICHLET
+from lexppl.inference.training.rows import DIRICHLET
 
 BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream of seeds of its own

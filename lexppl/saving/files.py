@@ -20,7 +20,7 @@ from lexppl import __version__
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import CrossFitted, FitResult, SampledGuide
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
-from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.saving.automatic_guides import (
     AUTOMATIC,
     ROW,

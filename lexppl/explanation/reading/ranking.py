@@ -25,7 +25,7 @@ from lexppl.explanation.reading.masks import (
     masks_of,
     means_over_rows,
 )
-from lexppl.inference.training.rows.row_weights import DIRICHLET
+from lexppl.inference.training.rows import DIRICHLET
 
 ROWS_AT_ONCE = 1000
 LEAST_DRAWS = 4  # Of a chain, for a split r̂
