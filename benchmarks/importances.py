@@ -5,7 +5,7 @@ import torch
 from lexppl import explain
 from lexppl.evaluation import prediction_scores
 from lexppl.evaluation.judges import hard_draws, with_hidden
-from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference.contexts import seeded
 from lexppl.models import black_box
 

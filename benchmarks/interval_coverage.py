@@ -23,7 +23,7 @@ from record import Records, options_of
 from lexppl.data import synthetic
 from lexppl.evaluation import Folds, Oracle, feature_gains, fit_evalx, gain_table
 from lexppl.explanation import selection_table
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows

@@ -31,7 +31,7 @@ from record import Records, options_of
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.explanation import explain
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import REBAR, Checkpoints, FitResult, NestedIWAE, TunedControl, fit
 from lexppl.inference.training.checkpoint import DIGITS, STATE
 from lexppl.models import (

@@ -16,9 +16,8 @@ from torch import nn
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
 from lexppl.explanation import explain, save_posterior, selection_table, systematic_resampling
-from lexppl.explanation.layout.arviz_layout import Variable
-from lexppl.explanation.layout.importance_kind import kind_of
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.posterior_arrays import Variable
+from lexppl.explanation.reading.masks import kind_of, masks_of
 from lexppl.inference import FitResult, History, NestedIWAE, fit
 from lexppl.models import (
     LEX,

@@ -55,14 +55,8 @@ ROOMS = {
         "trees": set(),
         "architectures": {"imputers", "priors"},
     },
-    "data": {"images": set(), "texts": {"images"}},
-    "explanation": {
-        "layout": set(),
-        "masks": {"layout"},
-        "beside": {"layout"},
-        "reading": {"layout", "beside"},
-        "many_rows": {"masks"},
-    },
+    "data": {"images": set()},
+    "explanation": {"reading": set()},
     "cli": {
         "terminal": set(),
         "options": {"terminal"},

@@ -21,8 +21,7 @@ from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan

@@ -41,7 +41,7 @@ from lexppl.evaluation.prediction import (
     predictive,
 )
 from lexppl.explanation import explain, mask_means, selection_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers import imputer_of

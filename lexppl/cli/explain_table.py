@@ -61,8 +61,7 @@ from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
 from lexppl.sealed_files import refuse_without_space

@@ -15,14 +15,13 @@ from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
-from lexppl.explanation.beside.feature_values import decoded_values
 from lexppl.explanation.explained_rows import explained_rows
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import responses_of
+from lexppl.explanation.reading.feature_values import decoded_values
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
 from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
-from lexppl.saving.reading import load
+from lexppl.saving.files import load
 from lexppl.sealed_files import output_folder
 
 ROW_MASKS = 100

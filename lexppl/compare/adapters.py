@@ -12,8 +12,7 @@ from torch import Tensor
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.importances import check_tables, library
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import constants_name, masks_of
+from lexppl.explanation.reading.masks import constants_name, mask_means, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers.imputer import Imputer

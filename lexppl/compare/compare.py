@@ -31,7 +31,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.models import Grouping

@@ -8,25 +8,18 @@ from lexppl.data.encoding import TableEncoding, TargetColumn
 from lexppl.data.files import FileFormat, read_frame
 from lexppl.data.images.dataset import DividedImages, ImageDataset
 from lexppl.data.images.folder import divided_folder
-from lexppl.data.images.sets import (
-    fashion_mnist,
-    image_set,
-    mnist,
-    switching_panels,
-)
+from lexppl.data.images.sets import fashion_mnist, image_set, mnist, switching_panels
 from lexppl.data.parquet import ParquetRows, ParquetTable
 from lexppl.data.problems import TableError
 from lexppl.data.shipped import load
-from lexppl.data.survival import (
-    SimulatedSurvival,
-    synthetic_survival,
-)
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
+    SimulatedSurvival,
     SyntheticSet,
     synthetic,
     synthetic_set,
+    synthetic_survival,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame, read_table
 from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of

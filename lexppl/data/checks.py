@@ -1,7 +1,5 @@
 """Names, labels and cells: how messages list them, and what refuses wrong ones."""
 
-from __future__ import annotations
-
 import numbers
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,20 +16,12 @@ from lexppl.summary import short, some_of
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
-    """Up to ``most`` names in quotes, and how many more there are.
-
-    >>> listed(["a", "b"]), listed("abcd", most=2)
-    ("'a', 'b'", "'a', 'b' and 2 more")
-    """
+    """Up to ``most`` names in quotes, and how many more there are."""
     return _joined([repr(str(name)) for name in names], most)
 
 
 def counted(counts: Mapping[str, int], most: int = 8) -> str:
-    """Up to ``most`` names in quotes, each with its count, and how many more there are.
-
-    >>> counted({"age": 3, "job": 1})
-    "'age' (3), 'job' (1)"
-    """
+    """Up to ``most`` names in quotes, each with its count, and how many more there are."""
     return _joined([f"{name!r} ({count})" for name, count in counts.items()], most)
 
 
@@ -41,42 +31,21 @@ def _joined(words: list[str], most: int) -> str:
 
 
 def refuse_repeated(what: str, names: Iterable[str]) -> None:
-    """Refuse names that repeat.
-
-    Raises:
-        ValueError: some repeat.
-
-    >>> refuse_repeated("class_names", ("a", "b", "a"))
-    Traceback (most recent call last):
-    ValueError: class_names must differ from each other; repeated: 'a'
-    """
+    """Refuse names that repeat."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(f"{what} must differ from each other; repeated: {listed(repeated)}")
 
 
 def folder_of(root: str | Path) -> Path:
-    """The root as a folder that is there; ``~`` is the user's own folder.
-
-    Raises:
-        ValueError: no such folder.
-
-    Example:
-        >>> folder_of("/no/such/place")
-        Traceback (most recent call last):
-        ValueError: root must be a folder that is there; it is '/no/such/place'
-    """
+    """The root as a folder that is there; ``~`` is the user's own folder."""
     if isinstance(root, str | PathLike) and (folder := Path(root).expanduser()).is_dir():
         return folder
     raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
 
 
 def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Refuse attributes that are no tensors; the optional ones may be None.
-
-    Raises:
-        TypeError: naming one.
-    """
+    """Refuse attributes that are no tensors; the optional ones may be None."""
     for name in (*names, *(name for name in optional if getattr(data, name) is not None)):
         value = getattr(data, name)
         if not isinstance(value, Tensor):
@@ -84,15 +53,7 @@ def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = 
 
 
 def check_labels(y: Tensor, class_names: tuple[str, ...], target: str, is_part: bool) -> None:
-    """Refuse labels ``(N,)`` that are not places in the names of the classes.
-
-    Raises:
-        TypeError: labels that are not ``torch.long``.
-        ValueError: fewer than two classes, names that repeat, a label outside ``0 … C-1``; and,
-            unless ``is_part``, one class only.
-
-    >>> check_labels(torch.tensor([0, 1]), ("low", "high"), "income", is_part=False)
-    """
+    """Refuse labels ``(N,)`` that are not ``0 … C-1``, and, unless ``is_part``, a single class."""
     refuse_repeated("class_names", class_names)
     if y.dtype != torch.long:
         raise TypeError(f"y must be torch.long for classification; it is {y.dtype}")
@@ -114,31 +75,19 @@ def check_labels(y: Tensor, class_names: tuple[str, ...], target: str, is_part: 
 
 
 def label_counts(y: Tensor, class_names: tuple[str, ...], target: str) -> str:
-    """How many rows each class has, in words.
-
-    >>> label_counts(torch.tensor([0, 1, 1]), ("low", "high"), "income")
-    'income, 2 classes: low (1), high (2)'
-    """
+    """How many rows each class has, in words."""
     counts = torch.bincount(y, minlength=len(class_names)).tolist()
     each = some_of(f"{short(n)} ({c:,})" for n, c in zip(class_names, counts, strict=True))
     return f"{target}, {len(counts)} classes: {each}"
 
 
 def part_counts(train: int, valid: int, test: int) -> str:
-    """How many rows each part has, in words.
-
-    >>> part_counts(6000, 0, 200)
-    '6,000 to fit on, 0 to choose the best epoch on, 200 to judge'
-    """
+    """How many rows each part has, in words."""
     return f"{train:,} to fit on, {valid:,} to choose the best epoch on, {test:,} to judge"
 
 
 def level_of(value: object) -> str:
-    """The name of a categorical value: ``1``, ``1.0`` and ``"1"`` are one level.
-
-    >>> level_of(1.0), level_of("clerk"), level_of(True)
-    ('1', 'clerk', 'True')
-    """
+    """The name of a categorical value: ``1``, ``1.0`` and ``"1"`` are one level."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
         whole = isinstance(value, numbers.Integral) or float(value).is_integer()
         return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
@@ -146,16 +95,7 @@ def level_of(value: object) -> str:
 
 
 def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
-    """The column as float64 ``(N,)``, NaN where a cell is missing.
-
-    Args:
-        cells: the column.
-        gaps: whether cells may be missing.
-
-    Raises:
-        ValueError: missing values where there may be none, infinite ones, or cells that are no
-            numbers, with an example.
-    """
+    """The column as finite float64 ``(N,)``, NaN where a cell is missing, if that may be."""
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     words = np.isnan(values) & cells.notna().to_numpy()
     if words.any():
@@ -174,16 +114,12 @@ def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
 
 
 def missing_in(frame: pd.DataFrame) -> dict[str, int]:
-    """How many values are missing of each column that lacks any.
-
-    >>> missing_in(pd.DataFrame({"age": [30.0, None], "job": ["smith", "clerk"]}))
-    {'age': 1}
-    """
+    """How many values are missing of each column that lacks any."""
     return {str(name): int(count) for name, count in frame.isna().sum().items() if count}
 
 
 def refuse_missing(frame: pd.DataFrame) -> None:
-    """Raise ``ValueError`` naming the columns with missing values and how many each has."""
+    """Refuse missing values, by column and number."""
     found = missing_in(frame)
     if found:
         raise ValueError(

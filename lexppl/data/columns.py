@@ -1,9 +1,7 @@
 """Columns of a table: which kind each is, and the features and the one mask entry it becomes."""
 
-from __future__ import annotations
-
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,20 +17,14 @@ from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing, ref
 from lexppl.data.dates import Order, days_of, holds_dates, waves
 
 Kind = Literal["number", "level", "date"]
-POOLED = "other levels"
-"""The level that stands for the rare ones."""
+POOLED = "other levels"  # The level that stands for the rare ones
 
 
 def kind_of(cells: pd.Series) -> Kind:
-    """What a column holds.
+    """What a column holds; refuses durations, complex numbers, lists.
 
-    Raises:
-        ValueError: durations, complex numbers, lists.
-
-    >>> kind_of(pd.Series([1.5, None])), kind_of(pd.Series(["clerk"]))
-    ('number', 'level')
-    >>> kind_of(pd.Series(["2026-11-22"]))
-    'date'
+    >>> [kind_of(pd.Series(cells)) for cells in ([1.5, None], ["clerk"], ["2026-11-22"])]
+    ['number', 'level', 'date']
     """
     if isinstance(cells.dtype, pd.CategoricalDtype) or types.is_bool_dtype(cells.dtype):
         return "level"
@@ -53,15 +45,8 @@ def kind_of(cells: pd.Series) -> Kind:
 
 
 def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]:
-    """The levels that occur: in the order of the categories, of numbers, or of words.
-
-    Args:
-        cells: the column.
-        every_category: of a pandas category also those that no cell has.
-
-    >>> levels_in(pd.Series(["smith", "clerk", None, "smith"]))
-    ('clerk', 'smith')
-    """
+    """The levels that occur, or every category: in the order of categories, of numbers, or of
+    words."""
     values, ordered = cells.dropna().unique().tolist(), False
     if isinstance(cells.dtype, pd.CategoricalDtype):
         known = cells.cat if every_category else cells.cat.remove_unused_categories().cat
@@ -76,16 +61,7 @@ def pooled_levels(
     cells: pd.Series, levels: tuple[str, ...], fewer_than: int | None
 ) -> tuple[tuple[str, ...], str | None]:
     """The levels that enough cells have, with the one that stands for the others last, and the
-    name of this one, None where no level is rare.
-
-    Args:
-        cells: the column, of the rows that count.
-        levels: in their order; one that none of the cells has is rare too.
-        fewer_than: cells that a level must have to stand for itself; where None none is rare.
-
-    >>> pooled_levels(pd.Series(["cook", "cook", "king", "smith"]), ("cook", "king", "smith"), 2)
-    (('cook', 'other levels'), 'other levels')
-    """
+    name of this one, None where no level is rare."""
     if fewer_than is None:
         return levels, None
     counts = cells.dropna().map(level_of).value_counts()
@@ -106,22 +82,8 @@ def level_index(
     gaps: bool = False,
     pooled: str | None = None,
 ) -> NDArray[np.int64]:
-    """The place of each cell's level among those that are known, ``(N,)``; −1 where a cell is
-    missing.
-
-    Args:
-        cells: the column.
-        levels: that are known.
-        what: they are called in errors.
-        gaps: cells may be missing.
-        pooled: the level that stands for all that are not known; refused where None.
-
-    Raises:
-        ValueError: cells that are missing, or of a level that is not known.
-
-    >>> level_index(pd.Series(["smith", "clerk"]), ("clerk", "smith")).tolist()
-    [1, 0]
-    """
+    """The place of each cell's level ``(N,)``, −1 where it is missing; of an unknown level that of
+    ``pooled``, and refused where that is None."""
     if not gaps:
         refuse_missing(cells.to_frame())
     codes = pd.Categorical(cells.map(level_of, na_action="ignore"), categories=levels).codes
@@ -145,8 +107,8 @@ def check_scale(mean: float, scale: float) -> None:
 
 
 class _Column:
-    """What the kinds of columns share: with ``gaps`` a marker, the last feature, is 1 where a cell
-    is missing, and the others are then 0; all are of one mask entry."""
+    """What the kinds share: with ``gaps`` the last feature, the marker, is 1 where a cell is
+    missing, and the others are then 0; all are of one mask entry."""
 
     name: str
     gaps: bool
@@ -162,18 +124,14 @@ class _Column:
         return (*self._own_names(), *([marker_name(self.name)] if self.gaps else []))
 
     def encode(self, cells: pd.Series) -> NDArray[np.float64]:
-        """The features of cells, ``(N, features)``.
-
-        Raises:
-            ValueError: cells that are missing and may not be, or that are of another kind.
-        """
+        """The features of cells, ``(N, features)``."""
         own = self._own_features(cells)
         if not self.gaps:
             return own
         return np.column_stack([np.where(np.isnan(own), 0.0, own), cells.isna().to_numpy()])
 
     def _own_names(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        return (self.name,)
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -184,7 +142,6 @@ class NumericColumn(_Column):
     """A column ``v`` that enters as ``(v − mean) / scale``.
 
     Args:
-        name: the column's.
         mean, scale: of the rows that statistics are of, missing values left out.
         gaps: cells may be missing. They then enter as 0, the mean, and a second feature, the
             marker, is 1 where they are; both are of the column's mask entry.
@@ -202,9 +159,6 @@ class NumericColumn(_Column):
         """The cells as numbers ``(N,)``, NaN where they are missing."""
         return numbers_of(cells, self.gaps)
 
-    def _own_names(self) -> tuple[str, ...]:
-        return (self.name,)
-
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         return ((self.numbers(cells) - self.mean) / self.scale)[:, None]
 
@@ -214,7 +168,6 @@ class CategoricalColumn(_Column):
     """A column that enters as one 0/1 feature a level; all of them are one mask entry.
 
     Args:
-        name: the column's.
         levels: in their order.
         gaps: cells may be missing, and enter as zeros beside a marker, as in
             :class:`NumericColumn`.
@@ -250,11 +203,9 @@ class DateColumn(_Column):
     """A column of dates that enters as a trend and as what recurs; all of it is one mask entry.
 
     With ``t`` in days since 1970-01-01 (UTC) the features are ``(t − mean) / scale`` and the sine
-    and the cosine of angles: the month's in the year, the weekday's in the week, the hour's in the
-    day.
+    and the cosine of the angles of month, weekday and hour.
 
     Args:
-        name: the column's.
         mean, scale: of ``t``, in days.
         parts: of ``"month sin"``, ``"month cos"`` and the same of ``weekday`` and ``hour`` those
             that vary.
@@ -292,19 +243,13 @@ class DateColumn(_Column):
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         days = self.numbers(cells)
-        found = waves(days)
-        trend = (days - self.mean) / self.scale
+        trend, found = (days - self.mean) / self.scale, waves(days)
         return np.column_stack([trend, *(found[part] for part in self.parts)])
 
 
 @dataclass(frozen=True)
 class IndicatorColumn(_Column):
-    """A mask entry of its own that is 1 where another column is missing, else 0.
-
-    Args:
-        name: of the entry.
-        of: the column that may be missing.
-    """
+    """A mask entry ``name`` that is 1 where the column ``of`` is missing, else 0."""
 
     name: str
     of: str
@@ -314,9 +259,6 @@ class IndicatorColumn(_Column):
     def source(self) -> str:
         """The column that may be missing."""
         return self.of
-
-    def _own_names(self) -> tuple[str, ...]:
-        return (self.name,)
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         return cells.isna().to_numpy().astype(np.float64)[:, None]
@@ -328,20 +270,6 @@ Column = NumericColumn | CategoricalColumn | DateColumn | IndicatorColumn
 def marker_name(column: str) -> str:
     """The name of the feature that marks a column's gaps."""
     return f"{column} (hidden)"
-
-
-def markers_of(columns: Sequence[Column]) -> tuple[int, ...]:
-    """For each feature the place of the marker that is 1 where it is missing, or −1; a marker's is
-    its own.
-
-    >>> markers_of([NumericColumn("a", 0.0, 1.0), NumericColumn("b", 0.0, 1.0, gaps=True)])
-    (-1, 2, 2)
-    """
-    found: list[int] = []
-    for column in columns:
-        width = len(column.feature_names)
-        found += [len(found) + width - 1 if column.gaps else -1] * width
-    return tuple(found)
 
 
 KINDS: Mapping[str, type[Column]] = MappingProxyType(
@@ -362,14 +290,7 @@ def column_to_json(column: Column) -> dict[str, Any]:
 
 
 def column_from_json(description: Mapping[str, Any]) -> Column:
-    """The column that :func:`column_to_json` described.
-
-    Raises:
-        ValueError, KeyError, TypeError: another description.
-
-    >>> column_from_json(column_to_json(NumericColumn("age", 0.0, 1.0, gaps=True)))
-    NumericColumn(name='age', mean=0.0, scale=1.0, gaps=True)
-    """
+    """The column that :func:`column_to_json` described."""
     fields = dict(description)
     kind = fields.pop("kind")
     if kind not in KINDS:

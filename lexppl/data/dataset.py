@@ -1,7 +1,5 @@
 """A table of features and a target, with the names that an explanation speaks in."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -32,19 +30,17 @@ class Dataset(Divisible, Summarised):
 
     Args:
         x: features, shape ``(N, D)``, floating, finite.
-        y: target, shape ``(N,)``: class indices ``0 … C-1`` (``torch.long``) where
-            ``class_names`` is given, else finite floating values; or ``(N, 2)`` of survival
-            times and events, with strata ``(N, 3)``.
+        y: target, shape ``(N,)``: class indices ``0 … C-1`` (``torch.long``) where ``class_names``
+            is given, else finite floating values; or ``(N, 2)`` of survival times and events, with
+            strata ``(N, 3)``.
         feature_names: ``D`` different names.
         groups: for each of the ``D`` features its mask entry in ``0 … G-1``, each used.
         entry_names: ``G`` different names, the columns that the user knows.
-        target_name: the target's name.
         class_names: ``C >= 2`` names for classification, ``None`` for regression.
-        truth: ``(N, G)`` mask of the truly relevant entries where it is known, else ``None``.
-        name: the name of the data set.
+        truth: ``(N, G)`` mask of the truly relevant entries where it is known.
         encoding: how the columns of the original table became ``x`` and ``y``, where they did.
-        is_part: the rows are a part of a larger table (a split, a batch, new rows), so that a
-            constant column or a single class among them is no mistake.
+        is_part: the rows are a part of a larger table, so that a constant column or a single class
+            among them is no mistake.
 
     Raises:
         ValueError: an empty table, NaN or infinity (with column names and counts), lengths that
@@ -54,15 +50,8 @@ class Dataset(Divisible, Summarised):
 
     Example:
         >>> import torch
-        >>> data = Dataset(
-        ...     x=torch.tensor([[0.1, 1.0, 0.0], [0.7, 0.0, 1.0], [0.3, 0.0, 1.0]]),
-        ...     y=torch.tensor([0, 1, 1]),
-        ...     feature_names=("age", "job=clerk", "job=smith"),
-        ...     groups=(0, 1, 1),
-        ...     entry_names=("age", "job"),
-        ...     target_name="income",
-        ...     class_names=("low", "high"),
-        ... )
+        >>> data = Dataset(torch.eye(3), torch.tensor([0, 1, 1]), ("age", "job=clerk", "job=smith"),
+        ...     (0, 1, 1), ("age", "job"), "income", ("low", "high"))
         >>> len(data), data.n_features, data.n_entries, data.n_classes, data.task
         (3, 3, 2, 2, 'classification')
     """
@@ -141,8 +130,8 @@ class Dataset(Divisible, Summarised):
 
     @property
     def strata(self) -> NDArray[np.int64]:
-        """What each row's part of a division is stratified by: its class; of survival times the
-        event; 0 for responses."""
+        """What divisions are stratified by: the class, of survival times the event; 0 for
+        responses."""
         if self.y.dim() > 1:
             return np.asarray(self.y[:, 1].long().cpu())
         return np.asarray(self.y.cpu()) if self.class_names else np.zeros(len(self), np.int64)

@@ -1,7 +1,5 @@
 """Dates and times: which cells are some, the order of day and month, and what recurs in them."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from typing import Any, Literal
@@ -11,8 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+# How 03/04/2026 is read: as the third of April, or as the fourth of March.
 Order = Literal["dayfirst", "monthfirst"]
-"""How 03/04/2026 is read: as the third of April, or as the fourth of March."""
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _TIME = r"(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)? ?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -26,10 +24,9 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _YEAR_IS_LAST = re.compile(f"^{_YEAR_LAST}$", re.IGNORECASE)
-SAMPLE = 1000
-"""Different words of a column that decide whether it holds dates."""
+SAMPLE = 1000  # Different words of a column that decide whether it holds dates
+# Share of these words that are dates in a column of dates; the others are then refused.
 LEAST_DATES = 0.9
-"""Share of these words that are dates in a column of dates; the others are then refused."""
 
 
 class DateOrderError(ValueError):
@@ -41,11 +38,6 @@ def holds_dates(cells: pd.Series) -> bool:
 
     Words are dates as ``2026-11-22`` (ISO 8601, with a time of the day or without, also ``2026-11``
     and with ``/`` or ``.``), ``22.11.2026``, ``22/11/2026``, ``22 Nov 2026`` and ``Nov 22, 2026``.
-
-    >>> holds_dates(pd.Series(["2026-11-22", None, "2026-11-23 08:30"]))
-    True
-    >>> holds_dates(pd.Series(["clerk", "smith"])), holds_dates(pd.Series([20261122, 20261123]))
-    (False, False)
     """
     if types.is_datetime64_any_dtype(cells.dtype):
         return True
@@ -57,19 +49,8 @@ def holds_dates(cells: pd.Series) -> bool:
 
 
 def date_order(cells: pd.Series, stated: str | None = None) -> Order | None:
-    """In which order a column's words have day and month; None where the year is not last.
-
-    Args:
-        cells: a column of dates.
-        stated: the order of words that do not show it.
-
-    Raises:
-        DateOrderError: words that do not show it, and no order is given.
-        ValueError: words of both orders, or of another than the given one.
-
-    >>> date_order(pd.Series(["03/04/2026", "22/11/2026"]))
-    'dayfirst'
-    """
+    """In which order a column's words have day and month, or the one stated for words that do
+    not show it; None where the year is not last."""
     words = pd.Series(_words(cells), dtype=object)
     parts = words.str.extract(_YEAR_IS_LAST).dropna(subset="first")
     if parts.empty:
@@ -101,13 +82,6 @@ def date_order(cells: pd.Series, stated: str | None = None) -> Order | None:
 def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]:
     """The days since 1970-01-01 (UTC), with the time of the day as their fraction, `(N,)`; NaN
     where a cell is missing.
-
-    Args:
-        cells: dates, times or words that are some.
-        order: of words whose year comes last.
-
-    Raises:
-        ValueError: cells that are no dates, with an example.
 
     >>> days_of(pd.Series(["1970-01-02 12:00", None])).tolist()
     [1.5, nan]
@@ -142,11 +116,7 @@ def _readable(value: object, order: Order | None) -> object:
 
 
 def waves(days: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """The sine and the cosine, `(N,)`, of the angles of what recurs: month of the year, day of the
-    week, hour of the day.
-
-    Args:
-        days: since 1970-01-01, `(N,)`; NaN gives NaN.
+    """The sine and the cosine, `(N,)`, of the angles of month, weekday and hour, by name.
 
     >>> list(waves(np.array([0.0])))
     ['month sin', 'month cos', 'weekday sin', 'weekday cos', 'hour sin', 'hour cos']
@@ -183,14 +153,7 @@ def _words(cells: pd.Series) -> list[str]:
 
 
 def checked_order(stated: object) -> Order | None:
-    """The order of day and month.
-
-    Raises:
-        ValueError: neither of the two, nor None.
-
-    >>> checked_order("dayfirst")
-    'dayfirst'
-    """
+    """The order of day and month; refuses another word."""
     if stated is None:
         return None
     if stated not in ("dayfirst", "monthfirst"):

@@ -35,7 +35,6 @@ from lexppl.data.columns import (
     kind_of,
     level_index,
     levels_in,
-    markers_of,
     pooled_levels,
 )
 from lexppl.data.dates import checked_order, date_order, varying_waves
@@ -44,16 +43,13 @@ from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, wr
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
-FORMAT = 2
-"""Of the file; the first had no checksum."""
+FORMAT = 2  # Of the file; the first had no checksum
 
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """The column to predict: classes, or numbers that enter as ``(v − mean) / scale``.
-
-    For regression ``mean`` is 0 and ``scale`` is 1 unless the target was standardised.
-    """
+    """The column to predict: classes, or numbers that enter as ``(v − mean) / scale``, with mean
+    0 and scale 1 unless the target was standardised."""
 
     name: str
     class_names: tuple[str, ...] | None
@@ -72,15 +68,12 @@ class TargetColumn:
         standardise: bool = False,
         rows: NDArray[np.int64] | None = None,
     ) -> TargetColumn:
-        """The target by its cells, none of them missing: integers of at most 20 values are classes
-        where no task is given. A response to be standardised has the mean and the scale of its
-        values, or of those in some rows.
+        """The target by its cells; integers of at most 20 values are classes where no task is
+        given. A response to be standardised has the statistics of its values, or of those in
+        some rows.
 
         Raises:
             ValueError: an unknown task, words or dates for numbers, one value only.
-
-        >>> TargetColumn.fit(pd.Series(["low", "high"], name="y")).class_names
-        ('high', 'low')
         """
         name, kind = str(cells.name), kind_of(cells)
         if task not in (None, "classification", "regression"):
@@ -116,17 +109,13 @@ class TargetColumn:
         cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
     ) -> TargetColumn:
         """A response with the mean and the scale of values ``(N,)``, each counted as often as
-        its weight; ``ValueError`` where they are too large to be standardised.
-
-        >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
-        TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
-        """
+        its weight."""
         [(mean, scale)] = statistics_of([name], values[:, None], weights)
         return cls(name, None, mean, scale)
 
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
-        """Class indices (long) or the numbers, ``(N,)``; ``ValueError`` for cells that are missing,
-        a label that was not there before, or no numbers."""
+        """Class indices (long) or the numbers, ``(N,)``; refuses missing cells and unknown
+        labels."""
         if self.class_names is not None:
             return torch.from_numpy(level_index(cells, self.class_names, what="label"))
         values = (numbers_of(cells) - self.mean) / self.scale
@@ -145,19 +134,10 @@ def _are_codes(cells: pd.Series) -> bool:
 
 
 def statistics_of(
-    names: Sequence[str],
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
+    names: Sequence[str], values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
 ) -> list[tuple[float, float]]:
-    """The mean and the scale of each column of values ``(N, columns)``; scale 1 of constant ones.
-    NaN, where a value is missing, counts for nothing, a row as often as its weight.
-
-    Raises:
-        ValueError: a column without values, or of values so large that they have no statistics.
-
-    >>> statistics_of(["age"], np.array([[10.0], [np.nan], [30.0]]))
-    [(20.0, 10.0)]
-    """
+    """The mean and the scale of each column of values ``(N, columns)``; scale 1 of constant
+    ones. NaN, where a value is missing, counts for nothing, a row as often as its weight."""
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415 - slow, and only for fits
 
     # Extreme values overflow a square; the result is checked, so no warning is wanted.
@@ -191,20 +171,14 @@ class TableEncoding:
 
     Example:
         >>> import pandas as pd
-        >>> encoding = TableEncoding(
-        ...     columns=(
-        ...         NumericColumn("age", mean=40.0, scale=10.0),
-        ...         CategoricalColumn("job", levels=("clerk", "smith")),
-        ...     ),
-        ...     target=TargetColumn("income", class_names=("high", "low")),
-        ... )
+        >>> encoding = TableEncoding((NumericColumn("age", mean=40.0, scale=10.0),
+        ...     CategoricalColumn("job", levels=("clerk", "smith"))),
+        ...     target=TargetColumn("income", class_names=("high", "low")))
         >>> encoding.encode(pd.DataFrame({"age": [50, 35], "job": ["smith", "clerk"]}))
         tensor([[ 1.0000,  0.0000,  1.0000],
                 [-0.5000,  1.0000,  0.0000]])
         >>> encoding.feature_names, encoding.groups
         (('age', 'job=clerk', 'job=smith'), (0, 1, 1))
-        >>> TableEncoding.from_json(encoding.to_json()) == encoding
-        True
     """
 
     columns: tuple[Column, ...]
@@ -228,15 +202,11 @@ class TableEncoding:
     ) -> TableEncoding:
         """The encoding of a table's columns.
 
-        Numbers enter by the mean and the standard deviation (population) of some of the rows, a
-        column that is constant in these with scale 1. Columns of words, categories and booleans
-        have the levels of all rows. Dates enter as :class:`DateColumn` says.
-
         Args:
             frame: the rows without the target; columns have different names that are words.
             target: what they predict.
             statistics_rows: places of the rows that means and scales are of, and by which levels
-                are rare, as of a training part; all where ``None``.
+                are rare; all where ``None``. Levels are those of all rows.
             statistics_weights: how often each of these rows counts in means and scales.
             every_category: a pandas category has all its categories as levels.
             hide_missing: columns with missing values have gaps; they are refused otherwise.
@@ -257,9 +227,8 @@ class TableEncoding:
             gaps = hide_missing and bool(cells.isna().any())
             kind = kind_of(cells)
             if kind == "level":
-                levels, pooled = pooled_levels(
-                    cells.iloc[rows], levels_in(cells, every_category), rare
-                )
+                every = levels_in(cells, every_category)
+                levels, pooled = pooled_levels(cells.iloc[rows], every, rare)
                 found[name] = CategoricalColumn(name, levels, gaps, pooled)
             elif kind == "number":
                 found[name] = NumericColumn(name, 0.0, 1.0, gaps)
@@ -298,9 +267,13 @@ class TableEncoding:
 
     @property
     def markers(self) -> tuple[int, ...]:
-        """For each of the ``D`` features the place of the one that is 1 where it is missing, a
-        marker's own for a marker, −1 for what is never missing."""
-        return markers_of(self.columns)
+        """For each of the ``D`` features the place of the one that is 1 where it is missing (a
+        marker's own for a marker), −1 for what is never missing."""
+        found: list[int] = []
+        for column in self.columns:
+            width = len(column.feature_names)
+            found += [len(found) + width - 1 if column.gaps else -1] * width
+        return tuple(found)
 
     @property
     def entry_names(self) -> tuple[str, ...]:
@@ -313,10 +286,8 @@ class TableEncoding:
         return tuple(g for g, column in enumerate(self.columns) for _ in column.feature_names)
 
     def encode(self, frame: pd.DataFrame, dtype: torch.dtype | None = None) -> Tensor:
-        """The features of a new table, ``(N, D)``.
-
-        Columns are found by name, in any order; the target may be among them and is not read. All
-        features are finite: what is missing is 0, and its marker 1.
+        """The features of a new table, ``(N, D)``, its columns in any order; missing is 0, its
+        marker 1.
 
         Raises:
             TypeError: ``frame`` is no ``pandas.DataFrame``.
@@ -388,8 +359,7 @@ class TableEncoding:
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of
-                a newer version, or no encoding.
+            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no encoding.
         """
         described, is_whole = read_sealed(file)
         refuse_formats(file, described.get("format", 1), FORMAT, is_whole)

@@ -1,7 +1,5 @@
 """Tables as files: text with separators, compressed or not, Parquet and Excel."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import lzma
@@ -28,8 +26,7 @@ TYPED: Mapping[str, str] = MappingProxyType(
     {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 )
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-MOST_LINES = 20
-"""Of a file, by which its separator is found."""
+MOST_LINES = 20  # Of a file, by which its separator is found
 
 
 @dataclass(frozen=True)
@@ -39,19 +36,15 @@ class FileFormat:
     Args:
         missing: further cells that mean "missing", such as ``("?",)``; empty cells, ``NA``,
             ``NaN``, ``null`` and the like mean it always.
-        separator: between the cells of a text file: one character, or ``r"\\s+"`` for any white
-            space; where ``None``, tabs by the name of the file, else what divides its first lines
-            evenly: a comma, a semicolon, a tab or a bar.
+        separator: one character, or ``r"\\s+"`` for any white space; where ``None``, tabs by the
+            name of the file, else what divides its first lines evenly: a comma, a semicolon, a tab
+            or a bar.
         decimal: what stands before the decimals, ``","`` or ``"."``; the latter where ``None``.
         text_encoding: of a text file, such as ``"latin-1"``; where ``None``, UTF-16 by its
             byte-order mark, else UTF-8.
 
     Raises:
         ValueError: a separator, decimal sign or encoding of another form; one sign for both.
-
-    Example:
-        >>> FileFormat(separator=";", decimal=",").to_json()
-        {'separator': ';', 'decimal': ','}
     """
 
     missing: tuple[str, ...] = ()
@@ -89,11 +82,7 @@ class FileFormat:
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> Self:
-        """The format that :meth:`to_json` described.
-
-        >>> FileFormat.from_json({"missing": ["?"]}).missing
-        ('?',)
-        """
+        """The format that :meth:`to_json` described."""
         return cls(**description)
 
 
@@ -104,12 +93,12 @@ def read_frame(
     column_names: Sequence[str] | None = None,
     **written: Any,
 ) -> pd.DataFrame:
-    """Read a file as a ``pandas.DataFrame`` with different column names.
+    """Read a file, as :func:`read_table` does, as a ``pandas.DataFrame`` with different column
+    names.
 
     Args:
-        path: as in :func:`read_table`.
         file_format: how the file is written.
-        column_names: as in :func:`read_table`.
+        column_names: of a text file whose first line is data already.
         written: fields of :class:`FileFormat`, which go before it where they are not ``None``.
 
     Raises:
@@ -243,11 +232,7 @@ def table_stem(file: Path) -> str:
 
 
 def table_name(file: Path) -> str:
-    """A file's name without its endings.
-
-    >>> table_name(Path("people.csv.gz"))
-    'people'
-    """
+    """A file's name without its endings."""
     return Path(table_stem(file)).stem
 
 
@@ -256,11 +241,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def check_columns(names: list[str]) -> None:
-    """Refuse columns of one name, or without a name.
-
-    Raises:
-        ValueError: such columns.
-    """
+    """Refuse columns of one name, or without a name."""
     try:
         refuse_repeated("columns' names", names)
     except ValueError as error:
@@ -272,11 +253,7 @@ def check_columns(names: list[str]) -> None:
 
 
 def named_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table with the names of its columns as words.
-
-    Raises:
-        TypeError: no ``pandas.DataFrame``.
-    """
+    """A table with the names of its columns as words."""
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
     return frame.set_axis([str(name) for name in frame.columns], axis=1)

@@ -23,16 +23,15 @@ from lexppl.data.checks import listed, numbers_of
 from lexppl.data.encoding import TableEncoding
 
 ENDINGS = (".parquet", ".pq")
-AT_ONCE = 2**16
-"""Rows that are decoded at once."""
+AT_ONCE = 2**16  # Rows that are decoded at once
+# Row groups that rows are taken from by turns, so that neighbours in a file are not all that a
+# batch has.
 OPEN_AT_ONCE = 8
-"""Row groups that rows are taken from by turns, so that neighbours in a file are not all that a
-batch has."""
 
 
 class RowGroup(NamedTuple):
-    """Rows that stand together in a file: its place there, its first row's number in the table,
-    and how many."""
+    """Rows that stand together in a file: its place there, and its first row's number in the
+    table."""
 
     file: Path
     place: int
@@ -43,8 +42,7 @@ class RowGroup(NamedTuple):
 class ParquetTable:
     """One table of a Parquet file or of all of a folder, its rows numbered from 0.
 
-    Files are in the order of their names, numbers in them by value (`part.2` before `part.10`),
-    those in folders below among them. Only the columns that are named are read.
+    Files are in the order of their names, numbers in them by value (`part.2` before `part.10`).
 
     Args:
         path: the file or the folder.
@@ -54,16 +52,6 @@ class ParquetTable:
         FileNotFoundError: nothing there, or no Parquet file in the folder.
         ValueError: a file that cannot be read, or lacks a column; folders with a column in their
             names, such as `year=2026`; no rows.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for part in range(2):
-        ...         pd.DataFrame({"a": [2 * part, 2 * part + 1]}).to_parquet(
-        ...             f"{folder}/part.{part}.parquet")
-        ...     table = ParquetTable(folder)
-        ...     len(table), table.read(1, 3)["a"].tolist()
-        (4, [1, 2])
     """
 
     def __init__(self, path: str | Path, columns: Sequence[str] | None = None) -> None:
@@ -95,11 +83,7 @@ class ParquetTable:
         return self._rows
 
     def read(self, start: int, stop: int) -> pd.DataFrame:
-        """The rows with numbers from `start` to before `stop`.
-
-        Raises:
-            ValueError: a file that cannot be read.
-        """
+        """The rows with numbers from `start` to before `stop`."""
         parts = []
         for group in self.row_groups:
             low, high = max(start - group.start, 0), min(stop - group.start, group.rows)
@@ -112,11 +96,7 @@ class ParquetTable:
         return joined.to_pandas(ignore_metadata=True)
 
     def batches(self, group: RowGroup, rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group, `rows` at a time.
-
-        Raises:
-            ValueError: a file that cannot be read.
-        """
+        """The rows of a row group, `rows` at a time."""
         with _named(group.file):
             opened = pq.ParquetFile(group.file)
             yield from opened.iter_batches(rows, row_groups=[group.place], columns=self.columns)
@@ -168,21 +148,19 @@ class ParquetRows:
 
     `fit(model, ParquetRows("rows", encoding), valid=ParquetRows("others", encoding))` reads the
     files once an epoch. Shuffled rows come from up to eight row groups by turns, chosen at random
-    anew in each epoch, into a buffer, which is shuffled and given away in batches: rows of a file
-    that is sorted by label mix as far as the buffer and the eight row groups reach. Write files in
-    many row groups (`frame.to_parquet(…, row_group_size=50_000)`), or shuffle them once. The order
-    is drawn from torch's random state, which in a fit is that of its `seed`.
+    in each epoch, into a buffer, which is shuffled: rows of a file that is sorted by label mix as
+    far as these reach. Write files in many row groups (`frame.to_parquet(…,
+    row_group_size=50_000)`), or shuffle them once. The order is drawn from torch's random state.
 
     Args:
         path: the file or folder (:class:`ParquetTable`).
-        encoding: of a part of the rows that fits into memory, as `read_table(…).encoding` of one
-            of the files: it standardises by that part and refuses levels that are not in it, unless
-            it pools rare ones. None for columns of numbers, which are taken as they are.
+        encoding: of a part of the rows that fits into memory, as `read_table(…).encoding`: it
+            refuses levels that are not in it, unless it pools rare ones. None for columns of
+            numbers, which are taken as they are.
         columns: those numbers' columns, without an encoding; all but the target where ``None``.
         target: y's column, without an encoding; ``None`` for x alone.
         buffer: rows that are shuffled together.
-        dtype: of x, and of a response; torch's default where ``None``. A fit converts them to its
-            model's.
+        dtype: of x, and of a response; torch's default where ``None``.
 
     Raises:
         FileNotFoundError, ValueError: files that are not there, cannot be read or lack a column;
@@ -190,18 +168,12 @@ class ParquetRows:
 
     Example:
         >>> import tempfile
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> drawn = np.random.default_rng(0)
-        >>> frame = pd.DataFrame(drawn.normal(size=(300, 3)), columns=["a", "b", "c"])
-        >>> frame["y"] = (frame["a"] > 0).astype(int)
+        >>> frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     frame.to_parquet(f"{folder}/rows.parquet", row_group_size=100)
-        ...     train, valid = ParquetRows(folder, target="y").split(0.2, seed=0)
-        ...     small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        ...     result = fit(small, train, valid=valid, folds=1, epochs=2, progress=False)
-        ...     len(train) + len(valid), result.feature_names
-        (300, ('a', 'b', 'c'))
+        ...     frame.to_parquet(f"{folder}/rows.parquet")
+        ...     rows = ParquetRows(folder, target="y")
+        ...     [y.tolist() for x, y in rows.batches(2, shuffle=False)]
+        [[0, 1], [1]]
     """
 
     def __init__(
@@ -249,12 +221,8 @@ class ParquetRows:
         return None if self.encoding is None else self.encoding.target.class_names
 
     def split(self, share: float, *, seed: int) -> tuple[ParquetRows, ParquetRows]:
-        """A random share of the rows apart: `(others, share)`. Which rows those are depends on the
-        seed and on their places in the row groups.
-
-        Args:
-            share: of the rows, which it is but for chance.
-            seed: of the division.
+        """A random share of the rows apart, by their places in row groups and the seed: `(others,
+        share)`.
 
         Raises:
             ValueError: no share in (0, 1), rows that are a part already, a part without rows.
@@ -285,11 +253,8 @@ class ParquetRows:
         }
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches `(x, y)` of `size` rows; the last may be smaller, and no row is dropped.
-
-        Args:
-            size: B.
-            shuffle: whether in an order drawn from torch's random state, else in the files' own.
+        """Batches `(x, y)` of `size` rows, the last may be smaller; `shuffle` by torch's random
+        state.
 
         Raises:
             ValueError: rows that the encoding refuses, or that are not finite numbers.
@@ -315,11 +280,10 @@ class ParquetRows:
         opened = list(islice(waiting, OPEN_AT_ONCE if shuffle else 1))
         while opened:
             turn = int(torch.randint(len(opened), ())) if shuffle else 0
-            frame = next(opened[turn], None)
-            if frame is not None:
+            if (frame := next(opened[turn], None)) is not None:
                 yield frame
-                continue
-            opened[turn : turn + 1] = islice(waiting, 1)
+            else:
+                opened[turn : turn + 1] = islice(waiting, 1)
 
     def _of_group(self, group: RowGroup, rows: int) -> Iterator[pd.DataFrame]:
         mine, first = self._mine(group), 0

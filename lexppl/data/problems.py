@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
-FEW_ROWS = 10
-"""Rows up to which a column that counts them may well do so by chance."""
+FEW_ROWS = 10  # Rows up to which a column that counts them may well do so by chance
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
@@ -31,12 +30,7 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a table has wrong.
-
-    Args:
-        text: what it is, with what mends it.
-        mend: the arguments that mend it; empty where only another table does.
-    """
+    """One thing that a table has wrong, in words, and the arguments that mend it, if any do."""
 
     text: str
     mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
@@ -48,13 +42,8 @@ class TableError(ValueError):
     Of one problem the message is its text; of several they stand one a line, and the last line
     has the arguments that mend all that arguments can.
 
-    Args:
-        problems: at least one.
-
     Example:
         >>> constant = Problem("'b' is constant", {"drop": ["b"]})
-        >>> print(TableError([constant]))
-        'b' is constant
         >>> print(TableError([constant, Problem("'id' has 900 levels", {"drop": ["id"]})]))
         the table has 2 problems:
           - 'b' is constant
@@ -89,10 +78,7 @@ class TableError(ValueError):
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise :class:`TableError` where there are any problems.
-
-    >>> refuse([])
-    """
+    """Raise :class:`TableError` where there are any problems."""
     found = list(problems)
     if found:
         raise TableError(found)
@@ -101,13 +87,8 @@ def refuse(problems: Iterable[Problem]) -> None:
 def table_problems(
     used: pd.DataFrame, how: TableReading, rows: NDArray[np.int64] | None = None
 ) -> Iterator[Problem]:
-    """What a table has wrong.
-
-    Args:
-        used: the columns that are read, the target last, without rows that are dropped.
-        how: they are read.
-        rows: places of those that count for rare levels; all where None.
-    """
+    """What a table has wrong: the columns that are read, the target last; ``rows`` count for
+    rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if not how.hide_missing:
         yield from _caught(lambda: refuse_missing(used), {"hide_missing": True})
@@ -155,11 +136,7 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def counts_rows(cells: pd.Series) -> bool:
-    """Whether a column numbers the rows: whole numbers without a gap, each once.
-
-    >>> counts_rows(pd.Series(range(100, 120))), counts_rows(pd.Series([3, 1, 5] * 10))
-    (True, False)
-    """
+    """Whether a column numbers the rows: whole numbers without a gap, each once."""
     if not pd.api.types.is_integer_dtype(cells.dtype) or len(cells) <= FEW_ROWS:
         return False
     if cells.isna().any() or int(cells.max()) - int(cells.min()) != len(cells) - 1:

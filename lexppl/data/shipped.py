@@ -1,18 +1,21 @@
-"""Data sets that come with an installation: real ones of scikit-learn and the synthetic ones."""
+"""Data sets that need no file: of scikit-learn and survival libraries, and synthetic ones."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
 from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
 from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.survival import load_survival, survival_names
 from lexppl.data.synthetic import synthetic
 from lexppl.data.tables import dataset_from_frame
+from lexppl.extras import extra_library
 
 
 def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Dataset:
@@ -31,8 +34,7 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
     Survival times come with the extra ``survival``: rossi (432 × 7), gbsg2 (686 × 8), whas500
     (500 × 14) and veterans_lung_cancer (137 × 6).
 
-    The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
-    ``dataset.encoding`` has the statistics.
+    The features of the real sets are standardised as in :func:`lexppl.data.read_table`.
 
     Args:
         name: one of :func:`shipped_names`, or of the survival sets.
@@ -64,17 +66,7 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
 
 
 def shipped_frame(name: str) -> pd.DataFrame:
-    """A real set as a table in its own units, the target last.
-
-    Args:
-        name: one of :func:`shipped_names` that is not synthetic.
-
-    Raises:
-        ValueError: another name.
-
-    >>> shipped_frame("wine").columns[-1]
-    'cultivar'
-    """
+    """A real set as a table in its own units, the target last."""
     if name not in TARGETS:
         raise ValueError(
             f"there is no shipped data set {name!r}; there are "
@@ -85,10 +77,52 @@ def shipped_frame(name: str) -> pd.DataFrame:
     options = {"scaled": False} if name == "diabetes" else {}
     bunch = getattr(datasets, f"load_{name}")(**options)
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
-    classes = name != "diabetes"
-    frame[TARGETS[name]] = (
-        pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
-        if classes
-        else bunch.target
-    )
-    return frame
+    target = bunch.target
+    if name != "diabetes":
+        target = pd.Categorical.from_codes(target, bunch.target_names, ordered=True)
+    return frame.assign(**{TARGETS[name]: target})
+
+
+def survival_names() -> tuple[str, ...]:
+    """The survival sets that :func:`lexppl.data.load` knows."""
+    return tuple(_LOADERS)
+
+
+def load_survival(name: str, dtype: torch.dtype | None = None) -> Dataset:
+    """A real set of survival times, with y `(N, 2)`: time and event (1), or censoring (0).
+
+    ====================  ========  ==========================================  ===================
+    name                  rows × G  time (unit), event                          comes with
+    ====================  ========  ==========================================  ===================
+    rossi                 432 × 7   rearrest after release (weeks): 114         lifelines
+    gbsg2                 686 × 8   recurrence of breast cancer (days): 299     scikit-survival
+    whas500               500 × 14  death after a heart attack (days): 215      scikit-survival
+    veterans_lung_cancer  137 × 6   death of lung cancer (days): 128            scikit-survival
+    ====================  ========  ==========================================  ===================
+    """
+    if name not in _LOADERS:
+        raise ValueError(f"there is no survival set {name!r}; there are {listed(survival_names())}")
+    features, time, event = _LOADERS[name]()
+    frame = features.assign(time=np.array(time, dtype=float))
+    data = dataset_from_frame(frame, "time", task="regression", name=name, dtype=dtype)
+    times = torch.as_tensor(np.array(time, dtype=float), dtype=data.x.dtype)
+    y = torch.stack([times, torch.as_tensor(np.array(event)).to(data.x.dtype)], 1)
+    return replace(data, y=y)
+
+
+def _rossi() -> tuple[pd.DataFrame, Any, Any]:
+    frame = extra_library("lifelines.datasets", "survival").load_rossi()
+    return frame.drop(columns=["week", "arrest"]), frame["week"], frame["arrest"]
+
+
+def _sksurv(name: str) -> tuple[pd.DataFrame, Any, Any]:
+    features, y = getattr(extra_library("sksurv.datasets", "survival"), f"load_{name}")()
+    event, time = y.dtype.names
+    whole = {c: features[c].astype(int) for c in features if set(features[c]) <= {"0", "1"}}
+    return features.assign(**whole), y[time], y[event]
+
+
+_LOADERS: Mapping[str, Callable[[], tuple[pd.DataFrame, Any, Any]]] = MappingProxyType(
+    {"rossi": _rossi}
+    | {name: partial(_sksurv, name) for name in ("gbsg2", "whas500", "veterans_lung_cancer")}
+)

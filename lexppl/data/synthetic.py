@@ -1,6 +1,4 @@
-"""Synthetic data sets with known relevant features: Syn1 to Syn6, of which S1 to S3."""
-
-from __future__ import annotations
+"""Synthetic data sets with known relevant features: Syn1 to Syn6, and survival times."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
 from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
@@ -21,12 +19,7 @@ Constant = Literal["l2x-code", "l2x-paper", "q-fit-code"]
 
 @dataclass(frozen=True)
 class ProductBranch:
-    """``f(x) = exp(x_i x_j)`` of two features.
-
-    >>> import torch
-    >>> ProductBranch("f_A", features=(0, 1)).log_f(torch.tensor([2.0, -3.0, 9.0]))
-    tensor(-6.)
-    """
+    """``f(x) = exp(x_i x_j)`` of two features."""
 
     name: str
     features: tuple[int, int]
@@ -62,37 +55,28 @@ class AdditiveBranch:
         return self.constant + self.term_values(x).sum(-1)
 
 
+# One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``.
 Branch = ProductBranch | AdditiveBranch
-"""One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``."""
 
 
 @dataclass(frozen=True)
 class SyntheticSet:
-    """The distribution of a synthetic set: ``x_d ~ N(0, 1)`` for 11 features, ``P(y=1|x) =
-    1/(1+f(x))``.
+    """The distribution of a synthetic set: ``x_d ~ N(0, 1)`` of ``D`` features, each a mask entry,
+    and ``P(y=1|x) = 1/(1+f(x))``.
 
     With a control feature, ``f`` is the first branch's where that feature is below 0 and the
     second branch's elsewhere; both the branch's features and the control are then relevant.
 
     Args:
-        name: of the set.
         branches: one, or two with ``control``.
         control: index of the control feature, ``None`` for one branch.
-        n_features: ``D``; each feature is a mask entry.
 
     Source: Chen et al. 2018 (L2X), § 4.1; Yoon et al. 2018 (INVASE), § 4.1.
 
     Example:
         >>> import torch
-        >>> distribution = synthetic_set("S3")
-        >>> names = [branch.name for branch in distribution.branches]
-        >>> distribution.name, names, distribution.control
-        ('Syn6', ['f_B', 'f_C'], 10)
-        >>> x = torch.zeros(1, 11)
-        >>> distribution.probability(x)  # x11 = 0 takes f_C = exp(1 - 2.4)
+        >>> synthetic_set("S3").probability(torch.zeros(1, 11))  # x11 = 0 takes f_C = exp(1 - 2.4)
         tensor([0.8022])
-        >>> distribution.truth(x)
-        tensor([[0., 0., 0., 0., 0., 0., 1., 1., 1., 1., 1.]])
     """
 
     name: str
@@ -107,29 +91,17 @@ class SyntheticSet:
         return (x[..., self.control] >= 0).long()
 
     def log_f(self, x: Tensor) -> Tensor:
-        """``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``.
-
-        Raises:
-            ValueError: ``x`` with another number of features.
-        """
+        """``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``."""
         self._check(x)
         values = torch.stack([branch.log_f(x) for branch in self.branches], dim=-1)
         return values.gather(-1, self.branch_index(x).unsqueeze(-1)).squeeze(-1)
 
     def probability(self, x: Tensor) -> Tensor:
-        """``P(y = 1 | x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``.
-
-        Raises:
-            ValueError: ``x`` with another number of features.
-        """
+        """``P(y = 1 | x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``."""
         return torch.sigmoid(-self.log_f(x))
 
     def truth(self, x: Tensor) -> Tensor:
-        """The mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
-
-        Raises:
-            ValueError: ``x`` with another number of features.
-        """
+        """The mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type."""
         self._check(x)
         relevant = x.new_zeros(len(self.branches), self.n_features)
         for row, branch in zip(relevant, self.branches, strict=True):
@@ -168,9 +140,11 @@ def _nonlinear_additive(
 
 
 _INTERACTION = ProductBranch("f_A", features=(0, 1))
+
 _ORANGE_SKIN = AdditiveBranch(
     "f_B", features=(2, 3, 4, 5), terms=(torch.square,) * 4, constant=-4.0
 )
+
 _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
     {
         "l2x-code": _nonlinear_additive(-10.0, 0.2, 1.0, -2.4),
@@ -197,10 +171,6 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
 
     Syn1, Syn2, Syn3 are ``f_A``, ``f_B``, ``f_C``. Syn4 (S1), Syn5 (S2), Syn6 (S3) take
     ``f_A``, ``f_A``, ``f_B`` where ``x11 < 0``, else ``f_B``, ``f_C``, ``f_C``.
-
-    Args:
-        name: one of :func:`synthetic_names`.
-        constant: which ``f_C``; of no effect on the sets without it (Syn1, Syn2, Syn4).
 
     Raises:
         ValueError: an unknown name or constant.
@@ -240,8 +210,7 @@ def synthetic(
         name: one of :func:`synthetic_names`, see :func:`synthetic_set` for the formulas; or a
             :class:`SyntheticSet` of your own.
         rows: ``N >= 1``.
-        seed: of the draw, which leaves global random state alone. Take another seed for test
-            rows: the same one gives the same rows.
+        seed: of the draw, which leaves global random state alone; the same one gives the same rows.
         constant: which ``f_C``, of a set that is named.
         dtype: of the features; torch's default where ``None``. The rows are drawn in float64 and
             rounded, so that every type has the same ones.
@@ -256,11 +225,6 @@ def synthetic(
         >>> data = synthetic("S3", rows=1000, seed=0)
         >>> data.x.shape, data.y.shape, data.truth.shape
         (torch.Size([1000, 11]), torch.Size([1000]), torch.Size([1000, 11]))
-        >>> data.entry_names[-1], data.truth.sum(1).unique()
-        ('x11', tensor([5.]))
-        >>> xor = SyntheticSet("xor", (ProductBranch("f", features=(0, 1)),), None, n_features=3)
-        >>> synthetic(xor, rows=10, seed=0).truth[0]
-        tensor([1., 1., 0.])
     """
     distribution = name if isinstance(name, SyntheticSet) else synthetic_set(name, constant)
     rows = int_at_least("rows", rows)
@@ -279,3 +243,114 @@ def drawn_dataset(x: Tensor, y: Tensor, truth: Tensor, **options: Any) -> Datase
     labels: dict[str, Any] = {"target_name": "y", "class_names": ("0", "1"), "is_part": True}
     groups = tuple(range(len(names)))
     return Dataset(x, y, names, groups, names, truth=truth, **labels | options)
+
+
+# Of the simulated set: the switch, the features before it and after it.
+CONTROL, BEFORE, AFTER = 6, (0, 1), (2, 3)
+SIMULATED_FEATURES = 10
+QUADRATURE = 200_000  # Rows on which the end of censoring is set
+
+
+@dataclass(frozen=True)
+class SimulatedSurvival:
+    r"""Survival times with known relevant features, which a switch chooses.
+
+    Ten features `x_d ~ N(0, 1)`, and a Weibull hazard
+
+        h(t | x) = a/b · (t/b)^{a−1} · exp η(x),
+        η(x) = s (x1 − x2) where x7 < 0, else s (x3 + x4),
+
+    so that `T = b (E e^{−η})^{1/a}` with E exponential. x7 and the features of its side are
+    relevant. Censoring is uniform from 0 to the time that leaves the wanted share censored.
+
+    Args:
+        shape: a of the Weibull; rising hazards above 1.
+        scale: b, the unit of time.
+        strength: s, of each relevant feature.
+        censored: share of the rows that are, on average.
+
+    Raises:
+        ValueError: a number that is not positive, a share outside [0, 1).
+
+    Example:
+        >>> SimulatedSurvival().truth(torch.zeros(1, 10))
+        tensor([[0., 0., 1., 1., 0., 0., 1., 0., 0., 0.]])
+    """
+
+    shape: float = 1.0
+    scale: float = 1.0
+    strength: float = 1.5
+    censored: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "scale", "strength"):
+            finite_float(name, getattr(self, name), above=0.0)
+        fraction("censored", self.censored, of="the rows", zero=True)
+
+    def log_hazard(self, x: Tensor) -> Tensor:
+        """η(x), `(…,)`, for x `(…, 10)`."""
+        before = x[..., BEFORE[0]] - x[..., BEFORE[1]]
+        after = x[..., AFTER[0]] + x[..., AFTER[1]]
+        return self.strength * torch.where(x[..., CONTROL] < 0, before, after)
+
+    def truth(self, x: Tensor) -> Tensor:
+        """The mask of the relevant features, `(…, 10)`."""
+        relevant = x.new_zeros(2, SIMULATED_FEATURES)
+        for row, features in enumerate((BEFORE, AFTER)):
+            relevant[row, [*features, CONTROL]] = 1
+        return relevant[(x[..., CONTROL] >= 0).long()]
+
+    def survival(self, x: Tensor, time: Tensor) -> Tensor:
+        """`P(T > t | x) = exp(−(t/b)^a e^η)`."""
+        return (-((time / self.scale) ** self.shape) * self.log_hazard(x).exp()).exp()
+
+    def end_of_censoring(self) -> float:
+        """The c of censoring times uniform on (0, c): it leaves `E[min(T, c)]/c` of the rows
+        censored, as a row with an event at T is so with probability `min(T, c)/c`."""
+        generator = torch.Generator().manual_seed(0)
+        times = self._times(QUADRATURE, generator)[1].sort().values
+        if self.censored == 0.0:
+            return float("inf")
+        reached = times.cumsum(0)
+        left = len(times) - torch.arange(1, len(times) + 1)
+        share = (reached + left * times) / (len(times) * times)
+        return float(times[(share > self.censored).sum().clamp(max=len(times) - 1)])
+
+    def _times(self, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = torch.randn(rows, SIMULATED_FEATURES, dtype=torch.float64, generator=generator)
+        waited = torch.empty(rows, dtype=torch.float64).exponential_(generator=generator)
+        relative = (waited * (-self.log_hazard(x)).exp()) ** (1.0 / self.shape)
+        return x, self.scale * relative
+
+
+def synthetic_survival(
+    rows: int = 2000,
+    seed: int = 0,
+    *,
+    distribution: SimulatedSurvival | None = None,
+    dtype: torch.dtype | None = None,
+) -> Dataset:
+    """Draw a set of survival times with its truth masks; y is `(N, 2)`, times and events.
+
+    Args:
+        rows: N, at least 1.
+        seed: of the draw, which leaves global random state alone.
+        distribution: whose formulas; :class:`SimulatedSurvival` with its defaults if None.
+        dtype: of features and times; torch's default where ``None``.
+
+    Example:
+        >>> data = synthetic_survival(rows=500, seed=0)
+        >>> data.x.shape, data.y.shape, data.truth.sum(1).unique()
+        (torch.Size([500, 10]), torch.Size([500, 2]), tensor([3.]))
+    """
+    made = distribution or SimulatedSurvival()
+    generator = torch.Generator().manual_seed(seed)
+    exact, times = made._times(int_at_least("rows", rows), generator)
+    end = made.end_of_censoring()
+    censoring = torch.rand(rows, dtype=torch.float64, generator=generator) * end
+    if end == float("inf"):
+        censoring = torch.full_like(times, end)
+    x = exact.to(dtype or torch.get_default_dtype())
+    y = torch.stack([torch.minimum(times, censoring), (times <= censoring).double()], 1)
+    named: dict[str, Any] = {"target_name": "time", "class_names": None}
+    return drawn_dataset(x, y.to(x.dtype), made.truth(x), name="simulated survival", **named)

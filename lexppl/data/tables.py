@@ -1,7 +1,5 @@
 """Tables with columns of numbers, words and dates, from files and from pandas."""
 
-from __future__ import annotations
-
 import difflib
 import warnings
 from collections.abc import Sequence
@@ -38,7 +36,7 @@ class TableReading:
         hide_missing: keep them, as values that are hidden from the explainer. Rows without a
             target are left out, with a warning.
         missing_indicator: with ``hide_missing``, a mask entry of its own for each column with
-            missing values, 1 where it is missing: for tables in which that matters.
+            missing values, 1 where it is missing.
         drop_constant: drop the columns with a single value; they are refused otherwise.
         rare: levels with fewer of the rows that statistics are of are pooled into one, "other
             levels", which then also stands for every level that is met later; no level is pooled
@@ -95,13 +93,6 @@ class TableReading:
             >>> frame = pd.DataFrame({"id": [7, 8], "age": [30.0, None], "y": [0, 1]})
             >>> list(TableReading(drop=["id"]).read(frame, None))
             ['age', 'y']
-            >>> len(TableReading(drop_missing=True).read(frame, "y"))
-            1
-            >>> TableReading(drop=["ID"]).read(frame, None)
-            Traceback (most recent call last):
-            ...
-            lexppl.data.problems.TableError: drop names 'ID', and there is no such column;
-            did you mean 'id'?
         """
         features, target = self._columns([str(name) for name in frame.columns], target)
         if len(frame) == 0:
@@ -115,8 +106,7 @@ class TableReading:
         return left
 
     def rows(self, used: pd.DataFrame, needed: Sequence[str]) -> pd.DataFrame:
-        """The rows of a table that have a value in the columns that are needed, where rows may be
-        dropped."""
+        """The rows that have a value in the columns that are needed, where rows may be dropped."""
         if not (self.drop_missing or self.hide_missing):
             return used
         present = used[list(needed)].notna()
@@ -172,20 +162,17 @@ def read_table(
     """Read a table as a :class:`Dataset`, one mask entry a column.
 
     Numeric columns are standardised to mean 0 and standard deviation 1 (population) by the
-    statistics of the whole table, or of ``statistics_rows`` alone; columns of words, categories or
-    booleans become one 0/1 feature a level; dates become a trend in days and the sine and cosine
-    of what recurs in them (:class:`lexppl.data.DateColumn`). The result's ``encoding`` keeps all
-    of it: give it back as ``encoding`` to read further files (a test set) in the same way.
-
-    What the table has wrong is refused at once: one error lists every column, with the arguments
-    that mend it.
+    statistics of the whole table, or of ``statistics_rows`` alone; words, categories and booleans
+    become one 0/1 feature a level; dates become a trend in days and the sine and cosine of what
+    recurs in them (:class:`lexppl.data.DateColumn`). Give the result's ``encoding`` back as
+    ``encoding`` to read further files in the same way. What the table has wrong is refused at once:
+    one error lists every column, with the arguments that mend it.
 
     With ``hide_missing`` a missing value enters as 0 (the mean; no level) beside a marker that is
-    1, both of its column's mask entry (:attr:`lexppl.data.TableEncoding.markers`). What that means
-    is for the model to say: the fits of :mod:`lexppl.tabular` and of the command line read the
-    marker as a value that is hidden from the start (:class:`lexppl.models.HiddenByNature`), so
-    that it is drawn by the imputer and never kept; a program that knows no markers takes both as
-    features that are kept or hidden together.
+    1, both of its column's mask entry. The fits of :mod:`lexppl.tabular` and of the command line
+    read the marker as a value that is hidden from the start
+    (:class:`lexppl.models.HiddenByNature`), drawn by the imputer and never kept; a program that
+    knows no markers keeps or hides both.
 
     A first column without a name that counts the rows, as pandas writes it, is left out.
 
@@ -246,17 +233,14 @@ def dataset_from_frame(
         standardise_target: standardise a regression target too; its own units come back by
             ``dataset.encoding.target.decode``.
         statistics_rows: places (from 0, after rows were dropped) of the rows that means and
-            standard deviations are of, as of the training part of a table that is divided later;
-            all rows where ``None``. Levels are always those of all rows.
-        encoding: read the table by the statistics and levels of an earlier one. All but
-            ``drop``, ``drop_missing``, ``name`` and ``dtype`` are then those of that table and are
-            not given; columns that it left out are left out.
+            standard deviations are of; all rows where ``None``. Levels are always those of all
+            rows.
+        encoding: read the table by the statistics and levels of an earlier one. All but ``drop``,
+            ``drop_missing``, ``name`` and ``dtype`` are then those of that table and are not given.
         file_format: how the file was written that the frame is from; the encoding keeps it.
         name: of the data set.
         dtype: of the features; torch's default where ``None``.
-        reading: ``task``, ``drop``, ``keep``, ``categorical``, ``drop_missing``, ``hide_missing``,
-            ``missing_indicator``, ``drop_constant``, ``rare`` and ``dates``, as
-            :class:`lexppl.data.TableReading` has them.
+        reading: fields of :class:`lexppl.data.TableReading`.
 
     Raises:
         TypeError: ``frame`` is no ``pandas.DataFrame``.
@@ -285,7 +269,7 @@ def dataset_from_frame(
                 "with encoding, these are those of the earlier table and must not be given: "
                 f"{listed(option for option, is_chosen in chosen.items() if is_chosen)}"
             )
-        return _by_encoding(cells, encoding, how, name, dtype)
+        return _by_encoding(cells, encoding, how, dtype=dtype, name=name)
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
         warnings.warn(
@@ -304,26 +288,18 @@ def dataset_from_frame(
                 f"with drop=[{column!r}]",
                 stacklevel=2,
             )
+    of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
+    missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
     fitted = TableEncoding.fit(
-        kept,
-        TargetColumn.fit(labels, how.task, standardise_target, rows),
-        statistics_rows=rows,
-        hide_missing=how.hide_missing,
-        missing_indicator=how.missing_indicator,
-        rare=how.rare,
-        dates=how.dates,
+        kept, of_target, statistics_rows=rows, rare=how.rare, dates=how.dates, **missing
     )
     left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
-    return _encoded(pd.concat([kept, labels], axis=1), fitted, name, dtype, is_part=False)
+    return _encoded(pd.concat([kept, labels], axis=1), fitted, dtype, name=name)
 
 
 def near(name: str, columns: Sequence[str]) -> str:
-    """Which columns may have been meant, in words.
-
-    >>> near("agee", ["age", "job"])
-    "did you mean 'age'?"
-    """
+    """Which columns may have been meant, in words."""
     folded = [known for known in columns if known.casefold() == name.casefold()]
     meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, columns, n=3)])
     return f"did you mean {listed(meant)}?" if meant else f"the columns are {listed(columns)}"
@@ -345,11 +321,7 @@ def _statistics_places(
 
 
 def _by_encoding(
-    cells: pd.DataFrame,
-    encoding: TableEncoding,
-    how: TableReading,
-    name: str,
-    dtype: torch.dtype | None,
+    cells: pd.DataFrame, encoding: TableEncoding, how: TableReading, **options: Any
 ) -> Dataset:
     """A table by an earlier one's encoding."""
     target = encoding.target.name
@@ -359,25 +331,19 @@ def _by_encoding(
         how = replace(how, hide_missing=True)
     judged = [column for column in left.columns if column in encoding.table_columns]
     complete = how.rows(left, [*judged, target] if how.drop_missing else [target])
-    return _encoded(complete, encoding, name, dtype, is_part=True)
+    return _encoded(complete, encoding, is_part=True, **options)
 
 
 def _encoded(
-    frame: pd.DataFrame,
-    encoding: TableEncoding,
-    name: str,
-    dtype: torch.dtype | None,
-    is_part: bool,
+    frame: pd.DataFrame, encoding: TableEncoding, dtype: torch.dtype | None, **options: Any
 ) -> Dataset:
+    target = encoding.target
     return Dataset(
-        x=encoding.encode(frame, dtype),
-        y=encoding.target.encode(frame[encoding.target.name], dtype),
-        feature_names=encoding.feature_names,
-        groups=encoding.groups,
-        entry_names=encoding.entry_names,
-        target_name=encoding.target.name,
-        class_names=encoding.target.class_names,
-        name=name,
+        encoding.encode(frame, dtype),
+        target.encode(frame[target.name], dtype),
+        **{name: getattr(encoding, name) for name in ("feature_names", "groups", "entry_names")},
+        target_name=target.name,
+        class_names=target.class_names,
         encoding=encoding,
-        is_part=is_part,
+        **options,
     )

@@ -18,9 +18,9 @@ from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.forced_runs import ForcedRuns, Run
 from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.beside.feature_values import FeatureValues, column_values
-from lexppl.explanation.masks.draws import RESPONSE, label_values
-from lexppl.explanation.named_rows import entry_names as names_of
+from lexppl.explanation.draws import RESPONSE, label_values
+from lexppl.explanation.names import entry_names as names_of
+from lexppl.explanation.reading.feature_values import FeatureValues, column_values
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
 

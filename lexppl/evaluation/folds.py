@@ -16,7 +16,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
-from lexppl.explanation.beside.fold_means import with_fold_means
+from lexppl.explanation.reading.masks import with_fold_means
 from lexppl.inference.training.result import FitResult
 
 

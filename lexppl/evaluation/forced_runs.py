@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.layout.importance_kind import KINDS
-from lexppl.explanation.masks.program_sites import sites_of
-from lexppl.explanation.named_rows import named_rows
+from lexppl.explanation.names import named_rows
+from lexppl.explanation.program_sites import sites_of
+from lexppl.explanation.reading.masks import KINDS
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site

@@ -19,8 +19,8 @@ from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, hard_draws
-from lexppl.explanation.beside.feature_values import strata_of
-from lexppl.explanation.named_rows import entry_names as names_of
+from lexppl.explanation.names import entry_names as names_of
+from lexppl.explanation.reading.feature_values import strata_of
 from lexppl.inference.training.result import FitResult
 
 

@@ -1,12 +1,11 @@
 """The explanation: a posterior of masks in ArviZ's layout."""
 
-from lexppl.explanation.beside.image_geometry import with_images
 from lexppl.explanation.explain import explain
-from lexppl.explanation.layout.files import load_posterior, save_posterior
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.many_rows.explain_to_zarr import explain_to_zarr
-from lexppl.explanation.many_rows.zarr_posterior import open_posterior
-from lexppl.explanation.masks.plate_draws import systematic_resampling
+from lexppl.explanation.explain_to_zarr import explain_to_zarr
+from lexppl.explanation.importance_weights import systematic_resampling
+from lexppl.explanation.posterior_files import load_posterior, open_posterior, save_posterior
+from lexppl.explanation.reading.images import with_images
+from lexppl.explanation.reading.masks import mask_means
 from lexppl.explanation.reading.ranking import selection_table
 
 __all__ = [

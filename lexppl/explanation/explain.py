@@ -1,16 +1,38 @@
-"""From a fitted explainer to its posterior in ArviZ's layout."""
+"""Explanations: the posterior of a fit's masks, with a first screen and other penalties."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
-from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.explained_rows import explained_rows
-from lexppl.explanation.explanation import explanation_of
+import numpy as np
+from markupsafe import Markup, escape
+
+from lexppl.arviz_compatibility import (
+    Posterior,
+    group_names,
+    group_of,
+    posterior_class,
+    posterior_of,
+    posterior_when_read,
+)
+from lexppl.explanation.explained_rows import ExplainedRows, explained_rows
+from lexppl.explanation.reading.masks import (
+    PROBABILITY,
+    SAMPLED,
+    chains_are,
+    constants_name,
+    kind_of,
+    mask_means,
+)
+from lexppl.explanation.reading.ranking import selection_table
+from lexppl.explanation.reading.sentences import Reading, groups_read, html
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.summary import counted
 from lexppl.threads import ONE_THREAD
 
 
@@ -36,113 +58,83 @@ def explain(
 ) -> Posterior:
     """Draw the posterior of an explainer's masks and of what all rows share, in ArviZ's layout.
 
-    What explains is a fit; or a program, with its `guide`; or a program and `samples` of its
-    latents that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
+    What explains is a fit; a program with its `guide`; or a program and `samples` of its latents
+    that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
-    E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is all there
-    is of the masks, exact, and as fast as the selector alone. Draw what needs draws, of as many
-    rows as are looked at one by one.
-
-    Without y, masks are draws of the selector's distribution p(z | x). With y they are draws of
+    E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is exact, and
+    as fast as the selector. Without y, masks are draws of p(z | x). With y they are draws of
 
         p(z | x, y) ∝ p(z | x) p(y | x, z),    p(y | x, z) = E[p(y | x̃)], x̃ ~ p(x̃ | x, z),
 
-    by importance resampling: L masks are proposed from the guide q(z | x, y), or else from
-    p(z | x), with the weights
+    by importance resampling (:func:`systematic_resampling`) of L proposals from the guide
+    q(z | x, y), or else from p(z | x), with the weights
 
         w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
 
-    and `draws` of them are resampled (:func:`systematic_resampling`). Their distribution is p(z |
-    x, y) but for a bias of order 1/L; `weight_ess` says on how many masks they stand, and
-    `weight_pareto_k` whether the weights can be trusted: below .7. With `proposals=math.inf` all
-    masks are listed in their place, where there are few and x̃ is a function of the mask, and
-    masks, E[z | x, y] and log p(y | x) are exact.
+    which has a bias of order 1/L: `weight_ess` says on how many masks it stands, and the weights
+    can be trusted where `weight_pareto_k` is below .7. With `proposals=math.inf` all masks are
+    listed, and masks, E[z | x, y] and log p(y | x) are exact.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
 
-    - `predictions`, for which no y is looked at: masks given x alone, p(z | x). Each latent of
-      event shape (G,) inside `mask_particles()`, by its site's name (`mask` for LEX), dims (chain,
-      draw, row, feature), as int8 where the distribution is discrete; `importance` (chain, draw,
-      feature), the share of rows that keep the entry in that draw; `size` (chain, draw, row), the
-      number of entries kept. These are what :func:`selection_table` and the plots show, with y or
-      without; of a program whose guide draws masks given x alone, they show the guide's,
-      `<site>_by_guide`, which stand beside them. `y` (chain, draw, row), drawn given the draw's
-      mask and imputation; where the response is one of labels `y_probability` (chain, row, class),
-      the mean over draws of p(y = c | x̃). `<site>_mean` (chain, draw, row, feature), see below.
-    - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
-      its site's name, dims (chain, draw, …): `dims` names those of its event, of which one that
-      shares out a unit among the G entries is `feature`; its plates are named as they are. Beside
-      them what follows from each draw θ_d, E[z | x, θ_d], where the masks' distribution states it:
-      in `predictions` `<site>_mean` (chain, draw, row, feature), if that is no more than eight
-      million numbers, and here its mean over rows,
-      `<site>_mean_over_rows` (chain, draw, feature). Their spread over draws is how sure θ leaves
-      one of a selection, without the noise of drawn masks: `az.summary(posterior,
-      var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well
-      (`<site>_importance` where a latent has the name itself); and, of a program without such
-      latents, those masks and their `size`. Of one with such latents these are in
-      `posterior_of_rows`: `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
+    - `predictions`, given x alone. Each latent of event shape (G,) inside `mask_particles()`, by
+      its site's name (`mask` for LEX), dims (chain, draw, row, feature), int8 where it is discrete;
+      `importance` (chain, draw, feature), the share of rows that keep the entry; `size` (chain,
+      draw, row), the number of entries kept. :func:`selection_table` and the plots show these; of a
+      program whose guide draws masks given x alone, the guide's, `<site>_by_guide`, beside them.
+      `y` (chain, draw, row), drawn given the draw's mask and imputation; of labels `y_probability`
+      (chain, row, class), the mean over draws of p(y = c | x̃).
+    - `posterior`: every latent θ that all rows share, by its site's name, dims (chain, draw, …):
+      its plates by their names, the others by `dims`, or `feature` where it shares out a unit among
+      the G entries. What follows from each draw θ_d, E[z | x, θ_d], where the masks' distribution
+      states it: in `predictions` `<site>_mean` (chain, draw, row, feature), up to eight million
+      numbers, and here its mean over rows `<site>_mean_over_rows` (chain, draw, feature), whose
+      spread says how sure θ leaves one of a selection. With y the `importance` of masks given x and
+      y (`<site>_importance` where a latent has the name itself); without such latents also those
+      masks and their `size`, which else stand in `posterior_of_rows`.
     - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
       response.
-    - `prior`: draws from the prior of the latents that all rows share, whose variables are among
-      those of `posterior`; with y the `importance` of masks given x and them, and
-      `prior_predictive`: responses given x and them, for `az.plot_ppc(posterior, group="prior")`.
-      Of a program without such latents p(z | x) is the prior of the masks: `prior` and
-      `prior_predictive` are then, with y, the draws of `predictions`. There is none of parameters
-      without a prior.
-    - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) for the draw θ_d of the
-      latents that rows share, masks summed out by log 1/(LK) Σ w, in nats, as `arviz.loo` and
-      `arviz.compare` read it. Where there are none every draw has the log-density of the mean of
-      the fits, and these give the rows' log score: of rows that the fit has not learned from a
-      held-out one, of others an optimistic one. Replicates with random weights of their rows
-      (`fit(row_weights="dirichlet")`) are draws of what was learned, and keep a value each. Of rows
-      that the draws have not learned from there is nothing to leave out: say `held_out=True`, for
-      the log-density of the mean over all draws.
+    - `prior`: draws of θ from its prior; with y the `importance` of masks given x and them, and
+      `prior_predictive`, responses given x and them. Without θ, and with y, the draws of
+      `predictions`, which are then the prior. There is none of parameters without a prior.
+    - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) in nats, masks summed out
+      by log 1/(LK) Σ w, as `arviz.loo` and `arviz.compare` read it. Without θ, or with
+      `held_out=True`, every draw has the log-density of the mean over all draws, so that these give
+      the log score of the rows; replicates with `row_weights="dirichlet"` keep a value each.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
-      else the mean of the draws (its attribute `source` says which), as `selection_probability`, of
-      soft masks `mask_mean` and of signed contributions `attribution`, by what the program says of
-      its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain, row),
-      log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
-      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.draws.pareto_k` (of
-      the draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
+      else the mean of the draws (attribute `source`), as `selection_probability`, of soft masks
+      `mask_mean`, of signed contributions `attribution`. With y, E[z | x, y] under the same name
+      and `_given_y`; `log_evidence` (chain, row), log 1/(LK) Σ w in nats; `weight_ess` (chain,
+      row), (Σ w)² / Σ w² over masks; `weight_pareto_k` (chain, row), k̂ of Pareto-smoothed
+      importance sampling (of the draws' own proposals their mean and median). Of a sampler its own
+      statistics.
     - with y: `observed_data`: `y`. `constant_data`, without y `predictions_constant_data`: `x`
-      (row, input), where x is a table; of images `x` (row, channel, height, width), and
-      `feature_map` (height, width), the place of each pixel's entry along `feature`:
-      `means.isel(feature=feature_map)` is a map of pixels. Where the channels of a pixel have
-      entries of their own it is (channel, height, width); where the entries are not of pixels there
-      is none (:func:`with_images` adds it).
+      (row, input) of a table; `x` (row, channel, height, width) of images, and `feature_map`
+      (height, width), the place of each pixel's entry along `feature` (with a channel dimension
+      where channels have entries of their own): `means.isel(feature=feature_map)` is a map of
+      pixels.
 
     A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.
 
-    The chains are those of the sampler where the latents that rows share were sampled, else the
-    fit's replicates: :func:`selection_table` says how far they agree, that is, how far explanations
-    depend on the seed of the fit. Draws of masks are independent draws of one fitted model (with
-    y, resampled ones), not a Markov chain. Of latents outside `mask_particles()` each draw has its
-    own value, of a sampler's S draws evenly thinned ones; such programs are drawn from one draw at
-    a time, with L masks each.
+    The chains are those of the sampler, else the fit's replicates: :func:`selection_table` says how
+    far they agree, that is, how far explanations depend on the seed of the fit. Draws of masks are
+    independent, not a Markov chain. Of latents outside `mask_particles()` each draw has its own
+    value, of a sampler's S draws evenly thinned ones, with L masks each.
 
-    A mask need not be a row's: one that `mask_particles()` has outside every plate is of all rows,
-    dims (chain, draw, feature), as in Bayesian variable selection; one in another plate at dim −1
-    of its entries, (chain, draw, group, feature) by the plate's name. Which group's mask a row
-    depends on is seen by exchanging the groups' masks, so that groups are of x. Such masks stand in
-    `posterior` beside what else is shared, all rows are drawn at once, and `log_likelihood` is
-    log p(y | x, θ_d, z_d) for the draw's. Up to 4,096 masks are summed out, exactly: of all rows,
-    of a group given these, of a row given both. Of more, 4,096 are proposed from their prior, and
-    `weight_pareto_k`, by the plate's entries, says whether that will do. y may be one event of all
-    rows, `(B,)`, with slopes integrated out.
+    A mask outside every plate is of all rows, dims (chain, draw, feature); one in another plate at
+    dim −1 of its entries, (chain, draw, group, feature). Such masks stand in `posterior`, all rows
+    are drawn at once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to 4,096 masks are summed
+    out exactly: of all rows, of a group given these, of a row given both. Of more, 4,096 are
+    proposed from their prior, and `weight_pareto_k`, by the plate's entries, says whether that will
+    do. Where all rows are observed as one event beside masks of rows or groups, all have one weight
+    together, and no row has a `log_evidence` or a `log_likelihood`; `weight_ess` falls with the
+    rows.
 
-    A program that observes all rows in one beside masks of rows or groups has one weight for all of
-    them together: they are then drawn together and at once, and no row has a `log_evidence` or a
-    `log_likelihood` of its own. `weight_ess` falls with the rows.
-
-    Rows are worked off in chunks, and memory does not grow with their number beyond the result: a
-    chunk holds tensors of at most 2^24 numbers, with small networks about 1 GiB in all, the result
-    a byte for each entry of a discrete mask and 4 bytes for each mean in float32. By default a
-    group's masks take at most 512 MiB, for which fewer than 100 draws are kept of many rows of many
-    entries, 10 at least: 34 of 10,000 images of 28 × 56 pixels. The means are exact all the same.
-    The same seed and the same chunks give the same bits; another `rows_per_chunk` gives other
-    draws of the same distribution. Global random state is left as it is.
+    A chunk of rows holds tensors of at most 2^24 numbers, about 1 GiB with small networks; the
+    result takes a byte for each entry of a discrete mask and 4 for each mean in float32. The same
+    seed and chunks give the same bits; global random state is left as it is.
 
     Args:
         program: a fit; or a Pyro program, called as `program(x, y)`.
@@ -151,26 +143,24 @@ def explain(
             drawn from the average Σ_c p(c) p(z | x, y = c).
         guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
             share, of masks, or of both.
-        samples: draws of the latents that all rows share, by site `(S, *value)`, or by chain
-            `(C, S, *value)`: what `mcmc.get_samples()`, also by chain, or Pyro's `Predictive` give.
-        draws: masks a row and chain, D; S of samples if None, else 100, or as many as fit into 512
-            MiB; 0 for E[z | x] alone: `mask` and what else has a draw dimension is then empty.
+        samples: by site `(S, *value)`, or by chain `(C, S, *value)`, as `mcmc.get_samples()` or
+            Pyro's `Predictive` give them.
+        draws: masks a row and chain, D; 0 for E[z | x] alone. If None S of samples, else 100, or as
+            many as fit into 512 MiB a group, 10 at least.
         imputations: imputations a mask, K.
         seed: of all draws.
-        rows_per_chunk: most rows worked on at once; fewer are where draws or rows are large.
+        rows_per_chunk: most rows worked on at once.
         row_names: B different names; 0 … B−1 if None.
-        entry_names: names of the G mask entries of the program's first mask site; if None those of
-            the fit, of the model's grouping, or x1 … xG.
-        feature_names: names of the columns of x, where it is a table; if None those of the fit, of
-            the entries where there is one for each column, or x1 … xD.
-        proposals: masks proposed for each draw, where y is given: 4 if None, of one pool; 100 in a
-            program with latents outside `mask_particles()`, whose draws have masks of their own, or
-            all masks where there are no more and nothing else is random. Masks that rows share are
-            listed, or 4,096 proposed.
-            `math.inf` for all masks, of which there may be 4,096.
+        entry_names: of the G entries of the first mask site; if None those of the fit, of the
+            model's grouping, or x1 … xG.
+        feature_names: of the columns of a table x; if None those of the fit, of the entries where
+            there is one for each column, or x1 … xD.
+        proposals: masks proposed for each draw, given y: if None 4, of one pool; 100 in a program
+            with latents outside `mask_particles()`, or all masks where there are no more; 4,096 of
+            masks that rows share. `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
-        penalty: λ of the masks, in nats for each entry kept, of a fit or a program for a range of
-            them (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
+        penalty: λ in nats for each entry kept, of a fit or a program for a range of them
+            (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
         dims: by latent that all rows share a name for each dimension of its value that is no plate,
             as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
         coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
@@ -192,22 +182,14 @@ def explain(
     Example:
         >>> import torch
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
-        ...     KSubsetSelector, Predictor)
+        >>> from lexppl.systems import lex
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
-        >>> model = LEX(KSubsetSelector(MLP(3, 3, (8,), seed=0), k=1), GaussianImputer(),
-        ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
-        >>> result = fit(model, (x, y), epochs=3, progress=False)
-        >>> posterior = explain(result, x, draws=50, entry_names=["age", "height", "weight"])
-        >>> posterior["predictions"]["mask"].dims
-        ('chain', 'draw', 'row', 'feature')
-        >>> given_y = explain(result, x, y, draws=50)
-        >>> given_y["log_likelihood"]["y"].shape
-        (1, 50, 200)
-        >>> exact = explain(result, x, draws=0)["sample_stats"]["selection_probability"]
-        >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
-        True
+        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+        >>> result = fit(small, (x, y), epochs=3, progress=False)
+        >>> given_y = explain(result, x, y, draws=50, entry_names=["age", "height", "weight"])
+        >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
+        (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
     arguments = locals()
     how = Explaining(**{field.name: arguments[field.name] for field in fields(Explaining)})
@@ -215,3 +197,72 @@ def explain(
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
         found = explained_rows(program, x, y, how, row_names=row_names)
     return explanation_of(found, partial(explain, program, x, y, row_names=row_names, **vars(how)))
+
+
+SHOWN = 10  # Features whose numbers stand below the sentences
+AGAIN = "_again"
+
+
+def explanation_of(found: ExplainedRows, again: Callable[..., Posterior]) -> Posterior:
+    """An explanation with groups built at first use; `again` explains the rows at a `penalty`."""
+    explanation = posterior_when_read(found.groups, found.attrs, explanation_class)
+    object.__setattr__(explanation, AGAIN, again)
+    return explanation
+
+
+@cache
+def explanation_class() -> Any:
+    """A subclass of ArviZ's class; copies and pickles, which are ArviZ's own, hold no fit."""
+    kind = posterior_class()
+
+    class Explanation(kind):  # type: ignore[misc, valid-type]
+        def at(self, *, penalty: float) -> Posterior:
+            """The same rows with the same draws and seed at another λ of a fit of a range of them.
+
+            Raises:
+                ValueError: a fit of one λ; a λ outside its range.
+            """
+            again = vars(self).get(AGAIN)
+            if again is None:
+                raise ValueError(
+                    "this was selected or copied from an explanation and holds no fit: take "
+                    "explanation.at(penalty=…) of that one, and select from the result"
+                )
+            return again(penalty=penalty)
+
+        def _repr_html_(self) -> str:
+            screen = first_screen(self) if AGAIN in vars(self) else None
+            return str(screen or super()._repr_html_())
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            groups = {name: group_of(self, name) for name in group_names(self)}
+            return itemgetter(0), ((posterior_of(groups, self.attrs),),)
+
+        def __deepcopy__(self, memo: Any) -> Posterior:
+            groups = {name: group_of(self, name).copy(deep=True) for name in group_names(self)}
+            attrs = copy.deepcopy(dict(self.attrs), memo)
+            return posterior_when_read(lambda: groups, attrs, explanation_class)
+
+    return Explanation
+
+
+def first_screen(posterior: Posterior) -> Markup | None:
+    """What is read and how sure that is, as HTML; None but for tables with masks by row."""
+    means = mask_means(posterior, by_row=False)
+    x = group_of(posterior, constants_name(posterior))["x"]
+    if "row" not in means.dims or x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
+        return None
+    table = selection_table(posterior)
+    rows, features = means.sizes["row"], len(table)
+    selects = kind_of(posterior) is PROBABILITY
+    sampled = chains_are(posterior).startswith(SAMPLED)
+    fits, groups = means.sizes["chain"], groups_read(table, None)
+    reading = Reading("", groups, features, rows, fits, selects=selects, posterior=sampled)
+    parts = [
+        Markup("<p><strong>{}</strong><br>{}</p>").format(question, html(answer))
+        for question, answer in reading.answers()
+    ]
+    numbers = table.head(SHOWN).to_html(float_format="{:.3f}".format, na_rep="–", border=0)
+    summary = f"{counted(rows, 'row')}, {counted(features, 'feature')}: the first by their numbers"
+    parts.append(Markup(f"<details><summary>{escape(summary)}</summary>{numbers}</details>"))
+    return Markup().join(parts)

@@ -13,24 +13,26 @@ import xarray as xr
 from pyro.distributions import Unit
 from torch import Tensor
 
+from lexppl import __version__
+from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
     sampled_draws,
     with_samples,
 )
-from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, GUIDE, PRIOR
-from lexppl.explanation.masks.drawless import StatedMeans, needs_draws
-from lexppl.explanation.masks.draws import RESPONSE
-from lexppl.explanation.masks.program_sites import ROWS, ProgramSites, sites_of
-from lexppl.explanation.meanings import (
-    HELD_OUT,
-    attributes,
-    draws_of_groups,
-    what_likelihoods_are,
-)
-from lexppl.explanation.named_rows import NamedRows, named_rows
+from lexppl.explanation.names import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ROWS, ProgramSites, sites_of
+from lexppl.explanation.reading import masks as named
+from lexppl.explanation.reading.masks import (
+    GIVEN_X,
+    GIVEN_XY,
+    GUIDE,
+    INDEPENDENT_DRAWS,
+    MARKOV_CHAINS,
+    PRIOR,
+)
 from lexppl.explanation.row_plan import (
     OF_ITS_OWN,
     SHARED,
@@ -39,43 +41,37 @@ from lexppl.explanation.row_plan import (
     is_listed,
     usual_draws,
 )
+from lexppl.explanation.stated_means import StatedMeans, needs_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
 
-BLOCK = 1000
-"""Rows of a longer table that are drawn from one seed: their number says which."""
-
-STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
-"""What is drawn, each from a stream of seeds of its own."""
+BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
+STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream of seeds of its own
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """Which rows of a longer table are explained: blocks of :data:`BLOCK`.
+    """Which rows of a longer table are explained: blocks of `BLOCK`, from number `block`.
 
-    Args:
-        block: the number of the first, from 0.
-        first: x and y of the table's first rows, a block or less: what all rows share is drawn as
-            it is drawn with them.
+    Latents that all rows share are drawn with `first`, x and y of the table's first rows.
     """
 
     block: int
     first: tuple[Tensor, Tensor | None]
 
 
-PROGRAM = "program"
-"""Under which a fit keeps what is known of its programs."""
+PROGRAM = "program"  # Under which a fit keeps what is known of its programs
 
 
 @dataclass(frozen=True)
 class KnownProgram:
-    """What is the same of a fit's programs whatever the rows: their sites, and how E[z | x] of each
-    is had without draws; of these modules and programs, and rows of one shape, type and device."""
+    """What does not depend on the rows of a fit's programs: sites, and how E[z | x] is had."""
 
     sites: ProgramSites
     means: list[StatedMeans]
@@ -121,13 +117,8 @@ def _kind(x: Tensor) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class ExplainedRows:
-    """The groups of a posterior.
-
-    Args:
-        groups: builds them, by ArviZ's names.
-        attrs: of all groups.
-        means: the groups and names of what is a mean over rows, of a longer table their sum.
-    """
+    """The groups of a posterior by ArviZ's names, built when called for; `means` lists the
+    variables that are means over rows, of a longer table sums."""
 
     groups: Callable[[], dict[str, xr.Dataset]]
     attrs: dict[str, Any]
@@ -143,19 +134,8 @@ def explained_rows(
     row_names: Sequence[Any] | None = None,
     part: TablePart | None = None,
 ) -> ExplainedRows:
-    """The groups of :func:`lexppl.explain`.
-
-    Each block of a longer table is drawn by its number there, from a seed of its own, so that it is
-    the same whichever rows come beside it; the first block is drawn as `explain` draws it.
-
-    Args:
-        program, x, y, row_names: of `explain`.
-        how: its other arguments.
-        part: which part of a table these rows are; None where they are all.
-
-    Raises:
-        ValueError, TypeError, FloatingPointError: as `explain`.
-    """
+    """The groups of :func:`lexppl.explain`; each block of a longer table is drawn from a seed of
+    its own, by its number there, and the first as `explain` draws it."""
     how.check()
     with ExitStack() as modes:
         for module in (program, how.guide):
@@ -170,25 +150,21 @@ def explained_rows(
         reason = needs_draws(sites, rows.y)
         if draws == 0 and reason is not None:
             raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
-        features = how.feature_names
-        if features is None and rows.x.dim() == 2:
-            features = result.feature_names
         first = rows.arguments(slice(0, None)) if part is None else part.first
         tree, listed = None, None
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
-        plan = RowPlan(how, sites, draws, known.means, tree, listed)
+        plan = RowPlan(result, rows, how, sites, draws, known.means, tree, listed)
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
                 "rows share a mask or are observed in one, so that their masks are drawn together: "
                 "explain as many rows as fit at once"
             )
-        arrays = PosteriorArrays(result, rows, plan, features, part is not None)
-        _draw(result, rows, plan, arrays, how.seed, part, first)
-        attrs = attributes(result, how.seed)
-        likelihoods = what_likelihoods_are(result, plan, how.held_out)
-        own = draws_of_groups(result, plan, y is not None, likelihoods)
+        arrays = PosteriorArrays(plan, is_part=part is not None)
+        _draw(plan, arrays, part, first)
+    likelihoods = what_likelihoods_are(plan)
+    attrs, own = attributes(result, how.seed), draws_of_groups(plan, likelihoods)
     groups = partial(arrays.groups, attrs, own, are_draws=likelihoods is not HELD_OUT)
     return ExplainedRows(groups, attrs, arrays.over_rows)
 
@@ -224,18 +200,15 @@ def _prepared(
 
 
 def _draw(
-    result: FitResult,
-    rows: NamedRows,
     plan: RowPlan,
     arrays: PosteriorArrays,
-    seed: int,
     part: TablePart | None,
     first: tuple[Tensor, Tensor | None],
 ) -> None:
     """Fill the arrays, chain by chain."""
-    sites, device = plan.sites, rows.x.device
+    result, rows, sites, seed = plan.result, plan.rows, plan.sites, plan.how.seed
     names = [site.name for site in sites.shared]
-    few = slice(0, plan.rows_at_once(rows, False))
+    few = slice(0, plan.rows_at_once(False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         fitted = partial(
@@ -248,7 +221,8 @@ def _draw(
         )
         for source in arrays.sources:
             stream = STREAMS.index(source)
-            with drawing(_chain_seed(seed, chain, *([stream] if stream else [])), device):
+            place = (chain, stream) if stream else (chain,)
+            with drawing(_chain_seed(seed, *place), rows.x.device):
                 if source == GIVEN_X:
                     program = own = fitted(given)
                     arrays.write_shared(chain, own.shared(names), GIVEN_XY)
@@ -262,14 +236,13 @@ def _draw(
                 for number, block in _blocks(len(rows), part):
                     if number:
                         seed_generators(_chain_seed(seed, chain, stream, number))
-                    plan.draw(program, rows, arrays, chain, block, source)
+                    plan.draw(program, arrays, chain, block, source)
 
 
 def _blocks(rows: int, part: TablePart | None) -> Iterator[tuple[int, slice]]:
     """The blocks of the rows, with their numbers in the table; all in one where it is no part."""
-    size = rows if part is None else BLOCK
-    for place, block in enumerate(row_chunks(rows, size)):
-        yield place + (0 if part is None else part.block), block
+    start, size = (0, rows) if part is None else (part.block, BLOCK)
+    yield from enumerate(row_chunks(rows, size), start)
 
 
 def _observed(
@@ -278,17 +251,10 @@ def _observed(
     sites: ProgramSites,
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
-    """The plates of the program's masks, and all of these where they are to be listed, or are no
-    more than would be proposed.
-
-    Raises:
-        ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
-    """
-    x, y = first
+    """The plates of the program's masks, and the list of all masks where these are to be listed."""
     few = slice(0, None if sites.are_together else 2)
-    program = ParticleProgram(
-        result.models[0], result.guides[0], (x[few], None if y is None else y[few])
-    )
+    args = tuple(None if values is None else values[few] for values in first)
+    program = ParticleProgram(result.models[0], result.guides[0], args)
     program.match()
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
@@ -300,9 +266,8 @@ def _observed(
             f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     refuse_coupled_rows(observed)
-    tree = MaskTree.of(
-        run, lambda masks, draw: program.run(masks, 1, draw), [site.name for site in sites.masks]
-    )
+    names = [site.name for site in sites.masks]
+    tree = MaskTree.of(run, lambda masks, draw: program.run(masks, 1, draw), names)
     shared = not tree.is_of_rows
     listed = None
     if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
@@ -325,3 +290,74 @@ def _chain_seed(seed: int, *place: int) -> int:
     """Seeds of independent streams for the chains, and for the blocks of a table."""
     state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
+
+
+HELD_OUT = (
+    "log p(y | x), the log-density of the mean over all chains and draws, which have not learned "
+    "from the rows: arviz.loo gives their log score"
+)
+
+BY_DRAW = "log p(y | x) with the masks summed out, given the draw of what all rows share"
+BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had weights of its own"
+
+
+def attributes(result: FitResult, seed: int) -> dict[str, Any]:
+    """The attributes of all groups, of draws of a fit with a seed."""
+    chains = "replicates of the fit, one chain each"
+    if result.sampler is not None:
+        kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
+        chains = f"{kind}: {result.sampler.name}"
+    return {
+        "inference_library": "lexppl",
+        "inference_library_version": __version__,
+        "objective": "unknown" if result.objective is None else result.objective.summary,
+        "seed": seed,
+        "fit_seed": result.seed,
+        "row_weights": result.row_weights or "none",
+        "chains": chains,
+    }
+
+
+def draws_of_groups(plan: RowPlan, likelihoods: str) -> dict[str, dict[str, str]]:
+    """What the draws of each group are, as its attributes."""
+    sites, sampler = plan.sites, plan.result.sampler
+    given_x = "independent draws of the masks given x alone, p(z | x)"
+    if plan.draws == 0:
+        given_x = "none: the means of p(z | x) are those that each fitted model states"
+    of_all = [site.name for site in sites.masks if site.is_one_law]
+    given_x += "".join(f"; the law of {name!r} is one for all rows" for name in of_all)
+    parts, masks = [], ""
+    if plan.rows.y is not None:
+        way = f"resampled by importance from {plan.masks} proposals a row"
+        if plan.listed is not None:
+            way = f"exact, from all {plan.masks} masks"
+        masks = f"draws of the masks given x and y, p(z | x, y), {way}"
+        parts.append(masks)
+    if sites.shared:
+        by = "the guide" if sampler is None else sampler.name
+        parts.append(f"draws of the latents that all rows share, by {by}")
+        if not sites.has_prior:
+            parts.append("none from a prior, as parameters of the fits have none")
+    prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
+    if sites.has_outer_latents:
+        prior = "independent draws from the prior of what is latent outside the masks' plate"
+    meanings = {
+        named.GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
+        named.GIVEN_XY: "; ".join(parts),
+        named.PRIOR: prior,
+        named.PRIOR_Y: "responses given x and those draws",
+        named.OF_ROWS: masks,
+        named.NEW_Y: "new responses given those masks, p(y' | x, y)",
+        "log_likelihood": likelihoods,
+    }
+    return {group: {"draws": meaning} for group, meaning in meanings.items()}
+
+
+def what_likelihoods_are(plan: RowPlan) -> str:
+    """What the log-likelihood of a posterior holds."""
+    if plan.how.held_out:
+        return HELD_OUT
+    if plan.sites.shared or plan.sites.are_together:
+        return BY_DRAW
+    weighted = plan.result.row_weights == DIRICHLET and plan.result.replicates > 1
+    return BY_FIT if weighted else HELD_OUT

@@ -9,22 +9,16 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
-from lexppl.explanation.masks.program_sites import ProgramSites, SharedSite
+from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.predictive import sites_of_guide
 from lexppl.inference.training.result import FitResult, History
 
-RETURNED = "_RETURN"
-"""What Pyro's `Predictive` calls the value that the program returns."""
+RETURNED = "_RETURN"  # What Pyro's `Predictive` calls the value that the program returns
 
 
 class SampledWithMasks(PyroModule):
-    """Draws of the latents that rows share, and a guide that proposes the masks.
-
-    Args:
-        sampled: the draws.
-        masks: the guide of the masks.
-    """
+    """Draws of the latents that rows share, and a guide that proposes the masks."""
 
     def __init__(self, sampled: SampledGuide, masks: Any) -> None:
         super().__init__()
@@ -42,17 +36,7 @@ class SampledWithMasks(PyroModule):
 
 
 def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
-    """A program and its guide as a fit without a history; a fit as it is.
-
-    Args:
-        program: a fit, or a Pyro program called as `program(x, y)`.
-        x: the rows that it is to explain.
-        guide: the program's guide, or None.
-
-    Raises:
-        TypeError: neither a fit nor a program, or a guide that is none.
-        ValueError: a guide beside a fit, which has its own.
-    """
+    """A program and its guide as a fit without a history; a fit as it is."""
     if isinstance(program, FitResult):
         if guide is not None:
             raise ValueError("guide is of a program, and a fit has its own; leave guide out")
@@ -88,21 +72,8 @@ def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
 def with_samples(
     result: FitResult, samples: Mapping[str, Any], sites: ProgramSites, dtype: torch.dtype
 ) -> FitResult:
-    """A program whose latents that rows share have the values of a sampler, chain by chain.
-
-    Args:
-        result: the program, with a guide that proposes its masks, or without one.
-        samples: by site `(S, *value)`, or `(C, S, *value)` by chain, as `mcmc.get_samples()` and
-            Pyro's `Predictive` give them. What is no such latent, but another site of the program,
-            is left aside.
-        sites: of the program.
-        dtype: of the program's numbers.
-
-    Raises:
-        TypeError: samples that are no mapping.
-        ValueError: a fit of several replicates, a latent without samples, a name that the program
-            does not have, other shapes or numbers of draws, values that are not finite.
-    """
+    """A program whose latents that rows share have a sampler's values, `(S, *value)` by site, or
+    `(C, S, *value)` by chain; samples of its other sites are left out."""
     if not isinstance(samples, Mapping):
         raise TypeError(
             "samples must be a dict of draws by site, such as mcmc.get_samples(); it is "
@@ -177,16 +148,7 @@ def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool)
 
 
 def refuse_uncovered(result: FitResult, sites: ProgramSites, args: tuple[Any, ...]) -> None:
-    """Refuse a program with a latent that all rows share and no guide covers.
-
-    Args:
-        result: the program and its guides.
-        sites: of the program.
-        args: a few rows, to call a guide with.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuse a program with a latent that all rows share and no guide covers."""
     names = [site.name for site in sites.shared]
     if not names:
         return

@@ -1,80 +1,138 @@
-"""The arrays of a posterior: which variables there are, and where draws are written."""
+"""The arrays of a posterior in ArviZ's layout, filled chunk by chunk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
+from xarray.indexes import PandasIndex
 
-from lexppl.explanation.beside.image_geometry import (
-    EVENT,
-    FEATURE_MAP,
-    feature_map_of,
-    map_dimensions,
-)
-from lexppl.explanation.layout import mask_groups as named
-from lexppl.explanation.layout.arviz_layout import ArvizLayout
-from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
-from lexppl.explanation.masks.draws import RowDraws
-from lexppl.explanation.masks.log_likelihood import by_draw, log_mean
-from lexppl.explanation.masks.program_sites import ROWS, MaskSite, Response, SharedSite
-from lexppl.explanation.masks.shared_dims import SharedDims
-from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
-from lexppl.inference.training.result import FitResult
+from lexppl.explanation.draws import RowDraws
+from lexppl.explanation.importance_weights import by_draw, log_mean
+from lexppl.explanation.names import SharedDims, entry_names, feature_names
+from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
+from lexppl.explanation.reading import masks as named
+from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
+from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
 
 if TYPE_CHECKING:
     from lexppl.explanation.row_plan import RowPlan
 
+
+@dataclass
+class Variable:
+    """One variable of a group: its array, the names of its dimensions, its attributes."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attrs: dict[str, Any]
+
+    def put(self, where: tuple[Any, ...], values: Tensor) -> None:
+        """Write values into a part of the array, whose integers grow to the values' type if need
+        be."""
+        given = values.detach().cpu().numpy()
+        if self.values.dtype.kind == "i" and not np.array_equal(
+            given.astype(self.values.dtype), given
+        ):
+            self.values = self.values.astype(given.dtype)
+        self.values[where] = given
+
+
+@dataclass
+class ArvizLayout:
+    """The groups of a posterior, with the coordinates, by dimension, that they share."""
+
+    coordinates: dict[str, Sequence[Any] | np.ndarray]
+    dtype: type = np.float64  # Of variables that are added without one
+    _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
+
+    def add(
+        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
+    ) -> np.ndarray:
+        """A new variable of zeros with these dimensions; its array."""
+        shape = tuple(len(self.coordinates[dim]) for dim in dims)
+        kind = self.dtype if dtype is None else dtype
+        variable = Variable(tuple(dims), np.zeros(shape, kind), attrs)
+        self._groups.setdefault(group, {})[name] = variable
+        return variable.values
+
+    def share(self, group: str, name: str, other: str) -> None:
+        """A group's variable is that of another group: one array, under both."""
+        self._groups.setdefault(group, {})[name] = self._groups[other][name]
+
+    def __getitem__(self, place: tuple[str, str]) -> Variable:
+        group, name = place
+        return self._groups[group][name]
+
+    def __contains__(self, place: tuple[str, str]) -> bool:
+        group, name = place
+        return name in self._groups.get(group, {})
+
+    def groups(
+        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, xr.Dataset]:
+        """The groups as data sets, with attributes of all and `own` ones of each."""
+        return {
+            group: self._dataset(held, {**attrs, **own.get(group, {})})
+            for group, held in self._groups.items()
+        }
+
+    def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
+        used = {dim for variable in held.values() for dim in variable.dims}
+        coordinates: dict[str, xr.Variable] = {}
+        for dim in [dim for dim in self.coordinates if dim in used]:
+            # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
+            names = coordinate_values(self.coordinates[dim])
+            coordinates |= PandasIndex(pd.Index(names), dim, names.dtype).create_variables()
+        # Of numpy arrays: xarray need not look what libraries of other arrays there are.
+        variables = {
+            name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
+        }
+        return xr.Dataset(variables, coordinates, dict(attrs))
+
+
+def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Names or numbers of a dimension as an array that netCDF can hold: never of objects."""
+    array = np.asarray(values)
+    if array.dtype.kind in "iuf":
+        return array
+    return np.asarray([str(value) for value in values])
+
+
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
-LISTED = "mean of p(z | x, y), over all masks"
-"""What E[z | x, y] says of itself."""
+LISTED = "mean of p(z | x, y), over all masks"  # What E[z | x, y] says of itself
+# Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
+# alone.
 MOST_NUMBERS = 2**23
-"""Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
-alone."""
 
 
 class PosteriorArrays:
-    """All of a posterior's arrays, made beforehand and filled chunk by chunk.
+    """All of a posterior's arrays, made beforehand and filled chunk by chunk; of a `part` of a
+    longer table means over rows are kept as sums, and E[z | x, θ] by row is left out."""
 
-    Args:
-        result: the fit.
-        rows: B rows.
-        plan: of the draws.
-        features: names of the columns of x, or None.
-        part: whether these are some rows of a longer table: what is a mean over rows is then kept
-            as a sum, and E[z | x, θ] by row is left out.
-
-    Raises:
-        ValueError: names of another number.
-    """
-
-    def __init__(
-        self,
-        result: FitResult,
-        rows: NamedRows,
-        plan: RowPlan,
-        features: Sequence[str] | None,
-        part: bool,
-    ) -> None:
-        dims = self._dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
+    def __init__(self, plan: RowPlan, is_part: bool) -> None:
+        result, rows = plan.result, plan.rows
+        dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
         self._rows, self._plan, self._sites = rows, plan, plan.sites
-        self._part, self._divisor = part, 1 if part else len(rows)
+        self._part, self._divisor = is_part, 1 if is_part else len(rows)
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
         dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
         of_prior = sites.has_outer_latents and sites.has_prior
         drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
+        # What is drawn, of each chain.
         self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
-        """What is drawn, of each chain."""
         self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
+        # The groups and names of what is a mean over rows.
         self.over_rows: list[tuple[str, str]] = []
-        """The groups and names of what is a mean over rows."""
         first = sites.masks[0]
         names = entry_names(result, first.entries, plan.how.features)
         self._coordinates: dict[str, Any] = {
@@ -86,9 +144,10 @@ class PosteriorArrays:
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
-        self._layout = ArvizLayout(self._coordinates)
-        self._likelihood: NDArray[np.float64] | None = None
-        """log p(y | x, θ), `(C, P, B)`."""
+        kind = np.float64 if rows.x.dtype == torch.float64 else np.float32
+        self._layout = ArvizLayout(self._coordinates, kind)
+        self._add = self._layout.add
+        self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`
         self._mean_names: dict[str, str] = {}
         for source in self.sources:
             if source == named.PRIOR and not given_y:
@@ -105,21 +164,14 @@ class PosteriorArrays:
         self._has_likelihood = given_y and (not joint or sites.are_together)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
-        self._add_constants(features, names)
+        self._add_constants(names)
         for shared in sites.shared:
-            self._add_shared(shared, first.entries)
+            self._add_shared(shared, dims.of(shared, first.entries, self._coordinates))
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
     def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = named.GIVEN_X) -> None:
-        """Put the draws of a chunk of rows into their place.
-
-        Args:
-            chain: of the fit.
-            rows: the chunk.
-            drawn: its draws.
-            source: one of `sources`, what they are draws of.
-        """
+        """Put the draws of a chunk of rows, of one of `sources`, into their place."""
         layout, (_, average, predictive) = self._layout, self._groups(source)
         every = slice(None)
         for site in self._masks(source):
@@ -169,34 +221,21 @@ class PosteriorArrays:
             place.put((chain,), drawn.reshape(place.values.shape[1:]))
 
     def groups(
-        self,
-        attrs: Mapping[str, Any],
-        own: Mapping[str, Mapping[str, Any]],
-        *,
-        are_draws: bool,
+        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]], *, are_draws: bool
     ) -> dict[str, xr.Dataset]:
-        """The groups as data sets.
-
-        Args:
-            attrs: of every group.
-            own: further ones of one group.
-            are_draws: whether values of the log-likelihood are those of posterior draws.
-        """
+        """The groups as data sets; `are_draws`: the log-likelihood is that of posterior draws."""
         if self._likelihood is not None:
             if not self._sites.are_together:
                 evidence = self._add("sample_stats", "log_evidence", ("chain", "row"), units="nats")
                 evidence[:] = log_mean(self._likelihood, (1,))
             values = by_draw(self._likelihood, len(self._coordinates["draw"]), are_draws)
-            dims = ("chain", "draw", "row")
-            self._add("log_likelihood", "y", dims, values.dtype, units="nats")[:] = values
+            self._store("log_likelihood", "y", ("chain", "draw", "row"), values, units="nats")
         return self._layout.groups(attrs, own)
 
-    def _add(
-        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
-    ) -> np.ndarray:
-        """A new variable; of the type of log-probabilities where none is given."""
-        kind = self._rows.float_type if dtype is None else dtype
-        return self._layout.add(group, name, dims, kind, **attrs)
+    def _store(self, group: str, name: str, dims: Sequence[str], values: Any, **attrs: Any) -> None:
+        """Add a variable that is known."""
+        known = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+        self._add(group, name, dims, known.dtype, **attrs)[:] = known
 
     def _masks(self, source: str) -> tuple[MaskSite, ...]:
         return self._sites.guided if source == named.GUIDE else self._sites.masks
@@ -215,14 +254,14 @@ class PosteriorArrays:
         return group if site.plate == ROWS or source in (named.GIVEN_X, named.GUIDE) else source
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
-        """A variable's name for a mask site: the first site has it plain, unless a latent that rows
-        share has that name."""
+        """A variable's name: plain for the first mask site, unless a latent has that name."""
         taken = group in (named.GIVEN_XY, named.PRIOR) and variable in self._shared
         plain = site is self._sites.masks[0] and not taken
         return variable if plain else f"{site.name}_{variable}"
 
     def _mean_name(self, site: MaskSite, source: str) -> str:
-        name = self._named(site, variable_of(site.kind), "sample_stats")
+        kind = STRENGTH if site.kind is None else KINDS[site.kind]
+        name = self._named(site, kind.variable, "sample_stats")
         return name + GIVEN_Y if source == named.GIVEN_XY else name
 
     def _add_mask(self, site: MaskSite, source: str) -> None:
@@ -235,21 +274,16 @@ class PosteriorArrays:
         plate = self._plate_dims(site)
         share = self._named(site, "importance", average)
         self.over_rows.append((average, share))
-        self._add(
-            average,
-            share,
-            ("chain", "draw", feature),
-            np.float64,
-            site=site.name,
-            description="mean of the mask over rows",
-        )
+        dims = ("chain", "draw", feature)
+        description = "mean of the mask over rows"
+        self._add(average, share, dims, np.float64, site=site.name, description=description)
         if group is None:
             return
         kind = {} if site.kind is None else {"kind": site.kind}
         self._add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **kind)
-        size, dims = self._named(site, "size", group), ("chain", "draw", *plate)
         numbers = np.int32 if site.dtype.kind == "i" else site.dtype
-        self._add(group, size, dims, numbers, site=site.name)
+        size = self._named(site, "size", group)
+        self._add(group, size, ("chain", "draw", *plate), numbers, site=site.name)
         if source == named.PRIOR:
             return
         origin = GUIDED if source == named.GUIDE else STATED
@@ -257,14 +291,13 @@ class PosteriorArrays:
             origin = WEIGHTED if self._plan.listed is None else LISTED
         elif not site.states_mean:
             origin = "mean of the draws"
-        mean, dims = self._mean_name(site, source), ("chain", *plate, feature)
-        self._add("sample_stats", mean, dims, site=site.name, source=origin)
+        mean = self._mean_name(site, source)
+        self._add("sample_stats", mean, ("chain", *plate, feature), site=site.name, source=origin)
         if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._add_drawn_means(site.name, feature)
 
     def _add_drawn_means(self, site: str, feature: str) -> None:
-        """E[z | x, θ] of each draw θ of what rows share: by row where it is not too large, and its
-        means over rows."""
+        """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
         name = f"{site}_mean"
         while name in self._shared or f"{name}_over_rows" in self._shared:
             name += "_"
@@ -300,10 +333,8 @@ class PosteriorArrays:
     def _add_response(
         self, response: Response, class_names: Sequence[str] | None, group: str
     ) -> None:
-        extra = []
-        for i, size in enumerate(response.event_shape):
-            extra.append(f"y_dim_{i}")
-            self._coordinates[extra[-1]] = range(size)
+        extra = {f"y_dim_{i}": range(size) for i, size in enumerate(response.event_shape)}
+        self._coordinates |= extra
         self._add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
         if response.labels is None:
             return
@@ -312,8 +343,7 @@ class PosteriorArrays:
         self._add(group, "y_probability", ("chain", "row", "class"))
 
     def _add_prior(self) -> None:
-        """Masks given x alone are the prior of those given y, where nothing else is drawn: the same
-        draws under both names."""
+        """Share the masks given x alone as the prior of those given y."""
         for site in self._sites.masks:
             share = self._named(site, "importance", named.PRIOR)
             for name in (site.name, share, self._named(site, "size", named.PRIOR)):
@@ -323,8 +353,7 @@ class PosteriorArrays:
             if (named.GIVEN_X, name) in self._layout:
                 self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
 
-    def _add_shared(self, site: SharedSite, entries: int) -> None:
-        dims = self._dims.of(site, entries, self._coordinates)
+    def _add_shared(self, site: SharedSite, dims: Sequence[str]) -> None:
         for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
         for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
@@ -335,26 +364,22 @@ class PosteriorArrays:
         draws = len(self._coordinates["draw"])
         for name, values in stats.items():
             taken = np.arange(draws) * values.shape[1] // draws
-            extra = [f"{name}_dim_{i}" for i in range(values.ndim - 2)]
-            self._coordinates |= {
-                dim: range(n) for dim, n in zip(extra, values.shape[2:], strict=True)
-            }
-            dims = ("chain", "draw", *extra)
-            self._add("sample_stats", name, dims, values.dtype)[:] = values[:, taken]
+            extra = {f"{name}_dim_{i}": range(n) for i, n in enumerate(values.shape[2:])}
+            self._coordinates |= extra
+            self._store("sample_stats", name, ("chain", "draw", *extra), values[:, taken])
 
-    def _add_constants(self, features: Sequence[str] | None, entries: Sequence[str]) -> None:
-        x, y = self._rows.x, self._rows.y
+    def _add_constants(self, entries: Sequence[str]) -> None:
+        x, y, features = self._rows.x, self._rows.y, self._plan.how.feature_names
         if y is not None:
             response = self._sites.response
             events = len(response.event_shape) if response is not None else y.dim() - 1
             extra = [f"y_dim_{i}" for i in range(events)] or ["class"] * (y.dim() - 1)
             self._coordinates |= {f"y_dim_{i}": range(y.shape[i + 1]) for i in range(events)}
-            observed = y.detach().cpu().numpy()
-            self._add("observed_data", "y", ("row", *extra), observed.dtype)[:] = observed
+            self._store("observed_data", "y", ("row", *extra), y)
         if x.dim() == 2:
-            self._coordinates["input"] = feature_names(x.shape[1], features, entries)
-            table = x.detach().cpu().numpy()
-            self._add(self._constants, "x", ("row", "input"), table.dtype)[:] = table
+            known = self._plan.result.feature_names if features is None else features
+            self._coordinates["input"] = feature_names(x.shape[1], known, entries)
+            self._store(self._constants, "x", ("row", "input"), x)
         elif features is not None:
             raise ValueError(
                 f"feature_names are of the columns of a table; rows of x have shape "
@@ -363,16 +388,12 @@ class PosteriorArrays:
 
     def _add_images(self, grouping: Any, entries: int) -> None:
         """The rows, and of which entry each of their pixels is."""
-        images = self._rows.x.detach().cpu().numpy()
-        self._add(self._constants, "x", ("row", *EVENT), images.dtype)[:] = images
-        groups = getattr(grouping, "groups", None)
-        places = feature_map_of(images.shape[1:], entries, groups)
+        x, description = self._rows.x, "the place of each pixel's mask entry along `feature`"
+        self._store(self._constants, "x", ("row", *EVENT), x)
+        places = feature_map_of(x.shape[1:], entries, getattr(grouping, "groups", None))
         if places is not None:
-            description = "the place of each pixel's mask entry along `feature`"
             dims = map_dimensions(places)
-            self._add(self._constants, FEATURE_MAP, dims, places.dtype, description=description)[
-                :
-            ] = places
+            self._store(self._constants, FEATURE_MAP, dims, places, description=description)
 
 
 def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:

@@ -9,28 +9,26 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY, GUIDE
-from lexppl.explanation.masks.drawless import StatedMeans
-from lexppl.explanation.masks.draws import RowDraws, draws_given_x, together
-from lexppl.explanation.masks.plate_draws import posterior_draws
-from lexppl.explanation.masks.program_sites import ProgramSites
-from lexppl.explanation.masks.shared_dims import FEATURE
-from lexppl.explanation.named_rows import NamedRows
+from lexppl.explanation.draws import RowDraws, draws_given_x, posterior_draws, together
+from lexppl.explanation.names import FEATURE, NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ProgramSites
+from lexppl.explanation.reading.masks import BY_GUIDE, GIVEN_XY, GUIDE
+from lexppl.explanation.stated_means import StatedMeans
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, rows_at_once
+from lexppl.inference.training.result import FitResult
 
+# Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
+# rows share, listed or proposed, for each draw of the other latents.
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
-"""Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
-rows share, listed or proposed, for each draw of the other latents."""
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
+# What the masks of a group take at most, where no number of draws is given, or they are fewest.
 MOST_BYTES = 2**29
-"""What the masks of a group take at most, where no number of draws is given, or they are fewest."""
 
 
 def usual_draws(sites: ProgramSites, rows: int) -> int:
-    """Draws of each row, B times the chains, where no number is given: 100, or as many as fit, and
-    10 at least."""
+    """Draws of each row where no number is given: 100, or as many as fit, and 10 at least."""
     bytes_of_draw = rows * sum(site.entries * site.dtype.itemsize for site in sites.masks)
     return min(USUAL_DRAWS, max(LEAST_DRAWS, MOST_BYTES // max(1, bytes_of_draw)))
 
@@ -58,11 +56,7 @@ class Explaining:
         return (self.coords or {}).get(FEATURE, self.entry_names)
 
     def check(self) -> None:
-        """Refuse counts below 1, and two names for one thing.
-
-        Raises:
-            ValueError: such counts; entries named by two arguments.
-        """
+        """Refuse counts below 1, and entries that two arguments name."""
         if self.entry_names is not None and FEATURE in (self.coords or {}):
             raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
         int_at_least("imputations", self.imputations)
@@ -76,17 +70,11 @@ class Explaining:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The draws of a row.
+    """The draws of a row: D of them, E[z | x] of each chain, and given y the tree of the masks'
+    plates with the list of all masks, or None for proposals."""
 
-    Args:
-        how: rows are explained.
-        sites: of the program.
-        draws: D.
-        means: E[z | x] of each chain, where nothing is drawn.
-        tree: of the masks' plates, where y is given.
-        listed: all masks that there are, in the place of proposals, or None.
-    """
-
+    result: FitResult
+    rows: NamedRows
     how: Explaining
     sites: ProgramSites
     draws: int
@@ -101,8 +89,7 @@ class RowPlan:
 
     @property
     def masks(self) -> int:
-        """L: masks that are weighed, in a program with latents outside the mask plate for each
-        draw of these."""
+        """L, the masks that are weighed, for each draw of latents outside the mask plate."""
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
@@ -112,8 +99,9 @@ class RowPlan:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
         return int(self.how.proposals) * (1 if own else self.draws)
 
-    def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
+    def rows_at_once(self, given_y: bool) -> int:
         """B of a chunk."""
+        rows = self.rows
         if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
@@ -123,29 +111,14 @@ class RowPlan:
         )
 
     def draw(
-        self,
-        program: FittedProgram,
-        rows: NamedRows,
-        arrays: PosteriorArrays,
-        chain: int,
-        block: slice,
-        source: str,
+        self, program: FittedProgram, arrays: PosteriorArrays, chain: int, block: slice, source: str
     ) -> None:
-        """Draw a chain's masks of a block of rows, chunk by chunk.
-
-        Args:
-            program: fitted; with θ from its prior where that is the source.
-            rows: of all blocks.
-            arrays: to write into.
-            chain: its number.
-            block: the rows.
-            source: of the draws, one of `arrays.sources`.
-        """
+        """Draw a chain's masks of a block of rows, chunk by chunk, into the arrays."""
         given_y = source == GIVEN_XY
-        size = self.rows_at_once(rows, given_y)
+        size = self.rows_at_once(given_y)
         for start in range(block.start, block.stop, size):
             chunk = slice(start, min(start + size, block.stop))
-            x, y = rows.arguments(chunk)
+            x, y = self.rows.arguments(chunk)
             if given_y:
                 drawn = self._given_y(program, (x, y))
             elif source == GUIDE:

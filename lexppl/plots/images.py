@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.evaluation.imputation import imputed_samples
-from lexppl.explanation.beside.image_geometry import image_geometry
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.row_outcomes import row_outcomes
-from lexppl.explanation.reading.row_spread import row_spread
+from lexppl.explanation.reading.images import image_geometry
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
+from lexppl.explanation.reading.rows import row_outcomes, row_spread
 from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure, chosen_rows, short
 
 Pixels = NDArray[np.float64]

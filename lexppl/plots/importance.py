@@ -14,9 +14,8 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values, strata_of
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import (
@@ -291,7 +290,7 @@ def _known(posterior: Posterior, feature: str) -> FeatureValues:
     if found is None:
         raise ValueError(
             f"the values of {feature!r} are not known; write them into the posterior with "
-            "lexppl.explanation.beside.feature_values.with_values"
+            "lexppl.explanation.reading.feature_values.with_values"
         )
     return found
 

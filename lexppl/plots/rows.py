@@ -15,9 +15,8 @@ from scipy.stats import rankdata
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.evaluation.effects import RowSteps
-from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
-from lexppl.explanation.beside.row_gains import GAIN
-from lexppl.explanation.layout.importance_kind import kind_of, mask_means
+from lexppl.explanation.reading.feature_values import GAIN, FeatureValues, feature_values
+from lexppl.explanation.reading.masks import kind_of, mask_means
 from lexppl.plots.style import (
     BLUE,
     FAINT,

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     ImportanceKind,
     kind_of,
     mask_means,
 )
-from lexppl.explanation.reading.row_spread import row_interval
+from lexppl.explanation.reading.rows import row_interval
 from lexppl.plots.style import BLUE, ORANGE, chosen_rows
 
 LEAST = 1e-9

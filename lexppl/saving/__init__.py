@@ -2,8 +2,7 @@
 code from them."""
 
 from lexppl.saving.description import describe, known_parts, rebuild
-from lexppl.saving.reading import load
-from lexppl.saving.writing import save
+from lexppl.saving.files import load, save
 from lexppl.sealed_files import UnreadableFileError
 
 __all__ = ["UnreadableFileError", "describe", "known_parts", "load", "rebuild", "save"]

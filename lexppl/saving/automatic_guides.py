@@ -21,39 +21,22 @@ from lexppl.inference.posterior.automatic_guides import set_up
 from lexppl.threads import evaluating
 
 AUTOMATIC, SITES = "automatic", "sites"
-ROW = "guide_row."
-"""What names of columns begin with, on zeros of which a guide is run."""
-KINDS = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            *(AutoDelta, AutoDiagonalNormal, AutoNormal),
-            *(AutoLowRankMultivariateNormal, AutoMultivariateNormal),
-        )
-    }
+ROW = "guide_row."  # What names of columns begin with, on zeros of which a guide is run
+# Classes that a file may name.
+REBUILT = (
+    *(AutoDelta, AutoDiagonalNormal, AutoNormal),
+    *(AutoLowRankMultivariateNormal, AutoMultivariateNormal),
 )
-"""Classes that a file may name."""
+KINDS = MappingProxyType({kind.__name__: kind for kind in REBUILT})
+# Arguments of theirs, and what they are called afterwards.
 SETTINGS = MappingProxyType({"init_scale": "_init_scale", "rank": "rank"})
-"""Arguments of theirs, and what they are called afterwards."""
 
 
 def described_guide(guide: AutoGuide) -> dict[str, Any]:
-    """An automatic guide as JSON; of one that no file can rebuild its class and its sites alone.
-
-    The sites stand in their order, which is that of the guide's numbers.
-
-    Args:
-        guide: which has been run.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> guide = AutoNormal(lambda x: pyro.sample("slope", dist.Normal(0.0, 1.0)))
-        >>> _ = guide(torch.zeros(2, 3))
-        >>> described_guide(guide)["sites"][0]["support"], described_guide(guide)["settings"]
-        ('Real()', {'init_scale': 0.1})
-    """
+    """An automatic guide that has been run as JSON, its sites in the order of its numbers; of
+    one that no file can rebuild its class and its sites alone."""
     name, sites = type(guide).__name__, {SITES: _sites(guide)}
-    if type(guide) not in KINDS.values() or guide.create_plates is not None:
+    if type(guide) not in REBUILT or guide.create_plates is not None:
         return {"class": name, "why": f"no file rebuilds {name} as it is", **sites}
     held = vars(guide)
     settings = {name: held[called] for name, called in SETTINGS.items() if called in held}
@@ -69,16 +52,7 @@ def rows_seen(guide: AutoGuide) -> dict[str, Tensor]:
 def rebuilt_guide(
     described: Mapping[str, Any], program: Any, weights: Mapping[str, Tensor]
 ) -> AutoGuide:
-    """An automatic guide, yet to be run, from what :func:`described_guide` returned.
-
-    Args:
-        described: of the file.
-        program: the loaded one.
-        weights: of the guide.
-
-    Raises:
-        ValueError: another class, a rank that its weights have not.
-    """
+    """An automatic guide, yet to be run, from what :func:`described_guide` returned."""
     name, settings = described[AUTOMATIC], described["settings"]
     if name not in list(KINDS):
         raise ValueError(f"its guide is a {name!r}, and must be one of {list(KINDS)}")
@@ -91,17 +65,8 @@ def rebuilt_guide(
 def settle_guide(
     guide: AutoGuide, described: Any, program: Any, rows: Mapping[str, Tensor]
 ) -> None:
-    """Run an automatic guide that has not been, as `fit` does, and hold its sites against a file's.
-
-    Args:
-        guide: rebuilt, or the user's.
-        described: of the file.
-        program: the loaded one.
-        rows: of :func:`rows_seen`.
-
-    Raises:
-        ValueError: other sites, or another order, shape or support of them.
-    """
+    """Run an automatic guide that has not been, as `fit` does, and refuse sites unlike the
+    file's."""
     saved = described[SITES]
     if guide.prototype_trace is None:
         keep_parameters_local(program)

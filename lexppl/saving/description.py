@@ -1,18 +1,22 @@
-"""Parts as JSON, and parts made again of it, by the library's own classes alone."""
+"""Explainers as JSON: parts, rebuilt by the library's own classes alone, and fields of a fit."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
-from lexppl.configured import Configured, refuse_types
+from lexppl.configured import Configured, made_of, refuse_types
+from lexppl.inference import FitResult, History, NestedIWAE, SamplerRecord
+from lexppl.inference.training.settings import CompiledSteps
 from lexppl.models.priors.with_prior import prior_from, weight_priors, with_prior, written_class
 
+# Where the parts are that a file may name.
 ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
-"""Where the parts are that a file may name."""
 
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
@@ -31,9 +35,8 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
 
 
 def describe(part: Any, path: str = "model") -> Any:
-    """A part as JSON: its class and the arguments that rebuild it, parts within parts.
-
-    Where weights have priors (:func:`lexppl.models.with_prior`), each one's prior stands beside.
+    """A part as JSON: its class and the arguments that rebuild it, parts within parts, with the
+    prior of weights that have one (:func:`lexppl.models.with_prior`).
 
     Raises:
         TypeError: something that cannot be described, by its place.
@@ -75,10 +78,9 @@ def _describe(part: Any, path: str) -> Any:
 
 
 def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None) -> Any:
-    """A part from its description, with weights yet to be loaded.
+    """A part from what :func:`describe` returned, with weights yet to be loaded.
 
     Args:
-        description: what :func:`describe` returned.
         parts: the classes that may be built, by name; the library's if None.
 
     Raises:
@@ -118,3 +120,89 @@ def _refuse_beginnings(part: type[nn.Module], config: Mapping[str, Any]) -> None
     text = sorted(kept_out & set(config))
     if text:
         raise ValueError(f"the file gives {text[0]} of a {part.__name__}, which no file has")
+
+
+FORMAT = 6  # The one that is read
+WEIGHTS = "weights.safetensors"
+DESCRIPTION = "explainer.json"
+SAMPLER = "sampler"
+WEIGHTS_CHECKSUM = "weights_sha256"
+# Arrays of a fit, one number a replicate.
+BY_REPLICATE = {"best_epoch": int, "best_valid": float, "skipped_steps": int}
+
+# Of a fit, which JSON holds as they are.
+FIELDS = (
+    *BY_REPLICATE,
+    *("collapse", "interrupted", "event_shape", "unit_pixels", "labels", "entry_names"),
+    *("feature_names", "class_names", "ended", "seed", "row_weights", "rows", "steps"),
+)
+
+
+def fields_of(result: FitResult) -> dict[str, Any]:
+    """The fields of a fit as JSON has them."""
+    compiled, sampler, objective = result.compiled, result.sampler, result.objective
+    described: dict[str, Any] = {name: getattr(result, name) for name in FIELDS}
+    described |= {
+        "replicates": result.replicates,
+        "history": vars(result.history),
+        "compiled": None if compiled is None else asdict(compiled),
+        SAMPLER: None if sampler is None else {**asdict(sampler), "sample_stats": {}},
+        "objective": None,
+    }
+    if isinstance(objective, NestedIWAE):
+        names = ("masks", "imputations", "samples")
+        described["objective"] = {name: getattr(objective, name) for name in names}
+    plain: dict[str, Any] = _plain(described)
+    return plain
+
+
+def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -> dict[str, Any]:
+    """What `FitResult` takes besides models and guides, of what :func:`fields_of` returned."""
+    count = described["replicates"]
+    fields = {name: described[name] for name in FIELDS}
+    refuse_types(FitResult, fields)
+    for name in (*BY_REPLICATE, "collapse"):
+        if len(fields[name]) != count:
+            raise ValueError(f"{name} must have an entry for each of {count} replicates")
+    found = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+    found |= {name: np.array(fields[name], dtype=kind) for name, kind in BY_REPLICATE.items()}
+    found["collapse"] = fields["collapse"]
+    compiled, sampler, objective = (described[n] for n in ("compiled", SAMPLER, "objective"))
+    if compiled is not None:
+        found["compiled"] = made_of(CompiledSteps, compiled)
+    if sampler is not None:
+        found["sampler"] = made_of(SamplerRecord, {**sampler, "sample_stats": sample_stats})
+    if objective is not None:
+        masks = objective["masks"]
+        found["objective"] = NestedIWAE(**{**objective, "masks": masks or math.inf})
+    history = described["history"]
+    refuse_types(History, history)
+    epochs = len(history["stage"])
+    shapes = {"train": (epochs, count), "valid": (epochs, count)}
+    arrays = {
+        name: np.array(values, dtype=int if name == "stage" else float).reshape(
+            shapes.get(name, (epochs,))
+        )
+        for name, values in history.items()
+    }
+    return {"objective": None, **found, "history": History(**arrays)}
+
+
+def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a file whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(beginning): tensor
+        for name, tensor in weights.items()
+        if name.startswith(beginning)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, which knows no NaN and no infinity: null stands in their place."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

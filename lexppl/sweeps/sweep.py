@@ -8,7 +8,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pandas as pd
 from torch import nn
 from tqdm.auto import tqdm
 
+from lexppl import __version__
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
@@ -26,15 +26,14 @@ from lexppl.sealed_files import output_file, write_through
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 
+# Of a kept fit; the row is written last: a fit without it has not ended.
 ROW, EXPLAINER = "row.json", "explainer"
-"""Of a kept fit; the row is written last: a fit without it has not ended."""
+# Columns of the table for every fit, beside its setting and the judge's figures.
 FIGURES = ("valid_loss", "best_epoch", "epochs_run", "collapse", "seconds", "error")
-"""Columns of the table for every fit, beside its setting and the judge's figures."""
 NO_SETTINGS = ("model", "train", "progress", "checkpoint", "distributed")
 FIT = tuple(name for name in inspect.signature(fit).parameters if name not in NO_SETTINGS)
 INTERRUPTED = "interrupted"
-Judge = Callable[[FitResult], Mapping[str, float]]
-"""From a fit to figures by name."""
+Judge = Callable[[FitResult], Mapping[str, float]]  # From a fit to figures by name
 
 
 class SweepWarning(UserWarning):
@@ -95,11 +94,8 @@ class Sweep(Summarised):
         return self.table[self.table["error"].notna()]
 
     def result(self, place: int, **how: Any) -> FitResult:
-        """The fit of a setting, read from the folder where there is one.
-
-        Args:
-            place: the row's number in the table, from 0.
-            how: of :func:`lexppl.load`, for a program of your own.
+        """The fit of row `place` of the table, from 0; `how` of :func:`lexppl.load`, for a program
+        of your own.
 
         Raises:
             ValueError: a setting that has failed.
@@ -130,15 +126,13 @@ def sweep(
     """Fit one factory with many settings, and put the results into a table.
 
     The fits run one after the other, in `jobs` processes (joblib) or on the workers of a Dask
-    client, and are the same bits wherever they run on machines of one kind: what is random in a fit
-    comes from its own `seed` (0 where none is given), its sums are made by `threads` threads, and
-    fits in threads of one worker take turns. A setting that fails has its error in its row, and
-    stops no other.
+    client, and are the same bits wherever they run on machines of one kind. A setting that fails
+    has its error in its row, and stops no other.
 
     With a `folder` each fit is written as it ends (:func:`lexppl.save`), under a hash of its
-    setting, the factory, the rows and the judge. The same call later takes from there what has
-    ended and fits what has not, or has failed. The hash knows a function by its code and what it
-    closes over, not by the global names that it reads: after a change in those give another folder.
+    setting, the factory, the rows and the judge, and the same call later fits only what has not
+    ended, or has failed. The hash knows a function by its code and what it closes over, not by the
+    global names that it reads: after a change in those give another folder.
 
     Args:
         build: a factory: from settings to what `fit` takes, a system or a program. It is called
@@ -152,15 +146,11 @@ def sweep(
         judge: figures of a fit for the table, by name, computed where the fit was; it must draw
             from a seed of its own, as the library's functions do.
         folder: where fits are kept, and found again; None to hold them in memory.
-        client: a `dask.distributed.Client`. Its workers need the library and get the rows; the
-            folder is written here, and need not be shared.
+        client: a `dask.distributed.Client`. Its workers need the library and get the rows.
         jobs: processes here; −1 for one a core.
         threads: of each fit. More than one is slower for networks of tables.
         progress: show a bar, on a terminal or in a notebook.
         common: what all fits have, of the factory or of `fit`, such as `epochs=50` or `valid=…`.
-
-    Returns:
-        Sweep: its `table`, and each fit by `result(place)`.
 
     Raises:
         ValueError, TypeError: unknown names, a setting twice, arguments that the factory lacks, a
@@ -180,15 +170,13 @@ def sweep(
         ...     epochs=2, progress=False)
         >>> found.table[["k", "seed", "epochs_run"]].values.tolist()
         [[1, 0, 2], [1, 1, 2], [2, 0, 2], [2, 1, 2]]
-        >>> type(found.result(3)).__name__
-        'FitResult'
     """
     check_workers(client, jobs, threads)
     listed = _listed(settings)
     _check(build, listed, common)
     folders: list[Path] | None = None
     if folder is not None:
-        rows = fingerprint((train, version("lexppl")))
+        rows = fingerprint((train, __version__))
         keys = [fingerprint((build, one.values, common, judge, rows)) for one in listed]
         folders = [Path(folder).expanduser() / key for key in keys]
     rows_of: dict[int, dict[str, Any]] = {
@@ -198,14 +186,8 @@ def sweep(
     }
     fits: dict[int, FitResult | None] = dict.fromkeys(rows_of)
     due = [place for place in range(len(listed)) if place not in rows_of]
-    ended = outcomes(
-        _fitted,
-        [(listed[place],) for place in due],
-        shared=(build, train, dict(common), judge),
-        client=client,
-        jobs=jobs,
-        threads=threads,
-    )
+    tasks, shared = [(listed[place],) for place in due], (build, train, dict(common), judge)
+    ended = outcomes(_fitted, tasks, shared=shared, client=client, jobs=jobs, threads=threads)
     with tqdm(total=len(due), disable=None if progress else True, unit="fit") as bar:
         for outcome in ended:
             place, error = due[outcome.number], outcome.error

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.masks.draws import RESPONSE
-from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.draws import RESPONSE
+from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once

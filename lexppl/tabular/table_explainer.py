@@ -34,8 +34,8 @@ from lexppl.evaluation import (
 from lexppl.evaluation.effects import RowSteps
 from lexppl.evaluation.gains import FDR
 from lexppl.explanation import explain
-from lexppl.explanation.beside.feature_values import decoded_values, with_values
-from lexppl.explanation.reading.groups import drawn_masks
+from lexppl.explanation.reading.feature_values import decoded_values, with_values
+from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_weights
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of

@@ -25,7 +25,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import TableEncoding, divided_frame
 from lexppl.explanation import explain, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.models import MLP
 from tests.cli.tables import numbers, people, written
 

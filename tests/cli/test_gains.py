@@ -17,7 +17,7 @@ from lexppl.cli import explain_table, main
 from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
 from lexppl.explanation import explain
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]

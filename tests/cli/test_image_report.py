@@ -15,7 +15,7 @@ from lexppl.cli.report.data import MOST_CLASSES, shown_rows
 from lexppl.cli.report.images import LARGEST, image_parts, png_uri, tile
 from lexppl.cli.report.page import HEAD, rendered
 from lexppl.cli.report.texts import text_parts
-from lexppl.explanation.reading.row_outcomes import RowOutcome
+from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.plots.image_posteriors import image_posterior

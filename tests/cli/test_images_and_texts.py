@@ -23,7 +23,7 @@ from lexppl.cli.text_rows import read_texts
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
 from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY
+from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY
 from lexppl.models import Grouping
 from lexppl.models.imputers import imputer_of
 from tests.cli.accessibility import DARK, LIGHT, checked

@@ -16,7 +16,7 @@ from lexppl.cli import explain_command, explain_table, main
 from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written

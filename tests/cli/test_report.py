@@ -14,8 +14,8 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import divided_frame
 from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
-from lexppl.explanation.beside.feature_values import decoded_values, feature_values
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.feature_values import decoded_values, feature_values
+from lexppl.explanation.reading.masks import masks_of
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import numbers, people, written
 

@@ -13,7 +13,7 @@ from lexppl.cli import main
 from lexppl.cli.terminal.errors import message_of, one_line
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 

@@ -11,6 +11,7 @@ import torch
 
 from lexppl.data import Dataset, load
 from lexppl.data.stratification import stratified_parts
+from tests.refusals import refused
 
 
 def parts_of(**changed: Any) -> dict[str, Any]:
@@ -66,8 +67,7 @@ INF = float("inf")
     ],
 )
 def test_refused(changed, message):
-    with pytest.raises(ValueError, match=message):
-        Dataset(**parts_of(**changed))
+    refused(message, Dataset, **parts_of(**changed))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,14 @@ def test_refused(changed, message):
     ],
 )
 def test_refused_types(changed, message):
-    with pytest.raises(TypeError, match=message):
-        Dataset(**parts_of(**changed))
+    refused(message, Dataset, error=TypeError, **parts_of(**changed))
 
 
 def test_a_part_may_be_one_row_of_one_class():
     part = Dataset(**parts_of(truth=torch.eye(3)[:, :2])).subset([2])
     assert (len(part), part.y.tolist(), part.truth.tolist()) == (1, [1], [[0.0, 0.0]])
     assert part.is_part
-    with pytest.raises(ValueError, match="NaN"):
-        dataclasses.replace(part, x=part.x * NAN)
+    refused("NaN", dataclasses.replace, part, x=part.x * NAN)
 
 
 def test_subset_by_integers_booleans_and_slices():
@@ -99,8 +97,7 @@ def test_subset_by_integers_booleans_and_slices():
         assert torch.equal(data.subset(index).x, data.x[[0, 2]])
         assert torch.equal(data.subset(index).y, data.y[[0, 2]])
     for nothing in ([], torch.zeros(3, dtype=torch.bool), slice(0, 0)):
-        with pytest.raises(ValueError, match=r"at least one row|empty"):
-            data.subset(nothing)
+        refused(r"at least one row|empty", data.subset, nothing)
     with pytest.raises(IndexError):
         data.subset([3])
 

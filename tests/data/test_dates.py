@@ -11,6 +11,7 @@ import torch
 from lexppl import ExplainerClassifier
 from lexppl.data import DateColumn, TableEncoding, TableError, dataset_from_frame
 from lexppl.data.dates import days_of, holds_dates
+from tests.refusals import refused
 
 DAY = (datetime.date(2026, 11, 22) - datetime.date(1970, 1, 1)).days
 
@@ -103,8 +104,7 @@ def test_orders_are_told_by_the_dates_or_by_the_user():
         ([*(f"2026-01-{d}" for d in range(10, 28)), "unknown"], {}, "cells do not, such as 'unk"),
     ):
         every = dates * 9 if len(dates) == 2 else dates
-        with pytest.raises(TableError, match=words):
-            dataset_from_frame(table(every), "y", **options)
+        refused(words, dataset_from_frame, table(every), "y", error=TableError, **options)
     with pytest.raises(ValueError, match="dates must be 'dayfirst' or 'monthfirst'"):
         dataset_from_frame(table(["2026-01-01", "2026-01-02"]), "y", dates="first")
 

@@ -16,6 +16,7 @@ from lexppl.data import (
     dataset_from_frame,
     divided_frame,
 )
+from tests.refusals import refused
 
 FRAME = pd.DataFrame(
     {
@@ -100,8 +101,7 @@ def test_columns_of_rare_levels_alone_are_refused_and_many_levels_are_accepted()
         "n150",
         "other levels",
     )
-    with pytest.raises(ValueError, match="rare must be a whole number of at least 1"):
-        dataset_from_frame(towns(), "y", rare=0)
+    refused("rare must be a whole number of at least 1", dataset_from_frame, towns(), "y", rare=0)
 
 
 @pytest.mark.smoke

@@ -1,7 +1,6 @@
 """Encodings and vocabularies are read as they were written, or refused by name."""
 
 import json
-import random
 
 import pytest
 
@@ -14,8 +13,8 @@ from lexppl.data import (
     TargetColumn,
     Vocabulary,
 )
-from lexppl.saving import UnreadableFileError
-from tests.saving.test_refused_files import MUTATIONS, mutated, with_other
+from tests.refusals import refused
+from tests.saving.test_refused_files import assert_damage_is_refused, with_other
 
 ENCODING = TableEncoding(
     (
@@ -36,22 +35,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
     path = tmp_path / name
     made.save(path)
     assert type(made).load(path) == made
-    whole = path.read_bytes()
-    chance = random.Random(0)
-    unnoticed = []
-    for _ in range(MUTATIONS):
-        content = whole
-        while content == whole:
-            content = mutated(whole, chance)
-        path.write_bytes(content)
-        try:
-            type(made).load(path)
-            unnoticed.append(content)
-        except UnreadableFileError as error:
-            assert "\n" not in str(error)
-            assert str(path) in str(error)
-    assert not unnoticed
-    path.write_bytes(whole)
+    assert_damage_is_refused(path, type(made).load)
     assert type(made).load(path) == made
 
 
@@ -77,5 +61,4 @@ def test_files_of_before_are_read(tmp_path):
 )
 def test_what_is_wrong_is_named(at, value, words):
     described = json.loads(json.dumps(ENCODING.to_json()))
-    with pytest.raises(ValueError, match=words):
-        TableEncoding.from_json(with_other(described, at, value))
+    refused(words, TableEncoding.from_json, with_other(described, at, value))

@@ -8,6 +8,7 @@ import torch
 from sklearn import datasets
 
 from lexppl.data import load
+from tests.refusals import refused
 
 
 @pytest.mark.smoke
@@ -31,8 +32,6 @@ def test_digits_keep_the_order_of_classes_and_lose_the_constant_pixels():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match=r"no shipped data set 'iris'.*'breast_cancer'.*'S3'"):
-        load("iris")
+    refused(r"no shipped data set 'iris'.*'breast_cancer'.*'S3'", load, "iris")
     for name in ("wine", "S1"):
-        with pytest.raises(ValueError, match="standardise_target is for"):
-            load(name, standardise_target=True)
+        refused("standardise_target is for", load, name, standardise_target=True)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from lexppl.data import Dataset, SimulatedSurvival, load, synthetic_survival
-from lexppl.data.survival import survival_names
+from lexppl.data.shipped import survival_names
 from tests.gradients.enumeration import threshold
+from tests.refusals import refused
 
 PUBLISHED = {
     "rossi": ("lifelines", 432, 7, 114),
@@ -39,16 +40,11 @@ def test_a_missing_library_is_told_in_one_line(module, monkeypatch):
 
 
 def test_names_and_arguments_that_do_not_go():
-    with pytest.raises(ValueError, match=r"no shipped data set 'rosi'.*'rossi'"):
-        load("rosi")
-    with pytest.raises(ValueError, match="'rossi' is none"):
-        load("rossi", standardise_target=True)
-    with pytest.raises(ValueError, match="rows must be a whole number"):
-        synthetic_survival(rows=0)
-    with pytest.raises(ValueError, match="censored must be"):
-        SimulatedSurvival(censored=1.0)
-    with pytest.raises(ValueError, match="shape must be"):
-        SimulatedSurvival(shape=0.0)
+    refused(r"no shipped data set 'rosi'.*'rossi'", load, "rosi")
+    refused("'rossi' is none", load, "rossi", standardise_target=True)
+    refused("rows must be a whole number", synthetic_survival, rows=0)
+    refused("censored must be", SimulatedSurvival, censored=1.0)
+    refused("shape must be", SimulatedSurvival, shape=0.0)
     with pytest.raises(ValueError, match=r"or \(3, 2\) of survival times"):
         Dataset(torch.ones(3, 1), torch.ones(3, 4), ("a",), (0,), ("a",), "t", is_part=True)
 

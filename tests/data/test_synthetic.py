@@ -10,6 +10,7 @@ import torch
 from scipy.stats import norm
 
 from lexppl.data import synthetic, synthetic_names, synthetic_set
+from tests.refusals import refused
 
 ROW = [0.5, -1.5, 0.1, -0.2, 0.3, -0.4, 1.2, -0.7, 0.9, -1.1, 0.0]
 
@@ -117,15 +118,11 @@ def test_a_set_of_ones_own_is_drawn_as_a_named_one():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match=r"no synthetic set 'S7'.*'Syn1'.*'S3'"):
-        synthetic("S7")
+    refused(r"no synthetic set 'S7'.*'Syn1'.*'S3'", synthetic, "S7")
     known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
-    with pytest.raises(ValueError, match=f"constant must be {known}; it is 'x'"):
-        synthetic_set("Syn1", constant="x")
-    with pytest.raises(ValueError, match="rows must be a whole number of at least 1; it is 0"):
-        synthetic("S1", rows=0)
-    with pytest.raises(ValueError, match=r"11 features.*\(3, 10\)"):
-        synthetic_set("S1").probability(torch.zeros(3, 10))
+    refused(f"constant must be {known}; it is 'x'", synthetic_set, "Syn1", constant="x")
+    refused("rows must be a whole number of at least 1; it is 0", synthetic, "S1", rows=0)
+    refused(r"11 features.*\(3, 10\)", synthetic_set("S1").probability, torch.zeros(3, 10))
 
 
 @pytest.mark.parametrize("name", ["Syn1", "Syn3", "S3"])

@@ -10,7 +10,7 @@ import torch
 
 from lexppl.evaluation import direction_table, feature_effects, predictive, revealed_predictions
 from lexppl.evaluation.effects import FeatureEffects, _log_odds
-from lexppl.explanation.beside.feature_values import FeatureValues, column_values
+from lexppl.explanation.reading.feature_values import FeatureValues, column_values
 from lexppl.models import (
     LEX,
     MLP,

@@ -20,7 +20,7 @@ from lexppl.evaluation import (
     with_baseline,
 )
 from lexppl.evaluation.survival import breslow_baseline
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.models import (

@@ -6,9 +6,8 @@ import xarray as xr
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.groups import by_groups
+from lexppl.explanation.reading.masks import by_groups, mask_means, masks_of
+from tests.refusals import refused
 from tests.test_explanation import fitted, lex, rows
 
 NAMES = ["width", "height", "age"]
@@ -119,5 +118,4 @@ def test_groups_that_are_no_partition_are_refused(random, groups):
 
 @pytest.mark.parametrize("kind", ["share", "strength", "attribution"])
 def test_masks_that_do_not_select_are_refused(random, kind):
-    with pytest.raises(ValueError, match="these masks do not select"):
-        by_groups(posterior(random, kind), GROUPS)
+    refused("these masks do not select", by_groups, posterior(random, kind), GROUPS)

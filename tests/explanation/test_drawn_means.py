@@ -14,10 +14,11 @@ from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
 from lexppl.explanation import selection_table
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import SamplerRecord, fit
 from lexppl.inference.posterior.global_draws import GlobalDraws
 from lexppl.systems import lex
+from tests.refusals import refused
 
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double()
 Y = (X[:, 0] > 0).double()
@@ -69,8 +70,7 @@ def test_they_are_those_of_each_draw(with_y):
     if with_y:
         assert masks_of(posterior, given_y=True)["mask"].dtype == np.int8
     else:
-        with pytest.raises(ValueError, match="no masks given y"):
-            masks_of(posterior, given_y=True)
+        refused("no masks given y", masks_of, posterior, given_y=True)
     summary = arviz.summary(posterior, var_names=["mask_mean_over_rows"], round_to="none")
     np.testing.assert_allclose(summary["mean"], exact().mean((0, 1, 2)), rtol=1e-6)
 
@@ -125,5 +125,4 @@ def test_of_fits_without_priors_nothing_is_drawn_and_levels_are_students():
     ratio = t.ppf(0.75, 2) / t.ppf(0.975, 2)
     np.testing.assert_allclose((half[0] / half[1])[inside], ratio, rtol=1e-6)
     assert abs(ratio - norm.ppf(0.75) / norm.ppf(0.975)) > 0.1
-    with pytest.raises(ValueError, match="level"):
-        selection_table(posterior, level=95)
+    refused("level", selection_table, posterior, level=95)

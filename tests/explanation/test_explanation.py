@@ -13,6 +13,7 @@ from lexppl.explanation.reading.sentences import Reading, groups_read, html
 from lexppl.inference import fit
 from lexppl.models import images
 from lexppl.systems import lex
+from tests.refusals import refused
 
 X = torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -74,14 +75,33 @@ def test_another_penalty_is_that_of_explain(result):
 
 def test_a_fit_of_one_penalty_has_no_other():
     posterior = explain(fitted(0.02, 1), X, draws=0)
-    with pytest.raises(ValueError, match="this program was fitted for one alone"):
-        posterior.at(penalty=0.01)
+    refused("this program was fitted for one alone", posterior.at, penalty=0.01)
     assert "There is one fit" in posterior._repr_html_()
 
 
+@pytest.mark.parametrize(
+    "derived",
+    [
+        copy.deepcopy,
+        lambda p: pickle.loads(pickle.dumps(p)),
+        lambda p: p.isel(row=[0, 1]),
+        lambda p: type(p)(),
+    ],
+    ids=["copied", "pickled", "selected", "wrapped"],
+)
+def test_what_is_derived_holds_no_fit_and_is_shown_by_arviz(result, derived):
+    posterior = explain(result, X, draws=0)
+    assert posterior.attrs["seed"] == 0
+    found = derived(posterior)
+    assert isinstance(found, posterior_class())
+    assert "What does the prediction rest on?" not in found._repr_html_()
+    if type(found) is not posterior_class():
+        refused(r"holds no fit: take explanation.at\(penalty=…\) of", found.at, penalty=0.1)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_are_arvizs_own(result, copied):
+def test_copies_hold_the_numbers(result, copied):
     posterior = explain(result, X, draws=0)
     found = copied(posterior)
-    assert type(found) is posterior_class() and isinstance(posterior, posterior_class())
+    assert (type(found) is posterior_class()) == (copied is not copy.deepcopy)
     np.testing.assert_array_equal(mask_means(found), mask_means(posterior))

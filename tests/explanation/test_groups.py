@@ -13,11 +13,11 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import imputation_particles, mask_particles, observe
 from tests.explanation.test_arviz_functions import Line, guide
+from tests.refusals import refused
 from tests.test_explanation import fitted
 
 FAILURE = 1e-6
@@ -197,8 +197,7 @@ def test_a_guide_of_the_masks_stands_beside_their_prior_and_is_shown(draws):
 
 def test_a_guide_without_a_mean_needs_draws():
     x = torch.tensor([[2.0, 0.1, -2.0]])
-    with pytest.raises(ValueError, match="mask_by_guide"):
-        explain(Prior(), x, guide=relaxed_selector, draws=0)
+    refused("mask_by_guide", explain, Prior(), x, guide=relaxed_selector, draws=0)
     means = mask_means(explain(Prior(), x, torch.ones(1), guide=relaxed_selector, draws=50))
     assert means.attrs["source"] == "mean of the draws"
     assert means.values[0, 0, 0] > 0.9 and means.values[0, 0, 2] < 0.1
@@ -217,18 +216,14 @@ DIMS = {"slope": ["feature"]}
         ({"dims": {"slope": "feature"}}, r"dims\['slope'\] must be 1 names"),
         ({"dims": {"slope": ["a", "b"]}}, r"dims\['slope'\] must be 1 names"),
         ({"dims": {"slope": ["row"]}}, r"none of \('chain', 'draw', 'row'\)"),
-        (
-            {"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}},
-            "3 names, and .* 2",
-        ),
+        ({"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}}, "3 names, and .* 2"),
         ({"coords": {"b": ["u", "v"]}}, r"coords names \['b'\]"),
         ({"dims": DIMS, "coords": {"feature": ["u"]}}, "2 names; there are 1"),
         ({"coords": {"feature": ["u", "v"]}, "entry_names": ["u", "v"]}, "give one"),
     ],
 )
 def test_names_of_what_is_not_there_are_refused(named, message):
-    with pytest.raises(ValueError, match=message):
-        explain(Line(), torch.zeros(3, 2), guide=guide, draws=2, **named)
+    refused(message, explain, Line(), torch.zeros(3, 2), guide=guide, draws=2, **named)
 
 
 def test_dims_take_the_names_of_the_entries_or_their_own():

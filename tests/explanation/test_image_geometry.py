@@ -13,7 +13,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import imputed_samples
 from lexppl.explanation import explain, save_posterior
-from lexppl.explanation.beside.image_geometry import feature_map_of, image_geometry
+from lexppl.explanation.reading.images import feature_map_of, image_geometry
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -29,6 +29,7 @@ from lexppl.plots import plot_imputed, plot_selection_map
 from lexppl.plots.images import HIDDEN
 from lexppl.systems import lex
 from tests.plots.test_plots import drawn
+from tests.refusals import refused
 
 SHAPE = (2, 4, 6)
 QUARTERS = (np.arange(4)[:, None] // 2 * 2 + np.arange(6)[None] // 3).ravel().tolist()
@@ -115,11 +116,9 @@ def test_entries_that_are_no_pixels_have_no_map():
     program = Halves(groups=[0, 1] * 24, k=1)
     program.grouping = None
     posterior = explain(program, images(), draws=2)
-    with pytest.raises(ValueError, match="does not say which pixels"):
-        image_geometry(posterior)
+    refused("does not say which pixels", image_geometry, posterior)
     assert "x" in group_of(posterior, "predictions_constant_data")
-    with pytest.raises(ValueError, match="which pixels its mask entries are"):
-        plot_selection_map(posterior)
+    refused("which pixels its mask entries are", plot_selection_map, posterior)
 
 
 @pytest.mark.parametrize(

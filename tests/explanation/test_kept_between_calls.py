@@ -16,11 +16,12 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
 from lexppl.evaluation import Folds
+from lexppl.explanation import stated_means
 from lexppl.explanation.explained_rows import PROGRAM
-from lexppl.explanation.masks import drawless
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
 from lexppl.systems import METHODS, Settings, lex, system_for
+from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program
 
@@ -34,13 +35,13 @@ def means(posterior):
 def by_handlers(monkeypatch):
     """How often the handlers were used."""
     calls = []
-    stated = drawless.stated_means
+    stated = stated_means.stated_means
 
     def counted(*arguments):
         calls.append(arguments)
         return stated(*arguments)
 
-    monkeypatch.setattr(drawless, "stated_means", counted)
+    monkeypatch.setattr(stated_means, "stated_means", counted)
     return calls
 
 
@@ -88,8 +89,7 @@ def test_a_range_of_penalties_and_folds():
                 means(given), means(explain(result.at(penalty), x, draws=0))
             )
     assert result.model.selector.penalty == middle
-    with pytest.raises(ValueError, match="outside"):
-        explain(result, x, draws=0, penalty=3.0)
+    refused("outside", explain, result, x, draws=0, penalty=3.0)
     assert result.model.selector.penalty == middle
     low, high = (means(explain(result, x, draws=0, penalty=p)) for p in (0.005, 0.08))
     assert not low.equals(high)

@@ -16,13 +16,14 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from lexppl.models import imputation_particles, mask_particles, observe
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
+from tests.refusals import refused
 from tests.test_explanation import FAILURE, fitted, lex
 
 
@@ -251,22 +252,15 @@ UNFIT = [
 @pytest.mark.parametrize(("given", "told"), UNFIT)
 def test_what_does_not_fit_the_program_is_refused_by_name(given, told, monkeypatch):
     monkeypatch.setattr("lexppl.explanation.row_plan.RowPlan.draw", pytest.fail)
-    with pytest.raises(ValueError, match=told):
-        explain(Sites(), X, Y, **given)
+    refused(told, explain, Sites(), X, Y, **given)
 
 
 def test_what_is_no_program_is_refused():
-    with pytest.raises(TypeError, match="program must be what fit"):
-        explain(3, X)
-    with pytest.raises(TypeError, match="program must be what fit"):
-        explain(Sites, X)
-    with pytest.raises(TypeError, match="samples must be a dict"):
-        explain(Sites(), X, samples=[ONE_CHAIN])
-    with pytest.raises(TypeError, match="guide must be a fitted guide"):
-        explain(Sites(), X, guide=3)
-    with pytest.raises(ValueError, match="a fit has its own"):
-        explain(fitted(lex()), X, guide=shared_guide)
-    with pytest.raises(ValueError, match="all rows share, none here"):
-        explain(lex(), X, samples={"mask": torch.zeros(3, 3)})
+    refused("program must be what fit", explain, 3, X, error=TypeError)
+    refused("program must be what fit", explain, Sites, X, error=TypeError)
+    refused("samples must be a dict", explain, Sites(), X, error=TypeError, samples=[ONE_CHAIN])
+    refused("guide must be a fitted guide", explain, Sites(), X, error=TypeError, guide=3)
+    refused("a fit has its own", explain, fitted(lex()), X, guide=shared_guide)
+    refused("all rows share, none here", explain, lex(), X, samples={"mask": torch.zeros(3, 3)})
     with pytest.raises(ValueError, match="samples are of one program, and the fit has 2"):
         explain(fitted(lex(), lex()), X, samples={"mask": torch.zeros(3, 3)})

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from lexppl.arviz_compatibility import posterior_of
-from lexppl.explanation.beside.image_geometry import EVENT, feature_map_of, map_dimensions
+from lexppl.explanation.reading.images import EVENT, feature_map_of, map_dimensions
 
 
 def image_posterior(

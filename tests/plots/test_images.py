@@ -7,9 +7,8 @@ from matplotlib.colors import to_rgb
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.explanation import save_posterior, with_images
-from lexppl.explanation.beside.image_geometry import image_geometry
-from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
-from lexppl.explanation.reading.row_spread import row_spread
+from lexppl.explanation.reading.images import image_geometry
+from lexppl.explanation.reading.rows import RowOutcome, row_outcomes, row_spread
 from lexppl.plots import plot_selection_map
 from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
 from lexppl.plots.style import BLUE, ORANGE

@@ -16,13 +16,13 @@ from lexppl.data import TableEncoding, TargetColumn
 from lexppl.evaluation import Calibration
 from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation import save_posterior, selection_table
-from lexppl.explanation.beside.feature_values import (
+from lexppl.explanation.reading.feature_values import (
     FeatureValues,
     decoded_values,
     feature_values,
+    with_gains,
     with_values,
 )
-from lexppl.explanation.beside.row_gains import with_gains
 from lexppl.inference import History
 from lexppl.plots import (
     plot_beeswarm,

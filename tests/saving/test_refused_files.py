@@ -16,7 +16,7 @@ from torch import nn
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError
-from lexppl.saving.reading import refuse_sizes
+from lexppl.saving.files import refuse_sizes
 from lexppl.sealed_files import checksum, read_sealed, sealed
 from lexppl.systems import lex
 from tests import test_configured
@@ -74,6 +74,20 @@ def mutated(content, chance):
         lambda: chance.randbytes(len(content)),
     )
     return chance.choice(kinds)()
+
+
+def assert_damage_is_refused(path, read):
+    """Each of 200 damaged copies of a file is refused in a line that names it; the file is left."""
+    chance, whole = random.Random(0), path.read_bytes()
+    for _ in range(MUTATIONS):
+        content = whole
+        while content == whole:
+            content = mutated(whole, chance)
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFileError) as refused:
+            read(path)
+        assert "\n" not in str(refused.value) and str(path) in str(refused.value)
+    path.write_bytes(whole)
 
 
 def places(described, at=()):

@@ -23,6 +23,7 @@ from lexppl.models import (
 )
 from lexppl.saving import describe
 from lexppl.systems import l2x
+from tests.refusals import refused
 
 
 def rows(dtype=torch.float32):
@@ -77,8 +78,7 @@ def test_own_network_needs_its_model(tmp_path):
 
     result = fitted(build, rows())
     save(result, tmp_path)
-    with pytest.raises(ValueError, match="give model= to load"):
-        load(tmp_path)
+    refused("give model= to load", load, tmp_path)
     again = load(tmp_path, model=build)
     x, _ = rows()
     assert torch.equal(again.model.selector(x).mean, result.model.selector(x).mean)
@@ -99,18 +99,16 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
         path.write_bytes(content)
 
     # The description is written after the weights.
-    monkeypatch.setattr("lexppl.saving.writing.write_through", full_disk)
+    monkeypatch.setattr("lexppl.saving.files.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
         written.clear()
-        with pytest.raises(OSError, match="no space left"):
-            save(result, place)
+        refused("no space left", save, result, place, error=OSError)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
 def test_not_an_explainer(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"has no weights.safetensors"):
-        load(tmp_path)
+    refused(r"has no weights.safetensors", load, tmp_path, error=FileNotFoundError)
 
 
 def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):

@@ -19,7 +19,7 @@ from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetC
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.schedules import WarmUp

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.scores import SizeCurve
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.inference.training.result import History
 from lexppl.plots.fits import view
 from lexppl.plots.importance import means_by_row

@@ -29,7 +29,7 @@ from lexppl.cli.results.single_rows import Details, ExplainedRow
 from lexppl.data import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     SHARE,
@@ -38,7 +38,7 @@ from lexppl.explanation.layout.importance_kind import (
     kind_of,
     mask_means,
 )
-from lexppl.explanation.reading.row_outcomes import RowOutcome
+from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan

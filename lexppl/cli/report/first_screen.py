@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
 
 QUALITY = "How well does it predict?"

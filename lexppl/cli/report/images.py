@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.data import RowGroup, shown_rows
-from lexppl.explanation.beside.image_geometry import ImageGeometry, image_geometry
-from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of, responses_of
-from lexppl.explanation.reading.row_outcomes import percent, row_outcomes
-from lexppl.explanation.reading.row_spread import row_spread
+from lexppl.explanation.reading.images import ImageGeometry, image_geometry
+from lexppl.explanation.reading.masks import (
+    ATTRIBUTION,
+    PROBABILITY,
+    kind_of,
+    mask_means,
+    masks_of,
+    responses_of,
+)
+from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
 from lexppl.plots.images import (
     Pixels,
     as_colours,

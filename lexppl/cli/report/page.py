@@ -35,7 +35,7 @@ from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lexppl.cli.report.data import TableReport
-from lexppl.explanation.layout.importance_kind import PROBABILITY, ImportanceKind
+from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
 
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3

@@ -15,7 +15,7 @@ from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_
 from lexppl.cli.report.texts import UNKNOWN_WORDS, text_parts
 from lexppl.cli.results.single_rows import row_block
 from lexppl.data import TextDataset
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
 from lexppl.summary import listed
 

@@ -15,15 +15,15 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.data import RowGroup, shown_rows
 from lexppl.data import Vocabulary
 from lexppl.data.texts import PADDING
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     ImportanceKind,
     kind_of,
     mask_means,
+    masks_of,
 )
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.row_outcomes import row_outcomes
+from lexppl.explanation.reading.rows import row_outcomes
 from lexppl.plots.images import row_title
 from lexppl.plots.style import chosen_rows
 
@@ -118,7 +118,7 @@ def ranked_words(
         text.
 
     Example:
-        >>> from lexppl.explanation.layout.importance_kind import PROBABILITY
+        >>> from lexppl.explanation.reading.masks import PROBABILITY
         >>> x = Tensor([[2, 3, 0], [3, 3, 2]])
         >>> values = np.array([[[0.9, 0.1, 0.0], [0.2, 0.0, 1.0]]])
         >>> table = ranked_words(

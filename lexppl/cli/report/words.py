@@ -6,7 +6,7 @@ from lexppl.choices.posteriors import POINTS
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.gains import JudgedGains
-from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.summary import counted
 
 

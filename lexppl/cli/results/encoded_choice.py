@@ -14,8 +14,7 @@ from lexppl.cli.results.scores import test_folds
 from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
 from lexppl.tabular.table_columns import markers_in
 

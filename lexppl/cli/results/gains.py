@@ -21,8 +21,7 @@ from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, gro
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
 from lexppl.explanation import explain, mask_means, selection_table
-from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
-from lexppl.explanation.reading.groups import by_groups, drawn_masks
+from lexppl.explanation.reading.masks import PROBABILITY, STATED, by_groups, drawn_masks, kind_of
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan

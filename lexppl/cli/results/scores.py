@@ -24,8 +24,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.explanation import explain
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 
 FIGURE_NAMES: Mapping[str, str] = MappingProxyType(

@@ -27,10 +27,14 @@ from lexppl.evaluation.effects import (
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import judged
 from lexppl.evaluation.prediction import base_frequencies
-from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
-from lexppl.explanation.beside.row_gains import with_gains
-from lexppl.explanation.layout.mask_groups import masks_of, responses_of
-from lexppl.explanation.reading.row_outcomes import percent
+from lexppl.explanation.reading.feature_values import (
+    FeatureValues,
+    decoded_values,
+    with_gains,
+    with_values,
+)
+from lexppl.explanation.reading.masks import masks_of, responses_of
+from lexppl.explanation.reading.rows import percent
 from lexppl.plots.rows import waterfall
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50

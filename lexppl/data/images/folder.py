@@ -1,7 +1,5 @@
 """Folders of images: one for each class, or one for each part with the classes in it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,28 +18,18 @@ from lexppl.data.stratification import at_most
 
 Size = int | tuple[int, int] | None
 
+# What the folders of the parts may be called.
 PART_NAMES: Mapping[str, str] = MappingProxyType(
     {"train": "train", "training": "train", "test": "test"}
     | dict.fromkeys(("val", "valid", "validation"), "valid")
 )
-"""What the folders of the parts may be called."""
 
 
 def read_picture(
     file: Path, size: tuple[int, int] | None = None, grayscale: bool | None = None
 ) -> NDArray[np.uint8]:
-    """One picture, turned as a viewer shows it: bytes ``(C, H, W)``, C one or three.
-
-    Args:
-        file: in a format that Pillow reads.
-        size: height and width to which it is brought: scaled until it covers them, its middle
-            kept. ``None`` leaves it as it is.
-        grayscale: one channel, or three; as the file has it where ``None``.
-
-    Raises:
-        ValueError: a file that is no picture or broken, more than 8 bits a channel, pixels that
-            are see-through.
-    """
+    """One picture, turned as a viewer shows it: bytes ``(C, H, W)``, C one or three; scaled
+    until it covers a size (H, W), its middle kept."""
     # Pillow is not needed before there is a picture.
     from PIL import Image, ImageOps  # noqa: PLC0415
 
@@ -76,28 +64,15 @@ def image_folder(
     seed: int = 0,
     class_names: Sequence[str] | None = None,
 ) -> ImageDataset:
-    """Read a folder that has a folder of images for each class.
+    """Read a folder that has a folder of images for each class, in alphabetical order.
 
-    Classes are the names of the folders within, in alphabetical order; images may lie in folders
-    below them. Names that begin with a dot are left out, and files that are no images with a
-    warning.
+    Names that begin with a dot are left out, and files that are no images with a warning.
 
     Args:
-        path: the folder.
-        size: height and width to which every image is brought, one number for a square: it is
-            scaled until it covers them, and its middle kept. ``None`` where all have one size.
+        size: H and W, or one number for a square; ``None`` where all images have one size.
         grayscale: one channel, or three; as the files have it where ``None``.
         rows: read at most so many, drawn at random, one of each class among them; all if ``None``.
-        seed: of that draw; no global random state is touched.
         class_names: of a part of a larger set, some of whose classes may have no images here.
-
-    Returns:
-        images ``(N, C, H, W)``, with the files' names below ``path`` as ``row_names``.
-
-    Raises:
-        ValueError: fewer than two classes, a class without images; images of different sizes, in
-            grey and in colour together, with more than 8 bits a channel, see-through or broken,
-            by name; a folder of parts, which :func:`divided_folder` reads.
     """
     folder = folder_of(path)
     names, is_part = class_names or _class_names(folder), class_names is not None
@@ -152,15 +127,18 @@ def divided_folder(
 
     Args:
         path: the folder, of parts or of classes.
-        size, grayscale: as :func:`image_folder`.
-        rows: most images of each folder that is read.
-        valid_share: share of the images that are divided on which the best epoch is chosen, where
-            no folder has them; ``None`` for none.
-        test_share: share of those to judge, where no folder has them.
+        size: height and width to which every image is brought, one number for a square: it is
+            scaled until it covers them, and its middle kept. ``None`` where all have one size.
+        grayscale: one channel, or three; as the files have it where ``None``.
+        rows: most images of each folder that is read, drawn at random.
+        valid_share, test_share: shares of the images on which the best epoch is chosen (``None``
+            for none), and to judge, where no folder has them.
         seed: of the division.
 
     Raises:
-        ValueError: as :func:`image_folder`; parts without train, a class that train has not.
+        ValueError: fewer than two classes, a class without images or that train has not; images of
+            different sizes, in grey and in colour together, with more than 8 bits a channel,
+            see-through or broken, by name; parts without train.
     """
     folder = folder_of(path)
     parts = _parts_in(folder) or {"train": "."}

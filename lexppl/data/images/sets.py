@@ -1,7 +1,5 @@
 """Sets of images by name: MNIST and Fashion-MNIST, and panels of both."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Sequence
@@ -27,19 +25,15 @@ GARMENTS = (
 
 
 def mnist(root: str | Path, *, train: bool = True, download: bool = False) -> ImageDataset:
-    """Read MNIST: handwritten digits, 60,000 for training and 10,000 for tests.
+    """Read MNIST: handwritten digits ``(N, 1, 28, 28)``, 60,000 for training and 10,000 for tests.
 
-    Files lie where torchvision has them, in ``root/MNIST/raw``, packed (``.gz``) or not; packed
-    ones are read as they are, and nothing is written. Two digits alone are
-    ``mnist(root).only(3, 8)``.
+    Files lie where torchvision has them, in ``root/MNIST/raw``, packed (``.gz``) or not. Two digits
+    alone are ``mnist(root).only(3, 8)``.
 
     Args:
         root: the folder with ``MNIST`` in it.
         train: the images for training, or those for tests.
         download: let torchvision get what is not there, which writes to ``root``.
-
-    Returns:
-        images ``(N, 1, 28, 28)``, classes "0" to "9".
 
     Raises:
         ValueError: a file that is not there or cannot be read, a download that failed.
@@ -51,17 +45,8 @@ def mnist(root: str | Path, *, train: bool = True, download: bool = False) -> Im
 
 
 def fashion_mnist(root: str | Path, *, train: bool = True, download: bool = False) -> ImageDataset:
-    """Read Fashion-MNIST: garments, 60,000 for training and 10,000 for tests.
-
-    Args:
-        root: the folder with ``FashionMNIST`` in it, as torchvision lays it out.
-        train, download: as :func:`mnist`.
-
-    Returns:
-        images ``(N, 1, 28, 28)``, classes "T-shirt/top", "Trouser", … "Ankle boot".
-
-    Raises:
-        ValueError: as :func:`mnist`.
+    """Read Fashion-MNIST: garments ``(N, 1, 28, 28)``, as :func:`mnist`, from
+    ``root/FashionMNIST``.
 
     Source: Xiao, Rasul & Vollgraf 2017.
     """
@@ -101,12 +86,12 @@ def switching_panels(
     seed: int = 0,
     download: bool = False,
 ) -> DividedImages:
-    """Put an image of MNIST and one of Fashion-MNIST side by side, in random order.
+    """Put an image of MNIST and one of Fashion-MNIST side by side, in random order: ``(N, 1, 28,
+    56)``.
 
-    The label is that of the named one, and the truth its panel: the other has nothing to do with
-    the label, and of the panel itself a part may do. Images are paired at random; each stands in
-    one row of one part at most. Rows to fit on and to choose an epoch on are of the images for
-    training, those to judge of the images for tests.
+    The label is that of the named one, and the truth ``(N, 28, 56)`` its panel. Images are paired
+    at random; each stands in one row of one part at most. Rows to judge are of the images for
+    tests.
 
     Args:
         labelled: "mnist" or "fashion".
@@ -114,9 +99,6 @@ def switching_panels(
         rows: how many to fit on, to choose the best epoch on, and to judge.
         seed: of the pairs and their order; no global random state is touched.
         download: let torchvision get what is not there, which writes to ``root``.
-
-    Returns:
-        images ``(N, 1, 28, 56)`` with their truth ``(N, 28, 56)``.
 
     Raises:
         ValueError: another name, more rows than there are images; as :func:`mnist`.

@@ -11,72 +11,60 @@ from scipy.special import stdtrit
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.fold_means import fold_means, fold_means_over_rows
-from lexppl.explanation.layout.importance_kind import (
+from lexppl.explanation.reading.masks import (
     GUIDED,
+    MARKOV_CHAINS,
     PROBABILITY,
+    SAMPLED,
     STATED,
     ImportanceKind,
+    chains_are,
+    fold_means,
     importance_kind,
     mask_means,
+    masks_of,
+    means_over_rows,
 )
-from lexppl.explanation.layout.mask_groups import masks_of, means_over_rows
-from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows import DIRICHLET
 
 ROWS_AT_ONCE = 1000
-LEAST_DRAWS = 4
-"""Of a chain, for a split r̂."""
+LEAST_DRAWS = 4  # Of a chain, for a split r̂
 
 
 def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFrame:
-    """Rank the features of an explanation.
+    """Rank the features of an explanation: one row a feature, the most kept first.
 
-    Columns, one row a feature, the most kept first:
-
-    - `selection_probability` (of soft masks `mask_mean`, of signed attributions `attribution`): the
-      mean over the rows and R chains of E[z | x]; of attributions, which cancel between rows, that
-      of |E[z | x]|. Where the program's guide draws the masks given x alone it is the guide's
-      q(z | x), and is called so: `<site>_by_guide_selection_probability`.
+    - `selection_probability` (`mask_mean` of soft masks, `attribution` of signed contributions):
+      the mean over rows and R chains of E[z | x], of attributions of |E[z | x]|. Where the guide
+      draws the masks given x alone it is the guide's, `<site>_by_guide_selection_probability`.
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
       standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
-      can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
-      not of the sample of rows, and is NaN with one chain. Where each replicate has random weights
-      of its rows (`fit(row_weights="dirichlet")`, attribute `row_weights` of the posterior), s is
-      also what other rows would change, of which the mean of replicates has a share that does not
-      shrink with R; with what other explained rows would change the interval is
+      can be. It covers the seed of the fit, not the sample of rows, and is NaN with one chain.
+      Where replicates have random weights of their rows (`fit(row_weights="dirichlet")`), it is
 
           mean ± √(t²_{.975, R−1} s² (1 + 1/R) + t²_{.975, N−1} V_N),   V_N = var_n(mean_r) / N,
 
-      of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
-      s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
-      Of rows in folds (:meth:`lexppl.evaluation.Folds.posterior`) they are no interval: the
-      smallest and the largest mean of the R fits, of which each has learned from other rows.
-      Where latents that all rows share were drawn from their posterior, by a sampler or a guide,
-      it is the central 95 % posterior interval of the mean over these rows: quantiles of
-      `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains. NaN of a sampler's draws that have
-      no such means.
+      of new rows to fit on, new rows to explain, and new seeds, and covers at least 95 %; the
+      explained rows must not be those of the fit. Of rows in folds
+      (:meth:`lexppl.evaluation.Folds.posterior`) these are the smallest and the largest mean of the
+      R fits. Where latents that all rows share were drawn from their posterior, it is the central
+      95 % interval of `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the masks' variance that is within replicates, pooled over rows n. Of selections whose
-      distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact, and rests on no draws,
+      distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact (of folds r is each fold's fit):
 
           W / (W + V),    W = mean_n mean_r p_{rn} (1 − p_{rn}),    V = mean_n var_r(p_{rn});
 
-      (of rows in folds r is each fold's fit, on all rows);
       of other masks, and of masks given y, it is that of their draws z, with the same limit in D,
 
           min(1, W / (W (D−1)/D + B/D)),
           W = mean_n mean_r var_d(z_{rdn}),    B/D = mean_n var_r(mean_d z_{rdn}),
 
-      with sample variances (divisors D−1 and R−1): 1/r̂² as of chains, which replicates of a fit
-      are not (r̂ = 1.1 is an agreement of .83). Every row has its own mean, so
-      replicates that keep a feature equally often but in different rows are seen to disagree;
-      `arviz.rhat` of `importance`, which averages over rows first, stays near 1 there. It is 1
-      where W = B = 0 (all draws of a row agree), 0 where W = 0 < B (each replicate is sure, of
-      different things), NaN with one chain, with fewer than two draws where draws are needed, and
-      where soft masks are functions of x:
-      nothing is drawn within a replicate then, to compare the replicates with. Fits that have
-      learned nothing agree as well: read it beside the held-out scores.
+      with sample variances: 1/r̂² as of chains (r̂ = 1.1 is an agreement of .83), but by row, so that
+      replicates that keep a feature equally often in different rows are seen to disagree. It is 1
+      where W = B = 0, 0 where W = 0 < B, NaN with one chain, with fewer than two draws where draws
+      are needed, and where soft masks are functions of x. Fits that have learned nothing agree as
+      well: read it beside the held-out scores.
     - `r_hat`, of Markov chains in its place: rank-normalised split r̂ of those means, by ArviZ;
       chains that have converged are below 1.01. NaN with one chain or fewer than four draws.
 
@@ -117,11 +105,12 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     kind = importance_kind(mask)
     variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
-    of_folds = fold_means_over_rows(posterior)
+    of_folds = fold_means(posterior)
     interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
     what = "posterior interval"
     if of_folds is not None:
-        interval, what = (of_folds.min(0), of_folds.max(0)), "range of the folds' fits"
+        each = abs(of_folds).mean("row", dtype=np.float64).values
+        interval, what = (each.min(0), each.max(0)), "range of the folds' fits"
     elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
         interval = mean - half, mean + half
@@ -146,25 +135,18 @@ def _half_interval(
     chains = len(by_chain)
     if chains < 2 or chains_are(posterior).startswith(SAMPLED):
         return np.full(by_chain.shape[-1], np.nan)
-    half: NDArray[np.float64] = stdtrit(chains - 1, upper) * mean_error(
-        by_chain, covers_rows(posterior)
-    )
-    return np.hypot(half, _error_of_rows(posterior, upper)) if covers_rows(posterior) else half
+    weighted = covers_rows(posterior)
+    half: NDArray[np.float64] = stdtrit(chains - 1, upper) * mean_error(by_chain, weighted)
+    return np.hypot(half, _error_of_rows(posterior, upper)) if weighted else half
 
 
-def _posterior_interval(
-    posterior: Posterior, site: str, upper: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Quantiles of the mean selection over draws of what rows share, by feature; None where none
-    was drawn that moves the masks, or folds tell the interval."""
+def _posterior_interval(posterior: Posterior, site: str, upper: float) -> Any:
+    """Quantiles of the mean selection over draws of θ, by feature; None where none moves it."""
     drawn = means_over_rows(posterior, site)
-    if drawn is None:
+    if drawn is None or not (drawn.values != drawn.values[:, :1]).any():
         return None
-    values = drawn.values
-    if not (values != values[:, :1]).any():
-        return None
-    lower, higher = np.quantile(values.reshape(-1, values.shape[-1]), [1 - upper, upper], axis=0)
-    return lower, higher
+    values = drawn.values.reshape(-1, drawn.shape[-1])
+    return np.quantile(values, [1 - upper, upper], axis=0)
 
 
 def _consistency(
@@ -173,10 +155,10 @@ def _consistency(
     """Whether Markov chains have converged, or replicates agree, by feature."""
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
-    if kind is PROBABILITY and _states_probabilities(posterior):
+    means = mask_means(posterior, by_row=False)
+    if kind is PROBABILITY and means.attrs.get("source") in (STATED, GUIDED):
         of_folds = fold_means(posterior)
-        each = mask_means(posterior, by_row=False) if of_folds is None else of_folds
-        return {"agreement": _exact_agreement(each.values)}
+        return {"agreement": _exact_agreement((means if of_folds is None else of_folds).values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 
 
@@ -195,26 +177,17 @@ def _r_hat(posterior: Posterior, mask: xr.DataArray) -> NDArray[np.float64]:
 
 
 def covers_rows(posterior: Posterior) -> bool:
-    """Whether the spread of the chains is over rows of the fit too: each has weighted them at
-    random."""
+    """Whether the spread of the chains is over rows of the fit too, by random weights."""
     return bool(masks_of(posterior).attrs.get("row_weights") == DIRICHLET)
 
 
 def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.float64]:
-    """The standard error of the mean of R replicates, along the first axis: `s / √R`, or with
-    random weights of their rows `s √(1 + 1/R)`.
+    """The standard error of the mean of R replicates `(R, …)`: `s / √R`, or, as replicates with
+    random weights of their rows scatter like fits to other samples of rows, `s √(1 + 1/R)`.
 
-    Weighted replicates scatter about the fit to the rows as they are as that fit scatters over
-    samples of rows, with variance σ²: their mean has σ² of the sample, and σ²/R of the weights.
-
-    Args:
-        replicates: `(R, …)`, R at least 2.
-        weighted: whether each has weights of its own.
-
-    Example:
-        >>> each = np.array([1.0, 2.0, 3.0, 4.0])
-        >>> round(float(mean_error(each, False)), 3), round(float(mean_error(each, True)), 3)
-        (0.645, 1.443)
+    >>> each = np.array([1.0, 2.0, 3.0, 4.0])
+    >>> round(float(mean_error(each, False)), 3), round(float(mean_error(each, True)), 3)
+    (0.645, 1.443)
     """
     count = len(replicates)
     spread = replicates.std(0, ddof=1)
@@ -234,23 +207,14 @@ def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
 
 
 def chain_probabilities(posterior: Posterior) -> xr.DataArray:
-    """The masks' means of each chain, or the sizes of its attributions, averaged over rows:
-    (chain, feature).
-
-    Raises:
-        TypeError, ValueError: not a posterior of :func:`explain`.
-    """
+    """The masks' means of each chain, or the sizes of its attributions, over rows: (chain,
+    feature)."""
     by_row = mask_means(posterior, by_row=False)
     entries = tuple(range(1, by_row.ndim - 1))
     mean = np.abs(by_row.values).mean(entries, dtype=np.float64)
     dims = (by_row.dims[0], by_row.dims[-1])
     variable = xr.Variable(dims, mean, by_row.attrs, fastpath=True)
     return xr.DataArray(variable, {d: by_row[d] for d in dims}, name=by_row.name)
-
-
-def _states_probabilities(posterior: Posterior) -> bool:
-    """Whether the masks were drawn from distributions that state E[z | x]."""
-    return mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
 
 
 def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:

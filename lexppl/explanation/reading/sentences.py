@@ -1,13 +1,12 @@
 """What an explanation reads, and how sure that is, in sentences made of the numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,19 +15,13 @@ from markupsafe import Markup, escape
 from lexppl.summary import counted, listed
 
 RESTS_ON, SURENESS = "What does the prediction rest on?", "How sure is that?"
-BOLD, PLAIN = "\x02", "\x03"
-"""Where a name begins and ends in a sentence."""
-NAMED = 6
-"""Most groups that are named in a sentence."""
+BOLD, PLAIN = "\x02", "\x03"  # Where a name begins and ends in a sentence
+NAMED = 6  # Most groups that are named in a sentence
 SHOWN_MEMBERS = 4
-OTHERS = r" \(\+\d+\)$"
-"""The end of the name of a group that is named after a member."""
-OFTEN = 0.25
-"""Share of the rows from which on a group counts as read though it is not found."""
-READ = 0.05
-"""Share of the rows from which on a group counts as read."""
-AGREE = 0.8
-"""Agreement from which on fits count as reading a group in the same rows."""
+OTHERS = r" \(\+\d+\)$"  # The end of the name of a group that is named after a member
+OFTEN = 0.25  # Share of the rows from which on a group counts as read though it is not found
+READ = 0.05  # Share of the rows from which on a group counts as read
+AGREE = 0.8  # Agreement from which on fits count as reading a group in the same rows
 
 
 @dataclass(frozen=True)
@@ -36,14 +29,9 @@ class ReadGroup:
     """A group of features, or a feature, as the explainer reads it; NaN for what is not known.
 
     Args:
-        name: of the group.
-        members: names of its features.
-        kept: share of the rows that read it, mean over rows.
-        lower, upper: its range over the fits, or its posterior interval.
-        agreement: of the fits, from 0 to 1.
+        kept: share of the rows that read it; `lower`, `upper`: its range over fits or its interval.
         found: whether it is found to add to the others; None where that was not tested.
-        worse: how many more rows are predicted wrong without it, as a share, or by how much more a
-            response is missed.
+        worse: how many more rows are wrong without it, or how much more a response is missed.
         spokesmen: the agreement of the fits on the member that is kept most.
     """
 
@@ -90,15 +78,10 @@ class Reading:
     """The numbers of what is read.
 
     Args:
-        target: what is predicted, in words; empty where that has no name.
-        groups: what is read.
-        features: how many there are.
-        rows: how many were judged.
-        fits: how many fits there are.
         in_folds: whether each fit leaves out a part of the rows.
-        rate: the error rate of what is found, such as "at most 1 in 10 …"; None where nothing was
+        rate: the error rate of what is found, such as "at most 1 in 10 …"; None if nothing was
             tested.
-        learned: whether predictions are better than the base rate; None where that is not known.
+        learned: whether predictions are better than the base rate.
         error: how far a response is missed on average; NaN of labels.
         base: the commonest label; None of a response.
         selects: whether a row keeps some features and not others.
@@ -274,9 +257,8 @@ def plain(text: str) -> str:
 def share_of(kept: float) -> str:
     """In how many rows, in words.
 
-    Example:
-        >>> share_of(0.98), share_of(0.52), share_of(0.88)
-        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
+    >>> share_of(0.98), share_of(0.52), share_of(0.88)
+    ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
     """
     if kept >= 0.95:
         return "in nearly every row"
@@ -300,11 +282,7 @@ def _capital(text: str) -> str:
 
 
 def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[ReadGroup]:
-    """The groups of a ranking, or its features where there are none.
-
-    Args:
-        ranking, groups: as in :func:`lexppl.cli.report.ranking.ranked_lines`.
-    """
+    """The groups of a ranking, or its features where there are none."""
     table = ranking if groups is None else groups
     if "agreement" not in table:
         table = table.assign(agreement=math.nan)
@@ -314,23 +292,11 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
         own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
         members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
         first = own.sort_values(kept, ascending=False) if groups is not None else table
-        share, low, high, agreement = (
-            float(line[name]) for name in (kept, "lower", "upper", "agreement")
-        )
+        numbers = (float(line[name]) for name in (kept, "lower", "upper", "agreement"))
+        share, low, high, agreement = numbers
         error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
         tested = None if groups is None else bool(line["found"])
         spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
-        found.append(
-            ReadGroup(
-                str(line["name"]),
-                members,
-                share,
-                low,
-                high,
-                agreement,
-                found=tested,
-                worse=without - error,
-                spokesmen=spokesmen,
-            )
-        )
+        known: dict[str, Any] = {"found": tested, "worse": without - error, "spokesmen": spokesmen}
+        found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
     return found

@@ -9,6 +9,7 @@ from PIL import Image
 from lexppl.data import divided_folder
 from lexppl.data.images.folder import image_folder, read_picture
 from tests.data.images.written import write_picture
+from tests.refusals import refused
 
 
 def grey(value, height=6, width=8):
@@ -66,22 +67,17 @@ def test_sizes_that_differ_are_refused_by_name_unless_size_is_given(tmp_path):
     fill(tmp_path)
     write_picture(tmp_path / "well" / "large.png", grey(3, 12, 12))
     message = r"well/large.png' is 12 × 12 pixels in grey and .*ill/0.png' is 6 × 8 .*give size="
-    with pytest.raises(ValueError, match=message):
-        image_folder(tmp_path)
+    refused(message, image_folder, tmp_path)
     assert image_folder(tmp_path, size=4).event_shape == (1, 4, 4)
     assert image_folder(tmp_path, size=(5, 3)).event_shape == (1, 5, 3)
     for size in (0, (4,), (4, 4, 4), (4, -1)):
-        with pytest.raises(ValueError, match="size must be"):
-            image_folder(tmp_path, size=size)
+        refused("size must be", image_folder, tmp_path, size=size)
 
 
 def test_grey_and_colour_together_are_refused_by_name_unless_it_is_said(tmp_path):
     fill(tmp_path)
     write_picture(tmp_path / "well" / "red.png", colour(9))
-    with pytest.raises(
-        ValueError, match=r"red.png' is 6 × 8 pixels in colour and .* in grey; give"
-    ):
-        image_folder(tmp_path)
+    refused(r"red.png' is 6 × 8 pixels in colour and .* in grey; give", image_folder, tmp_path)
     assert image_folder(tmp_path, grayscale=True).event_shape == (1, 6, 8)
     coloured = image_folder(tmp_path, grayscale=False)
     assert coloured.event_shape == (3, 6, 8)
@@ -117,12 +113,10 @@ def test_kinds_of_pixels(tmp_path):
     Image.fromarray(grey(0) > 9).save(tmp_path / "bits.png")
     assert set(np.unique(read_picture(tmp_path / "bits.png"))) == {0, 255}
     Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(ValueError, match=r"deep.png' has pixels of kind 'I;16'; .*8 bits"):
-        read_picture(tmp_path / "deep.png")
+    refused(r"deep.png' has pixels of kind 'I;16'; .*8 bits", read_picture, tmp_path / "deep.png")
     glass = np.dstack([values, np.full((6, 8), 128, np.uint8)])
     Image.fromarray(glass).save(tmp_path / "glass.png")
-    with pytest.raises(ValueError, match=r"glass.png' has pixels that are see-through"):
-        read_picture(tmp_path / "glass.png")
+    refused(r"glass.png' has pixels that are see-through", read_picture, tmp_path / "glass.png")
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b"", lambda b: b"no picture", lambda b: b[:-30]])
@@ -132,8 +126,7 @@ def test_a_broken_picture_is_refused_by_name(tmp_path, spoil):
     noise = np.random.default_rng(0).integers(255, size=(6, 8))
     write_picture(file, noise)
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(ValueError, match=r"well/3.png' cannot be read as a picture"):
-        image_folder(tmp_path)
+    refused(r"well/3.png' cannot be read as a picture", image_folder, tmp_path)
 
 
 def test_some_rows_are_of_every_class(tmp_path):
@@ -144,16 +137,12 @@ def test_some_rows_are_of_every_class(tmp_path):
 
 
 def test_folders_that_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="two or more classes; it has no folder"):
-        image_folder(tmp_path)
+    refused("two or more classes; it has no folder", image_folder, tmp_path)
     fill(tmp_path, classes=("ill",))
-    with pytest.raises(ValueError, match="two or more classes; it has 'ill'"):
-        image_folder(tmp_path)
+    refused("two or more classes; it has 'ill'", image_folder, tmp_path)
     (tmp_path / "well").mkdir()
-    with pytest.raises(ValueError, match="has no images of class 'well'"):
-        image_folder(tmp_path)
-    with pytest.raises(ValueError, match="must be a folder that is there"):
-        image_folder(tmp_path / "ill" / "0.png")
+    refused("has no images of class 'well'", image_folder, tmp_path)
+    refused("must be a folder that is there", image_folder, tmp_path / "ill" / "0.png")
 
 
 PARTS = {"train": 10, "val": 20, "test": 30}
@@ -204,23 +193,19 @@ def test_a_folder_of_classes_is_divided(tmp_path):
 
 def test_parts_that_are_refused(tmp_path):
     fill(tmp_path / "test")
-    with pytest.raises(ValueError, match="has 'test' and no folder 'train'"):
-        divided_folder(tmp_path)
+    refused("has 'test' and no folder 'train'", divided_folder, tmp_path)
     fill(tmp_path / "train", classes=("a", "b"))
-    with pytest.raises(ValueError, match=r"test' has the class 'ill', which 'train' has not"):
-        divided_folder(tmp_path)
+    refused(r"test' has the class 'ill', which 'train' has not", divided_folder, tmp_path)
     for name in ("val", "valid"):
         fill(tmp_path / name)
-    with pytest.raises(ValueError, match="which are not one for each part"):
-        divided_folder(tmp_path)
+    refused("which are not one for each part", divided_folder, tmp_path)
 
 
 @pytest.mark.parametrize("read", [image_folder, divided_folder])
 def test_parts_are_not_taken_for_classes(tmp_path, read):
     for name in ("train", "test", "copy"):
         fill(tmp_path / name)
-    with pytest.raises(ValueError, match=r"'copy', .*which are not one for each part; move"):
-        read(tmp_path)
+    refused(r"'copy', .*which are not one for each part; move", read, tmp_path)
     (tmp_path / "copy").rename(tmp_path / "__MACOSX")
     assert len(divided_folder(tmp_path).test) == 12
 

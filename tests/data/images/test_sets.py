@@ -10,6 +10,7 @@ import torchvision
 from lexppl.choices.data_sets import IMAGE_SETS, image_names
 from lexppl.data import fashion_mnist, image_set, mnist, switching_panels
 from tests.data.images.written import number_of, real_data, write_idx, write_mnist
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -66,10 +67,8 @@ def test_files_that_are_missing_or_broken_are_refused(tmp_path, file, values):
         path.write_bytes(values)
     elif values is not None:
         write_idx(path, values)
-    with pytest.raises(ValueError, match=r"raw' cannot be read: .*get it from tor|labels 0 to 9"):
-        mnist(tmp_path)
-    with pytest.raises(ValueError, match="folder that is there; it is 'None'"):
-        mnist(None)
+    refused(r"raw' cannot be read: .*get it from tor|labels 0 to 9", mnist, tmp_path)
+    refused("folder that is there; it is 'None'", mnist, None)
 
 
 MARKS = {"mnist": 7, "fashion": 9}
@@ -151,8 +150,7 @@ def test_panels_are_the_seeds_and_leave_random_numbers_alone(both):
 )
 def test_panels_that_are_refused(both, changed, message):
     given = {"labelled": "mnist", "root": both, "rows": (20, 10, 10)} | changed
-    with pytest.raises(ValueError, match=message):
-        switching_panels(**given)
+    refused(message, switching_panels, **given)
 
 
 def test_the_real_digits_and_garments():
@@ -188,7 +186,5 @@ def test_a_set_is_what_is_known_of_it(both, monkeypatch, name):
 
 
 def test_other_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="no set of images 'cifar'; there are 'mnist', 'fashion_m"):
-        image_set("cifar", tmp_path)
-    with pytest.raises(ValueError, match="rows must be"):
-        image_set("mnist", tmp_path, rows=0)
+    refused("no set of images 'cifar'; there are 'mnist', 'fashion_m", image_set, "cifar", tmp_path)
+    refused("rows must be", image_set, "mnist", tmp_path, rows=0)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from lexppl.data import ParquetRows, read_table
 from lexppl.inference import Checkpoints, fit
 from lexppl.systems import lex
+from tests.refusals import refused
 
 ROWS = 1203
 
@@ -72,8 +73,7 @@ def test_a_share_is_apart_and_the_same_for_the_seed(folder):
     again = set(numbers(rows.split(0.3, seed=1)[1], shuffle=False).tolist())
     assert again == valid
     assert set(numbers(rows.split(0.3, seed=2)[1]).tolist()) != valid
-    with pytest.raises(ValueError, match="a part of others"):
-        parts[0].split(0.5, seed=0)
+    refused("a part of others", parts[0].split, 0.5, seed=0)
 
 
 @pytest.mark.smoke
@@ -112,14 +112,12 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
             raise RuntimeError("ended")
 
     kept = {**options, "checkpoint": Checkpoints(tmp_path / "state", every_minutes=0)}
-    with pytest.raises(RuntimeError, match="ended"):
-        fit(small(), train, callbacks=[ended], **kept)
+    refused("ended", fit, small(), train, error=RuntimeError, callbacks=[ended], **kept)
     again = fit(small(), train, **kept)
     assert np.array_equal(whole.history.train, again.history.train)
     assert np.array_equal(whole.history.valid, again.history.valid)
     other = ParquetRows(folder, columns=["a", "b", "c"], target="y", buffer=70).split(0.2, seed=0)
-    with pytest.raises(ValueError, match="buffer"):
-        fit(small(), other[0], **kept)
+    refused("buffer", fit, small(), other[0], **kept)
 
 
 @pytest.mark.parametrize(
@@ -132,22 +130,17 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
 )
 def test_what_needs_all_rows_is_refused(folder, settings, said):
     rows = ParquetRows(folder, columns=["a", "b", "c"], target="y")
-    with pytest.raises(ValueError, match=said):
-        fit(small(), rows, **{"folds": 1, "epochs": 1, "progress": False, **settings})
+    refused(said, fit, small(), rows, **{"folds": 1, "epochs": 1, "progress": False, **settings})
 
 
 def test_mistakes_are_named(folder):
     data = read_table(folder / "part.1.parquet", "label", drop=["y"])
-    with pytest.raises(ValueError, match="of its own; leave them out"):
-        ParquetRows(folder, data.encoding, target="y")
+    refused("of its own; leave them out", ParquetRows, folder, data.encoding, target="y")
     with pytest.raises(ValueError, match="column 'label' must hold numbers"):
         list(ParquetRows(folder).batches(50, shuffle=False))
-    with pytest.raises(ValueError, match="lacks 'height'"):
-        ParquetRows(folder, columns=["height"])
-    with pytest.raises(ValueError, match="buffer must be a whole number"):
-        ParquetRows(folder, buffer=0)
-    with pytest.raises(ValueError, match="share must be a share of the rows"):
-        ParquetRows(folder).split(1.5, seed=0)
+    refused("lacks 'height'", ParquetRows, folder, columns=["height"])
+    refused("buffer must be a whole number", ParquetRows, folder, buffer=0)
+    refused("share must be a share of the rows", ParquetRows(folder).split, 1.5, seed=0)
 
 
 class Endless(IterableDataset):

@@ -6,6 +6,7 @@ import pytest
 
 from lexppl.data import ParquetTable
 from lexppl.fingerprint import fingerprint
+from tests.refusals import refused
 
 ROWS = 230
 
@@ -42,21 +43,15 @@ def test_other_files_are_another_table(folder):
 
 
 def test_what_is_no_table_is_refused(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
-        ParquetTable(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"part\.0\.parquet lacks 'height'"):
-        ParquetTable(folder, ["height"])
-    with pytest.raises(ValueError, match="must be a list of names"):
-        ParquetTable(folder, "word")
+    refused("no file or folder", ParquetTable, tmp_path / "nowhere", error=FileNotFoundError)
+    refused(r"part\.0\.parquet lacks 'height'", ParquetTable, folder, ["height"])
+    refused("must be a list of names", ParquetTable, folder, "word")
     (folder / "spoilt.parquet").write_text("none")
-    with pytest.raises(ValueError, match=r"spoilt\.parquet' cannot be read as Parquet"):
-        ParquetTable(folder)
+    refused(r"spoilt\.parquet' cannot be read as Parquet", ParquetTable, folder)
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(FileNotFoundError, match="no Parquet file"):
-        ParquetTable(empty)
+    refused("no Parquet file", ParquetTable, empty, error=FileNotFoundError)
     told = empty / "year=2020"
     told.mkdir()
     pd.DataFrame({"a": [1]}).to_parquet(told / "a.parquet")
-    with pytest.raises(ValueError, match="folders that hold a column, 'year=2020'"):
-        ParquetTable(empty)
+    refused("folders that hold a column, 'year=2020'", ParquetTable, empty)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lexppl.data.texts import TextDataset, Vocabulary, imdb, texts_of, words_of
+from tests.refusals import refused
 
 HERE = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("LEXPPL_DATA", HERE.parent / "shared" / "data"))
@@ -71,8 +72,7 @@ def test_vocabulary_is_saved(tmp_path):
     ],
 )
 def test_wrong_vocabularies(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    refused(message, call)
 
 
 @pytest.mark.parametrize("keep", ["start", "end"])
@@ -101,13 +101,11 @@ def test_the_stated_end_of_a_long_text_is_kept(keep):
     ],
 )
 def test_wrong_texts(texts, labels, options, message):
-    with pytest.raises(ValueError, match=message):
-        texts_of(texts, list(labels), **options)
+    refused(message, texts_of, texts, list(labels), **options)
 
 
 def test_one_string_is_no_list_of_texts():
-    with pytest.raises(TypeError, match="it is one string"):
-        texts_of(GOOD, ["g"])
+    refused("it is one string", texts_of, GOOD, ["g"], error=TypeError)
 
 
 def test_parts_have_the_words_of_their_rows():
@@ -116,8 +114,7 @@ def test_parts_have_the_words_of_their_rows():
         for row, words in zip(part.x.tolist(), part.words, strict=True):
             assert [part.vocabulary.word(number) for number in row] == list(words)
     assert data.split(0.5, 0.5, seed=0)[0].y.tolist().count(1) == 2
-    with pytest.raises(ValueError, match="chooses none"):
-        data.subset(torch.zeros(8, dtype=torch.bool))
+    refused("chooses none", data.subset, torch.zeros(8, dtype=torch.bool))
     assert "8 rows" in repr(data)
 
 
@@ -164,14 +161,11 @@ def test_reviews_of_one_file_and_of_the_original_folder(tmp_path):
 
 
 def test_missing_reviews_are_told(tmp_path):
-    with pytest.raises(ValueError, match="root must be a folder that is there"):
-        imdb(tmp_path / "nowhere")
+    refused("root must be a folder that is there", imdb, tmp_path / "nowhere")
     for reviews in ("all", "5k"):
-        with pytest.raises(ValueError, match=r"has no imdb_reviews.*unpack https://ai"):
-            imdb(tmp_path, reviews=reviews)
+        refused(r"has no imdb_reviews.*unpack https://ai", imdb, tmp_path, reviews=reviews)
     pd.DataFrame({"text": ["a"]}).to_csv(tmp_path / "imdb_reviews_5k.csv.gz")
-    with pytest.raises(ValueError, match="must have the columns split"):
-        imdb(tmp_path, reviews="5k")
+    refused("must have the columns split", imdb, tmp_path, reviews="5k")
 
 
 @pytest.mark.complete

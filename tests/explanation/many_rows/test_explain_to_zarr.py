@@ -11,9 +11,10 @@ from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.inference import fit
 from lexppl.systems import q_fit
 from tests.explanation.many_rows.fitted import ROWS, assert_same, fitted, rows
+from tests.refusals import refused
 
 pytest.importorskip("zarr", reason="the extra 'dask' is not installed")
-MODULE = sys.modules["lexppl.explanation.many_rows.zarr_posterior"]
+MODULE = sys.modules["lexppl.explanation.posterior_files"]
 
 
 def written(folder, given=None, name="posterior.zarr", result=None, **settings):
@@ -123,7 +124,7 @@ def ending(x, rows_before):
 def explained(monkeypatch):
     """The chunks that were explained, by number."""
     numbers = []
-    chunks = sys.modules["lexppl.explanation.many_rows.explain_to_zarr"]
+    chunks = sys.modules["lexppl.explanation.explain_to_zarr"]
     original = chunks.ChunkTask.groups
 
     def noted(self, number, piece):
@@ -175,8 +176,7 @@ def test_chunks_of_another_run_are_refused_by_name(tmp_path, change, said):
     settings = {"rows_per_chunk": 1000}
     with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), **settings)
-    with pytest.raises(ValueError, match=f"another run, which differs in {said}"):
-        written(tmp_path, x, **{**settings, **change})
+    refused(f"another run, which differs in {said}", written, tmp_path, x, **{**settings, **change})
     found = written(tmp_path, x, **{**settings, **change}, overwrite=True)
     assert group_of(found, "predictions").sizes["row"] == ROWS
 
@@ -215,20 +215,16 @@ def test_rows_may_be_left_out_of_the_store(tmp_path):
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(tmp_path, given, settings, error, said):
-    with pytest.raises(error, match=said):
-        written(tmp_path, given(*rows()), **settings)
+    refused(said, written, tmp_path, given(*rows()), error=error, **settings)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_there_is_not_replaced_unasked(tmp_path):
     (tmp_path / "posterior.zarr").write_text("mine")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        written(tmp_path)
+    refused("overwrite=True", written, tmp_path, error=FileExistsError)
     with pytest.raises(ValueError, match="create it first"):
         explain_to_zarr(fitted(), rows()[0], tmp_path / "no" / "p.zarr", progress=False)
     with pytest.raises(TypeError, match="what fit\\(\\) returned"):
         explain_to_zarr(fitted().model, rows()[0], tmp_path / "p.zarr", progress=False)
-    with pytest.raises(FileNotFoundError, match="no Zarr store"):
-        open_posterior(tmp_path / "nothing")
-    with pytest.raises(FileNotFoundError, match="no Zarr store"):
-        open_posterior(tmp_path)
+    refused("no Zarr store", open_posterior, tmp_path / "nothing", error=FileNotFoundError)
+    refused("no Zarr store", open_posterior, tmp_path, error=FileNotFoundError)

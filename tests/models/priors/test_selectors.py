@@ -15,7 +15,7 @@ from torch.distributions import kl_divergence
 from lexppl import explain, fit, load, save
 from lexppl.distributions import beta_binomial_sizes
 from lexppl.effects import weights_with_priors
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.models import (

@@ -14,7 +14,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch import nn
 
 from lexppl import explain, fit, load, save
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import CollapseWarning, Linear, NestedIWAE, Unscored
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.models import (

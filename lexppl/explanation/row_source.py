@@ -12,14 +12,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lexppl.explanation.names import tensor_of
 from lexppl.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from lexppl.data import TableEncoding
     from lexppl.data.parquet import ParquetTable
 
-Piece = Any
-"""Some rows: a frame, x, a pair (x, y), or their place in files."""
+Piece = Any  # Some rows: a frame, x, a pair (x, y), or their place in files
 
 
 class ParquetPiece(NamedTuple):
@@ -31,21 +31,10 @@ class ParquetPiece(NamedTuple):
 
 
 class RowSource:
-    """Rows in order, cut into pieces of one size.
-
-    Args:
-        rows: of :func:`explain_to_zarr`.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-
-    Raises:
-        TypeError: rows of another kind, a path or Dask frame without an encoding.
-        FileNotFoundError, ValueError: files that are not there, or cannot be read.
-    """
+    """Rows of :func:`explain_to_zarr` in order, cut into pieces of one size."""
 
     def __init__(self, rows: Any, encoding: TableEncoding | None, with_y: bool) -> None:
-        self.total: int | None = None
-        """How many there are; None where only the end shows it."""
+        self.total: int | None = None  # How many there are; None where only the end shows it
         self.table: ParquetTable | None = None
         self._chunks: Iterator[Any] = iter(())
         is_dask = hasattr(rows, "map_partitions") and hasattr(rows, "partitions")
@@ -98,11 +87,7 @@ class RowSource:
             yield _together(held)
 
     def first(self, size: int) -> Piece:
-        """The first rows, which are still there after.
-
-        Raises:
-            ValueError: no rows.
-        """
+        """The first rows, which are still there after."""
         if self.table is not None:
             return ParquetPiece(self.table, 0, min(size, len(self.table)))
         read: list[Any] = []
@@ -121,18 +106,7 @@ class RowSource:
 def encoded_piece(
     piece: Piece, encoding: TableEncoding | None, with_y: bool, like: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """x and y of a piece, where it is worked on.
-
-    Args:
-        piece: of a source.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-        like: a parameter of the model, for its type and device; None for torch's own.
-
-    Raises:
-        TypeError: a table without an encoding, or rows of another kind.
-        ValueError: rows that the encoding refuses, no y.
-    """
+    """x and y of a piece, of the type and on the device of a parameter `like`."""
     if isinstance(piece, ParquetPiece):
         piece = piece.table.read(piece.start, piece.stop)
     dtype = torch.get_default_dtype() if like is None else like.dtype
@@ -154,37 +128,22 @@ def encoded_piece(
         if (y is not None) != with_y:
             found = "pairs (x, y)" if y is not None else "x alone"
             raise ValueError(f"rows are {found} with with_y={with_y}; change one of the two")
-    return _moved(x, like, dtype), None if y is None else _moved(y, like, dtype)
-
-
-def _moved(values: Any, like: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Rows that come from no device stand where the model does."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"rows must be numbers; they are {array.dtype}")
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
-    if tensor.is_floating_point():
-        tensor = tensor.to(dtype)
-    return tensor if like is None else tensor.to(like.device)
+    device = None if like is None else like.device
+    # Rows that come from no device stand where the model does.
+    if not isinstance(x, Tensor):
+        x = tensor_of(x, "x", dtype).to(device=device)
+    if y is not None and not isinstance(y, Tensor):
+        y = tensor_of(y, "y", dtype).to(device=device)
+    return x, y
 
 
 def _is_pair(rows: Any) -> bool:
-    return (
-        isinstance(rows, tuple)
-        and len(rows) == 2
-        and all(isinstance(part, Tensor | np.ndarray) for part in rows)
-    )
+    is_two = isinstance(rows, tuple) and len(rows) == 2
+    return is_two and all(isinstance(part, Tensor | np.ndarray) for part in rows)
 
 
 def rows_in(chunk: Any) -> int:
-    """How many rows a chunk has.
-
-    Raises:
-        TypeError: what is no chunk of rows.
-        ValueError: a pair of other lengths.
-    """
+    """How many rows a chunk has; refuses what is no chunk."""
     if _is_pair(chunk):
         if len(chunk[0]) != len(chunk[1]):
             raise ValueError(f"x has {len(chunk[0])} rows and y has {len(chunk[1])}")

@@ -1,29 +1,32 @@
-"""What each row of a posterior is, and what is predicted of it, in words."""
-
-from __future__ import annotations
+"""Single rows of a posterior: what is predicted of each, and the spread of its mask means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import responses_of
+from lexppl.explanation.reading.masks import (
+    ATTRIBUTION,
+    PROBABILITY,
+    fold_means,
+    kind_of,
+    mask_means,
+    masks_of,
+    responses_of,
+)
+from lexppl.explanation.reading.ranking import covers_rows, mean_error
 
 LARGEST_NUMBER = 1e9
 
 
 @dataclass(frozen=True)
 class RowOutcome:
-    """What a row is, and what is predicted of it.
-
-    Args:
-        observed: its label or response as text; None where it is not known.
-        predicted: the label that is predicted, or the mean response; None where nothing is.
-        probability: of the label that is predicted, mean over replicates; NaN of responses.
-    """
+    """A row's label or response, and what is predicted of it with which probability; None or NaN
+    where that is not known."""
 
     observed: str | None
     predicted: str | None
@@ -37,12 +40,7 @@ class RowOutcome:
         return self.observed == self.predicted
 
     def lines(self) -> list[str]:
-        """In lines of a few words.
-
-        Example:
-            >>> RowOutcome("3", "5", 0.75).lines(), RowOutcome(None, "12.5").lines()
-            (['is 3', 'pred. 5, 75 %'], ['pred. 12.5'])
-        """
+        """In lines of a few words."""
         found = [] if self.observed is None else [f"is {self.observed}"]
         if self.predicted is not None:
             sure = "" if np.isnan(self.probability) else f", {percent(self.probability)}"
@@ -51,16 +49,8 @@ class RowOutcome:
 
 
 def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) -> list[RowOutcome]:
-    """What each row is, and what is predicted of it.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-        observed: the rows' labels or responses; those of `observed_data` if None, where they are.
-            Labels are names of classes, as text, or their places, as numbers.
-
-    Raises:
-        ValueError: another number of them than the posterior has rows, or labels that it has not.
-    """
+    """What each row is, by `observed` (classes by name or place) or `observed_data`, and its
+    prediction."""
     rows = mask_means(posterior).sizes["row"]
     names, predictive = group_names(posterior), responses_of(posterior)
     known: Any = observed
@@ -89,9 +79,8 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
 def percent(share: float) -> str:
     """A probability in percent, never a 100 or a 0 that it is not.
 
-    Example:
-        >>> percent(0.5), percent(0.99999), percent(0.0004), percent(0.031)
-        ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
+    >>> percent(0.5), percent(0.99999), percent(0.0004), percent(0.031)
+    ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
     """
     value = 100 * share
     if 0 < value < 0.1:
@@ -124,3 +113,62 @@ def _text(value: Any) -> str:
     number = float(value)
     whole = number.is_integer() and abs(number) < LARGEST_NUMBER
     return f"{number:.0f}" if whole else f"{number:.4g}"
+
+
+@dataclass(frozen=True, eq=False)
+class RowSpread:
+    """The spread `(N, G)` of some rows' mask means, its label on an axis, and its meaning in a
+    sentence."""
+
+    values: NDArray[np.float64]
+    label: str
+    meaning: str
+
+
+def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
+    """The width of the interval of a row's E[z | x]: of the 95 % t-interval over R replicates, mean
+    ± t_{.975, R−1} s / √R, over R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest
+    value; of a single fit the standard deviation of a draw, of selections √(p(1 − p))."""
+    found = row_interval(posterior, rows)
+    if found is None:
+        return _of_draws(posterior, mask_means(posterior).values[0, rows].astype(np.float64), rows)
+    ends, over = found
+    return RowSpread(
+        ends[1] - ends[0],
+        "width of 95\u00a0% interval",
+        f"the width of the 95 % interval of the {kind_of(posterior).label} over {over}",
+    )
+
+
+def row_interval(
+    posterior: Posterior, rows: Any = slice(None)
+) -> tuple[NDArray[np.float64], str] | None:
+    """The interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over, or None."""
+    means = mask_means(posterior)
+    each = means.values[:, rows].astype(np.float64)
+    kind = kind_of(posterior)
+    of_folds = fold_means(posterior)
+    count = len(each if of_folds is None else of_folds)
+    if count < 2:
+        return None
+    if of_folds is not None:
+        spread = of_folds.values[:, rows].astype(np.float64).std(0, ddof=1)
+        over = f"{count} folds"
+    else:
+        spread = mean_error(each, covers_rows(posterior))
+        over = f"{count} replicates"
+    half, middle = stdtrit(count - 1, 0.975) * spread, each.mean(0)
+    ends = np.stack([middle - half, middle + half])
+    return (ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)), over
+
+
+def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:
+    """The standard deviation of a draw, of a single fit."""
+    label, meaning = "sd of a draw", "the standard deviation of a draw of the mask, of a single fit"
+    if kind_of(posterior) is PROBABILITY:
+        exact = means.clip(0.0, 1.0)
+        return RowSpread(np.sqrt(exact * (1.0 - exact)), label, meaning)
+    drawn = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0][:, rows]
+    if len(drawn) < 2:
+        return RowSpread(np.full(means.shape, np.nan), label, meaning)
+    return RowSpread(drawn.std(0, ddof=1, dtype=np.float64), label, meaning)

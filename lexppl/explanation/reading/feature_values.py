@@ -1,6 +1,4 @@
-"""The values of features, in the units of the table, beside the posterior of its rows."""
-
-from __future__ import annotations
+"""Values and gains of features, beside the posterior of their rows."""
 
 import json
 import math
@@ -18,26 +16,17 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import constants_name
+from lexppl.explanation.reading.masks import constants_name, mask_means
 
-VALUES = "value"
-"""The variable of `constant_data`, (row, feature)."""
+VALUES = "value"  # The variable of `constant_data`, (row, feature)
+# Its attributes: the levels of features that have some, and the features of dates, as JSON.
 LEVELS, DATES = "levels", "dates"
-"""Its attributes: the levels of features that have some, and the features of dates, as JSON."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureValues:
-    """The values of one feature.
-
-    Args:
-        name: the feature's.
-        numbers: of N rows, `(N,)`; of a feature of levels their places among `levels`. NaN where
-            there is none.
-        levels: names, or None for numbers.
-        dates: whether the numbers are days since 1970-01-01.
-    """
+    """The values of one feature, `(N,)`, NaN where there is none: numbers, days since 1970-01-01 of
+    dates, or places among its levels."""
 
     name: str
     numbers: NDArray[np.float64]
@@ -55,15 +44,8 @@ class FeatureValues:
     def text(self, row: int) -> str:
         """A row's value as it is read: numbers with four digits, or with all before the point.
 
-        Example:
-            >>> FeatureValues("dose", np.array([0.123456, 1234567.0])).text(0)
-            '0.1235'
-            >>> FeatureValues("income", np.array([18130.55])).text(0)
-            '18131'
-            >>> FeatureValues("job", np.array([1.0]), ("clerk", "smith")).text(0)
-            'smith'
-            >>> FeatureValues("seen", np.array([19000.5]), dates=True).text(0)
-            '2022-01-08'
+        >>> FeatureValues("income", np.array([0.123456, 18130.55])).text(1)
+        '18131'
         """
         number = self.numbers[row]
         if np.isnan(number):
@@ -77,24 +59,7 @@ class FeatureValues:
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
-    """Encoded rows in the units of the table that they came from, to six digits of their scale.
-
-    Args:
-        x: N rows, `(N, D)`.
-        encoding: how columns became features.
-
-    Returns:
-        by column, NaN where a cell is missing; dates as days since 1970-01-01.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.data import CategoricalColumn, NumericColumn, TargetColumn
-        >>> encoding = TableEncoding((NumericColumn("age", 40.0, 10.0),
-        ...     CategoricalColumn("job", ("cook", "smith"))), TargetColumn("y", None))
-        >>> values = decoded_values(torch.tensor([[-0.5, 0.0, 1.0]]), encoding)
-        >>> values["age"].text(0), values["job"].text(0)
-        ('35', 'smith')
-    """
+    """Encoded rows `(N, D)` in their table's units, to six digits of their scale, by column."""
     table = x.detach().double().cpu().numpy()
     found, start = {}, 0
     for column in encoding.columns:
@@ -117,12 +82,7 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
 
 
 def column_values(column: pd.Series) -> FeatureValues:
-    """Values of a data frame's column: numbers, days since 1970-01-01 of dates, else levels.
-
-    Example:
-        >>> column_values(pd.Series(["smith", "cook"], name="job")).levels
-        ('cook', 'smith')
-    """
+    """Values of a data frame's column: numbers, days since 1970-01-01 of dates, else levels."""
     name, dates = str(column.name), column.dtype.kind == "M"
     if dates:
         column = (column.dt.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta("1D")
@@ -134,20 +94,11 @@ def column_values(column: pd.Series) -> FeatureValues:
 
 
 def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
-    """The stratum of each row, missing without a value: a level, or an interval of numbers.
+    """The stratum of each of N rows, missing without a value: a level, or an interval between the
+    quantiles of numbers of more than `bins` values.
 
-    Args:
-        by: `(N,)` values, a series or an array: levels, or numbers, which are cut at quantiles
-            if they have more than `bins` values.
-        rows: N.
-        bins: into how many strata numbers are cut.
-
-    Raises:
-        ValueError: values of another number of rows.
-
-    Example:
-        >>> strata_of([1.0, 2.0, 3.0, 4.0], 4).tolist()
-        ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
+    >>> strata_of([1.0, 2.0, 3.0, 4.0], 4).tolist()
+    ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
     """
     values = pd.Series(np.asarray(by))
     if len(values) != rows:
@@ -158,21 +109,8 @@ def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
 
 
 def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Posterior:
-    """Write the features' values into a posterior's `constant_data`, as `value` (row, feature).
-
-    Features of levels hold their place among the levels, which the attribute `levels` names, as
-    JSON; so a netCDF file keeps all of it.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned; it is changed in place.
-        values: of its rows; features that have none are NaN.
-
-    Returns:
-        the posterior.
-
-    Raises:
-        ValueError: values of another number of rows, or a posterior without `constant_data`.
-    """
+    """Write features' values into a posterior's `constant_data`, as `value` (row, feature): of
+    levels their places among those that the attribute `levels` names, as JSON."""
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
     rows = means.sizes["row"]
@@ -187,41 +125,17 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
             table[:, g] = values[name].numbers
     levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}
     dates = [n for n, v in values.items() if n in names and v.dates]
+    about = {LEVELS: levels, DATES: dates}
+    attrs = {name: json.dumps(held, ensure_ascii=False) for name, held in about.items()}
     dims = ("row", str(means.dims[-1]))
-    coordinates = {dim: means[dim].values for dim in dims}
-    writable_group(posterior, constants_name(posterior))[VALUES] = xr.DataArray(
-        table,
-        coordinates,
-        dims,
-        attrs={
-            LEVELS: json.dumps(levels, ensure_ascii=False),
-            DATES: json.dumps(dates, ensure_ascii=False),
-        },
-    )
+    written = xr.DataArray(table, {dim: means[dim].values for dim in dims}, dims, attrs=attrs)
+    writable_group(posterior, constants_name(posterior))[VALUES] = written
     return posterior
 
 
 def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
-    """The features' values of a posterior's rows: those of :func:`with_values`, else those of its
-    x, which are the encoded ones: standardised numbers, and the level of columns `job=smith`. Of a
-    column with gaps they are not known.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned.
-
-    Returns:
-        by feature; without those whose values are not known, as of images.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> x = xr.Dataset({"x": (("row", "input"), [[0.5, 1.0, 0.0]])},
-        ...     {"row": [7], "input": ["age", "job=cook", "job=smith"]})
-        >>> stated = (("chain", "row", "feature"), [[[1.0, 0.5]]], {"site": "mask"})
-        >>> posterior = posterior_of({"constant_data": x, "sample_stats": xr.Dataset(
-        ...     {"selection_probability": stated}, {"feature": ["age", "job"]})}, {})
-        >>> {name: values.text(0) for name, values in feature_values(posterior).items()}
-        {'age': '0.5', 'job': 'cook'}
-    """
+    """The features' values of a posterior's rows: those of :func:`with_values`, else the encoded
+    ones of its x, but for columns with gaps; none of images."""
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
     if constants_name(posterior) not in group_names(posterior):
@@ -266,3 +180,27 @@ def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:
     """The level of each row; NaN where it is not known, or none of them."""
     known = ~np.isnan(one_hot).any(1) & (one_hot > 0).any(1)
     return np.where(known, np.nan_to_num(one_hot).argmax(1), np.nan)
+
+
+GAIN = "gain"  # The variable of `sample_stats`, (row, feature), in nats
+
+
+def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Posterior:
+    """Write gains of rows, `(N, G)` in nats, into a posterior's `sample_stats`, as `gain` (row,
+    feature): NaN of its rows that have none."""
+    means = mask_means(posterior)
+    values = np.asarray(gains, dtype=np.float64)
+    expected = (len(row_names), means.shape[2])
+    if values.shape != expected:
+        raise ValueError(f"gains must have shape {expected}; they have shape {values.shape}")
+    places = {name: place for place, name in enumerate(means["row"].values.tolist())}
+    written = np.full(means.shape[1:], np.nan)
+    for n, name in enumerate(row_names):
+        if name in places:
+            written[places[name]] = values[n]
+    dims = means.dims[1:]
+    coordinates = {dim: means[dim].values for dim in dims if dim in means.coords}
+    writable_group(posterior, "sample_stats")[GAIN] = xr.DataArray(
+        written, coordinates, dims, attrs={"units": "nats", "site": means.attrs["site"]}
+    )
+    return posterior

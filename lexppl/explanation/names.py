@@ -1,8 +1,8 @@
-"""Rows to be explained, checked against the fit, and the names that they are spoken of by."""
+"""Rows to be explained, checked against the fit, and the names of rows, entries and dimensions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import ParticleCounts
-from lexppl.explanation.masks.program_sites import Response
+from lexppl.explanation.program_sites import Response, SharedSite
 from lexppl.inference.predictive import drawing
 from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.training.result import FitResult
@@ -32,18 +32,8 @@ class NamedRows:
         """What the program is called with for a chunk of rows."""
         return self.x[rows], None if self.y is None else self.y[rows]
 
-    @property
-    def float_type(self) -> type:
-        """The type in which log-probabilities are kept: that of x."""
-        return np.float64 if self.x.dtype == torch.float64 else np.float32
-
     def check_response(self, response: Response | None) -> None:
-        """Refuse a y that the program's response cannot take.
-
-        Raises:
-            ValueError: labels beyond the classes, or probabilities of another number of classes,
-                or that do not sum to one.
-        """
+        """Refuse labels or probabilities that the program's response cannot take."""
         y = self.y
         if y is None or response is None:
             # Without a site of its own it is observed as a factor, if at all.
@@ -72,20 +62,10 @@ class NamedRows:
 
 
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
-    """Check rows against the fit.
-
-    Args:
-        result: the fit.
-        x: rows, a tensor or an array.
-        y: what was observed, a tensor or an array, or None.
-        row_names: a name for each row, or None to number them.
-
-    Raises:
-        ValueError, TypeError: rows unlike those of the fit, or names that are not one each.
-    """
+    """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
-    x = _tensor(x, "x", dtype)
-    y = None if y is None else _tensor(y, "y", dtype)
+    x = tensor_of(x, "x", dtype)
+    y = None if y is None else tensor_of(y, "y", dtype)
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
     labels = y is not None and y.dim() == 1 and result.labels is not None
@@ -102,11 +82,7 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
 
 
 def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:
-    """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG.
-
-    Raises:
-        ValueError: names that are given and not one each.
-    """
+    """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG."""
     if given is not None:
         return _different(given, entries, "entry_names")
     grouping = getattr(result.model, "grouping", None)
@@ -119,12 +95,7 @@ def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) ->
 def feature_names(
     columns: int, given: Sequence[str] | None, entries: Sequence[str]
 ) -> Sequence[str]:
-    """Names of the D columns of x: given, those of the entries where they are as many, or
-    x1 … xD.
-
-    Raises:
-        ValueError: names that are given and not one each.
-    """
+    """Names of the D columns of x: given, the entries' where they are as many, or x1 … xD."""
     if given is not None:
         return _different(given, columns, "feature_names")
     return entries if len(entries) == columns else _numbered(columns)
@@ -146,8 +117,8 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
 
 
 def _float_type(result: FitResult, x: Any) -> torch.dtype:
-    """The program's; of one without numbers of its own torch's, or an array's float64 where its
-    sites have that, or it runs in nothing else."""
+    """The program's type; of one without numbers an array's float64 where its sites run in nothing
+    else."""
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
     usual, given = floating_type(modules), getattr(x, "dtype", None)
     if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:
@@ -164,7 +135,8 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
     return torch.float64
 
 
-def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+def tensor_of(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+    """An array of numbers as a tensor: x, and floating values, of a type; other values long."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)
@@ -177,3 +149,60 @@ def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     if tensor.is_floating_point() or name == "x":
         return tensor.to(dtype)
     return tensor.long()
+
+
+RESERVED = ("chain", "draw", "row")
+FEATURE = "feature"
+
+
+@dataclass(frozen=True)
+class SharedDims:
+    """A caller's names: `dims={"slope": ["feature"]}, coords={"feature": ["age", "dose"]}`."""
+
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def check(self, shared: Sequence[SharedSite]) -> None:
+        """Refuse dims and coords of what is not among the latents that all rows share."""
+        unknown = sorted(set(self.dims) - {site.name for site in shared})
+        if unknown:
+            raise ValueError(
+                f"dims names {unknown}; the latents that all rows share are "
+                f"{[site.name for site in shared]}"
+            )
+        for site in shared:
+            given, free = self.dims.get(site.name), site.plates.count(None)
+            names = [] if given is None else list(given)
+            right = not isinstance(given, str) and len(set(names) - set(RESERVED)) == free
+            if given is not None and not (right and len(names) == free):
+                raise ValueError(
+                    f"dims[{site.name!r}] must be {free} names, of the dimensions of its value "
+                    f"{site.shape} that are no plate, none of {RESERVED}; it is {given!r}"
+                )
+        known = {FEATURE, *(name for names in self.dims.values() for name in names)}
+        known |= {plate for site in shared for plate in site.plates if plate is not None}
+        strange = sorted(set(self.coords) - known)
+        if strange:
+            raise ValueError(f"coords names {strange}; dimensions to name are {sorted(known)}")
+
+    def of(
+        self, site: SharedSite, entries: int, coordinates: Mapping[str, Sequence[Any]]
+    ) -> list[str]:
+        """The dimensions of a latent: given, its plates, `feature` where it shares out a unit among
+        the G mask entries, or `<site>_dim_<i>`."""
+        given = iter(self.dims.get(site.name, ()))
+        own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
+        # A weight of as many numbers as there are features need not be one of each.
+        usual = FEATURE if site.is_share and own == [entries] else None
+        found = []
+        for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
+            named = plate or next(given, None)
+            name = named or usual or f"{site.name}_dim_{i}"
+            count = len(coordinates.get(name, range(size)))
+            if count != size and (name in self.coords or (plate is None and named)):
+                raise ValueError(
+                    f"dimension {name!r} has {count} names, and {site.name!r} has {size} entries "
+                    "there"
+                )
+            found.append(name if count == size else f"{site.name}_dim_{i}")
+        return found

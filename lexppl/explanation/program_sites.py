@@ -1,4 +1,4 @@
-"""What there is to explain in a program: its masks and its response."""
+"""What there is to explain in a program: its masks, its response, and what rows share."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -11,16 +11,9 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import BEFORE_PARTICLES, ParticleCounts, weights_first
-from lexppl.explanation.layout.importance_kind import stated_kind
-from lexppl.explanation.layout.mask_groups import BY_GUIDE
-from lexppl.explanation.masks.draws import (
-    RESPONSE,
-    is_of_all_rows,
-    label_values,
-    states_mean,
-    value_of,
-)
+from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
+from lexppl.explanation.draws import RESPONSE, is_of_all_rows, label_values, states_mean, value_of
+from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
@@ -28,14 +21,13 @@ from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 
-ROWS = "row"
-"""The dimension of rows in a posterior."""
+ROWS = "row"  # The dimension of rows in a posterior
 
 
 @dataclass(frozen=True)
 class MaskSite:
-    """A latent of event shape (G,) inside `mask_particles()`: of rows, whose plate is `ROWS`, of
-    the entries of another plate, or of all rows, whose plate is None."""
+    """A latent of event shape (G,) inside `mask_particles()`, in a plate of rows, which is `ROWS`,
+    of `size` other entries, or in none."""
 
     name: str
     entries: int
@@ -43,16 +35,13 @@ class MaskSite:
     states_mean: bool
     kind: str | None
     plate: str | None
-    size: int
-    """Entries of its plate."""
-    is_one_law: bool
-    """Whether its distribution is one for all rows."""
+    size: int  # Entries of its plate
+    is_one_law: bool  # Whether its distribution is one for all rows
 
 
 @dataclass(frozen=True)
 class Response:
-    """The site `y`: its event shape of a row, how it is stored, and its labels if it is one of
-    labels."""
+    """The site `y`: its event shape of a row, how it is stored, and its labels, if any."""
 
     event_shape: tuple[int, ...]
     dtype: np.dtype
@@ -61,8 +50,8 @@ class Response:
 
 @dataclass(frozen=True)
 class SharedSite:
-    """A latent outside the mask plate that all rows share: its value's shape, for each of its
-    dimensions the plate that it is, if any, and whether it shares out a unit, as among features."""
+    """A latent that all rows share: its value's shape, the plate of each dimension, if any, and
+    whether it shares out a unit, as among features."""
 
     name: str
     shape: tuple[int, ...]
@@ -74,9 +63,8 @@ class SharedSite:
 
 @dataclass(frozen=True)
 class ProgramSites:
-    """The masks of a program, in its order, its response inside the mask plate, if any, whether it
-    has latents outside the mask plate, those of them that rows share, the names of all sites, and
-    where there are such latents those of the plates over rows."""
+    """The masks of a program, its response, whether it has latents outside the mask plate, those of
+    them that rows share, the names of all sites, and of plates over rows."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
@@ -84,10 +72,9 @@ class ProgramSites:
     shared: tuple[SharedSite, ...]
     names: tuple[str, ...]
     row_plates: frozenset[str]
-    layers: LayerWidths = NARROW
-    """Of its networks."""
+    layers: LayerWidths = NARROW  # Of its networks
+    # Masks that its guide draws given x alone, by the names `<site>_by_guide`.
     guided: tuple[MaskSite, ...] = ()
-    """Masks that its guide draws given x alone, by the names `<site>_by_guide`."""
 
     @property
     def has_prior(self) -> bool:
@@ -107,17 +94,7 @@ class ProgramSites:
 
 
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
-    """Run a program once without y and see what it samples.
-
-    Args:
-        model: a program called as `model(x, y)`.
-        x: a few rows.
-        guide: its guide, or None.
-
-    Raises:
-        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside several
-            plates beside it.
-    """
+    """Run a program once on a few rows without y, and see what it and its guide sample."""
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
     sites = [
@@ -232,3 +209,25 @@ def _storage(site: Site, integer: type) -> np.dtype:
         if site.distribution.support.is_discrete:
             return np.dtype(integer)
     return value_of(site).detach().cpu().numpy().dtype
+
+
+def stated_kind(site: Site) -> str | None:
+    """What a program states of a mask: by `infer={"mask_kind": …}`, else by its distribution's
+    support; None where neither does."""
+    stated = site.infer.get(MASK_KIND)
+    if stated is not None:
+        if stated not in MASK_KINDS:
+            raise ValueError(
+                f"mask_kind of site {site.name!r} must be one of {MASK_KINDS}; it is {stated!r}"
+            )
+        return str(stated)
+    try:
+        support = site.distribution.support
+    except (NotImplementedError, AttributeError):
+        return None
+    if getattr(support, "is_discrete", False):
+        return "selection"
+    base = getattr(support, "base_constraint", support)
+    if base is constraints.simplex:
+        return "share"
+    return "strength" if base is constraints.unit_interval else None

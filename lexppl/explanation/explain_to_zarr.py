@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,15 @@ import xarray as xr
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.many_rows.row_source import Piece, RowSource, encoded_piece, rows_in
-from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ZarrPosterior
-from lexppl.explanation.masks.drawless import needs_draws
-from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.posterior_files import EXTRA, ZarrPosterior
+from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining
+from lexppl.explanation.row_source import Piece, RowSource, encoded_piece, rows_in
+from lexppl.explanation.stated_means import needs_draws
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
@@ -37,14 +37,12 @@ from lexppl.workers import check_workers, fixed_threads, outcomes
 if TYPE_CHECKING:
     from lexppl.data import TableEncoding
 
-MOST_BYTES = 2**25
-"""What a chunk's masks, means and rows take at most, by default."""
-MOST_BLOCKS = 100
-"""Of a chunk, by default."""
+MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by default
+MOST_BLOCKS = 100  # Of a chunk, by default
 PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
+# What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
+# rows that had to be read.
 ROWS, IDENTITY = "rows", "identity"
-"""What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of rows
-that had to be read."""
 
 
 def explain_to_zarr(
@@ -65,21 +63,16 @@ def explain_to_zarr(
 ) -> Path:
     """Explain rows that do not fit into memory: :func:`lexppl.explain`, chunk by chunk.
 
-    The store is in ArviZ's layout, with the groups and variables of `explain`; rows are numbered
-    from 0. :func:`open_posterior` opens it lazily, as do `xarray.open_datatree(path,
-    engine="zarr")` and, group by group, `xarray.open_zarr(path, group="sample_stats")`.
+    The store has the groups and variables of `explain`, rows numbered from 0; open it lazily with
+    :func:`open_posterior` or `xarray.open_datatree(path, engine="zarr")`.
 
-    The numbers depend on the row's number and the seed alone, not on chunks, processes or workers.
-    Rows are drawn in blocks of 1,000 by their numbers, block b = ⌊row / 1000⌋ from the seed
-    `numpy.random.SeedSequence(seed, spawn_key=(chain, 0, b))` (of masks given y `(chain, 1, b)`),
-    and the first block as `explain` draws it: a table of 1,000 rows or fewer has the same posterior
-    here and there. What all rows share is drawn once, with the first block. What is a mean over
-    rows is summed over the blocks in their order. Sums are made by `threads` threads everywhere.
+    The numbers depend on the row's number and the seed alone, not on chunks, processes or workers:
+    block b = ⌊row / 1000⌋ is drawn from `numpy.random.SeedSequence(seed, spawn_key=(chain, 0, b))`
+    (of masks given y `(chain, 1, b)`), and the first block as `explain` draws it. What all rows
+    share is drawn once, with the first block.
 
     It is written to `<path>.partial` and renamed at the end. A run that ended early keeps its
-    chunks there, and the same call goes on with them. What was at `path` before stays until then.
-
-    Memory holds a chunk at a time (on a cluster each worker one), whatever the number of rows.
+    chunks there, and the same call goes on with them. Memory holds a chunk at a time.
 
     Args:
         result: the fit.
@@ -88,23 +81,19 @@ def explain_to_zarr(
             any sizes, read once.
         path: the store to write, such as "posterior.zarr".
         encoding: of a table's columns: the `encoding` of the data set, `encoding_` of an
-            estimator, or `encoding.json` beside the explainer that `lexppl explain` wrote. Columns
-            that it does not read may be in the files.
+            estimator, or `encoding.json` beside the explainer that `lexppl explain` wrote.
         with_y: whether y is read (the encoding's target column, or of pairs) and masks are drawn
             given y as well.
         keep_x: whether the rows themselves are written too, as `constant_data`.
-        rows_per_chunk: rows worked on and stored at once, a multiple of 1,000; None for as many as
-            take about 32 MiB, at most 100,000.
-        client: a `dask.distributed.Client`, whose workers write to `path` and read the files, so
-            that both must be on disks that they share.
+        rows_per_chunk: a multiple of 1,000; None for as many as take about 32 MiB, at most 100,000.
+        client: a `dask.distributed.Client`, whose workers share the disks of `path` and the files.
         jobs: processes here; −1 for one a core.
         threads: of each chunk.
         overwrite: whether what is at `path` may be replaced, and chunks of another run thrown away.
         progress: show a bar, on a terminal or in a notebook.
         options: `imputations`, `seed`, `entry_names`, `feature_names`, `proposals`, `held_out`,
-            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: None for none (0),
-            where the masks' distribution states its mean, which is then exact and all that is kept
-            of them; else for 10.
+            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: if None 0 where
+            the masks' distribution states its mean, else 10.
 
     Returns:
         the path.
@@ -127,9 +116,8 @@ def explain_to_zarr(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = explain_to_zarr(result, (chunk for chunk in x.split(700)),
         ...         f"{folder}/posterior.zarr", draws=2, progress=False)
-        ...     posterior = open_posterior(path)
-        ...     posterior["predictions"]["mask"].shape, posterior["sample_stats"].sizes["row"]
-        ((1, 2, 2500, 3), 2500)
+        ...     open_posterior(path)["predictions"]["mask"].shape
+        (1, 2, 2500, 3)
     """
     extra_library("zarr", EXTRA)
     check_workers(client, jobs, threads)
@@ -148,10 +136,12 @@ def explain_to_zarr(
     how = Explaining(**options, rows_per_chunk=BLOCK)
     how.check()
     source = RowSource(rows, encoding, with_y)
+    first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
     aside = target.with_name(target.name + PARTIAL)
-    task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk, aside)
+    size = rows_per_chunk or 0
+    task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
     run = {
-        "lexppl": version("lexppl"),
+        "lexppl": __version__,
         "the explainer": fingerprint((result.models, result.guides)),
         "the rows": source.identity(),
         "the encoding": fingerprint(encoding),
@@ -167,18 +157,8 @@ def explain_to_zarr(
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """What is done with each chunk of rows, wherever that is.
-
-    Args:
-        result: the fit, without what only training needs.
-        how: rows are explained.
-        encoding: of tables, or None.
-        with_y: whether y is read.
-        keep_x: whether rows are written too.
-        size: rows of a chunk, but for the last.
-        first: x and y of the table's first rows.
-        aside: the folder of the run.
-    """
+    """What is done with each chunk of rows, wherever that is: `first` is x and y of the table's
+    first rows, `aside` the folder of the run."""
 
     result: FitResult
     how: Explaining
@@ -214,8 +194,8 @@ class ChunkTask:
     def write(
         self, number: int, piece: Piece, identity: str | None, total: int | None = None
     ) -> None:
-        """Explain a chunk and write it, and then that it is there; the first one, of a table of so
-        many rows, makes the store."""
+        """Explain and write a chunk, then note that; the first, of a table of `total` rows, makes
+        the store."""
         groups, attrs, sums = self.groups(number, piece)
         if total is not None:
             self.store.create(groups, attrs, total, self.size)
@@ -235,19 +215,9 @@ def _write(number: int, piece: Piece, identity: str | None, task: ChunkTask) -> 
     task.write(number, piece, identity)
 
 
-def _task(
-    result: FitResult,
-    source: RowSource,
-    how: Explaining,
-    encoding: TableEncoding | None,
-    with_y: bool,
-    keep_x: bool,
-    size: int | None,
-    aside: Path,
-) -> ChunkTask:
-    """What is done with each chunk, once the first rows have been looked at."""
-    first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
-    x, y = first
+def _settled(task: ChunkTask) -> ChunkTask:
+    """The task with the number of draws and of rows of a chunk that its first rows ask for."""
+    result, how, (x, y) = task.result, task.how, task.first
     result.check(x, None)
     for module in (*result.models, *result.guides):
         if isinstance(module, nn.Module):
@@ -259,12 +229,14 @@ def _task(
         sampled = sampled_draws(result.guides[0])
         drawless = needs_draws(sites, y) is None
         draws = 0 if drawless else min(LEAST_DRAWS, sampled or LEAST_DRAWS)
-    slim = replace(result, modules=[])
-    how = replace(how, draws=draws)
+    size = task.size or _usual_size(sites, x, draws, len(result.models))
+    task = replace(
+        task, result=replace(result, modules=[]), how=replace(how, draws=draws), size=size
+    )
     # What cannot be explained so is refused by the first two rows, before anything is written.
-    explained_rows(slim, x[:2], None if y is None else y[:2], how, part=TablePart(0, first))
-    size = _usual_size(sites, x, draws, len(result.models)) if size is None else size
-    return ChunkTask(slim, how, encoding, with_y, keep_x, size, first, aside)
+    part = TablePart(0, task.first)
+    explained_rows(task.result, x[:2], None if y is None else y[:2], task.how, part=part)
+    return task
 
 
 def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
@@ -344,7 +316,5 @@ def _explained(
 
 def _parameter(result: FitResult) -> Tensor | None:
     """A parameter of the model, for its type and device."""
-    model = result.model
-    if not isinstance(model, nn.Module):
-        return None
-    return next((p for p in model.parameters() if p.is_floating_point()), None)
+    held = result.model.parameters() if isinstance(result.model, nn.Module) else ()
+    return next((p for p in held if p.is_floating_point()), None)

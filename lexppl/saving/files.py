@@ -1,66 +1,148 @@
-"""A fitted explainer from files."""
+"""Fitted explainers written to files and read from them."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from lexppl import __version__
 from lexppl.inference import CrossFitted, FitResult, SampledGuide
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
-from lexppl.saving.automatic_guides import AUTOMATIC, ROW, rebuilt_guide, settle_guide
-from lexppl.saving.description import known_parts, rebuild
-from lexppl.saving.layout import (
+from lexppl.inference.replicates import replicate_hyperparameters
+from lexppl.saving.automatic_guides import (
+    AUTOMATIC,
+    ROW,
+    described_guide,
+    rebuilt_guide,
+    rows_seen,
+    settle_guide,
+)
+from lexppl.saving.description import (
     DESCRIPTION,
     FORMAT,
     SAMPLER,
     WEIGHTS,
     WEIGHTS_CHECKSUM,
+    describe,
     fields_from,
+    fields_of,
+    known_parts,
     own_tensors,
+    rebuild,
 )
 from lexppl.sealed_files import (
     UnreadableFileError,
     checksum,
+    checksum_of,
+    output_file,
     read_sealed,
     refuse_changed,
     refuse_formats,
     refused_by_name,
+    sealed,
+    write_through,
 )
 from lexppl.threads import own_random_state
 
-MOST = 2**24
-"""Of a whole number in a description, and of the places of an image, where the file has fewer
-weights than that."""
-SHAPES = ("shape", "event_shape")
 
-Given = nn.Module | Callable[[], nn.Module] | None
-"""A program of the user's own, or what builds it."""
+def save(result: FitResult, folder: str | Path) -> None:
+    """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
+
+    A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
+    loaded. The description has the SHA-256 of the weights and its own. All files are written aside
+    and then renamed, so that a failure leaves what was there before.
+
+    Args:
+        result: what `fit` returned.
+        folder: made if it is not there.
+
+    Raises:
+        TypeError: a part that holds what is no tensor, such as an estimator.
+        OSError: the folder cannot be written.
+    """
+    modules = [m for m in (*result.models, *result.guides) if isinstance(m, nn.Module)]
+    for part in (part for module in modules for part in module.modules()):
+        if (reason := getattr(part, "cannot_be_saved", None)) is not None:
+            raise TypeError(f"this explainer cannot be saved: {reason}")
+    with ExitStack() as written:
+        for path, content in _files(result, Path(folder)):
+            write_through(written.enter_context(output_file(path, overwrite=True)), content)
+
+
+def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Each file and what it shall hold, the description last, with the weights' checksum."""
+    weights = to_bytes(_weights(result))
+    yield folder / WEIGHTS, weights
+    described = {
+        **{"format": FORMAT, "version": __version__, WEIGHTS_CHECKSUM: checksum_of(weights)},
+        "model": _of_module(result.models[0]),
+        "guide": _of_module(result.guides[0]),
+        "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
+        **fields_of(result),
+    }
+    yield folder / DESCRIPTION, sealed(described).encode()
+
+
+def _weights(result: FitResult) -> dict[str, torch.Tensor]:
+    weights = {}
+    for kind, modules in (("model", result.models), ("guide", result.guides)):
+        for r, module in enumerate(modules):
+            # Chains are of one program.
+            again = r > 0 and module is modules[0]
+            if isinstance(module, nn.Module) and not again:
+                for name, tensor in module.state_dict().items():
+                    weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    if isinstance(result.guides[0], AutoGuide):
+        weights |= {name: row.cpu() for name, row in rows_seen(result.guides[0]).items()}
+    if result.sampler is not None:
+        for name, values in result.sampler.sample_stats.items():
+            weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
+    return weights
+
+
+def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
+    """The numbers in which replicates differ, λ or k, which one description cannot hold."""
+    if not all(isinstance(module, nn.Module) for module in modules):
+        return []
+    try:
+        numbers = replicate_hyperparameters(modules)
+    except ValueError:
+        # Programs of one's own may carry what is no setting, such as the time they were built.
+        return []
+    return [{"path": n.path, "name": n.attribute, "values": list(n.values)} for n in numbers]
+
+
+def _of_module(module: Any) -> Any:
+    if not isinstance(module, nn.Module):
+        return None
+    if isinstance(module, AutoGuide):
+        return described_guide(module)
+    try:
+        return describe(module)
+    except TypeError as error:
+        return {"class": type(module).__name__, "why": str(error)}
+
+
+# Of a whole number in a description, and of the places of an image, where the file has fewer
+# weights than that.
+MOST = 2**24
+SHAPES = ("shape", "event_shape")
+Given = nn.Module | Callable[[], nn.Module] | None  # A program of the user's own, or what builds it
 
 
 def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> None:
-    """Refuse whole numbers that no part of a file of this size can have, before it is built.
-
-    Args:
-        config: a description, or what stands in one.
-        weights: of the file.
-        name: of what it is in the description.
-
-    Raises:
-        ValueError: a number, or a product of an image's sides, above the limit.
-
-    Example:
-        >>> refuse_sizes({"k": 10**12}, {})
-        Traceback (most recent call last):
-        ...
-        ValueError: it describes a part with k = 1000000000000, which its weights do not fill
-    """
+    """Refuse whole numbers that no part of a file of this size can have, before it is built."""
     most = max(MOST, sum(t.numel() for t in weights.values()))
     if isinstance(config, int) and abs(config) > most:
         size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
@@ -84,9 +166,8 @@ def load(
 ) -> FitResult:
     """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
 
-    Files that are damaged, cut short, changed or mixed up are refused by their checksums, and those
-    of another format by its number. Nothing in a file is run: its parts are the library's own, or
-    those of `parts`. A checksum is no signature, though: who can write the files can write it too.
+    Nothing in a file is run: its parts are the library's own, or those of `parts`. A checksum is no
+    signature, though: who can write the files can write it too.
 
     Args:
         folder: where it was saved.
@@ -124,9 +205,8 @@ def load(
     else:
         models = [files.module("model", 0, model)] * count
         with refused_by_name(folder / WEIGHTS):
-            guides = [
-                SampledGuide.of_state(own_tensors(f"guide.{r}.", weights)) for r in range(count)
-            ]
+            own = [own_tensors(f"guide.{r}.", weights) for r in range(count)]
+            guides = [SampledGuide.of_state(tensors) for tensors in own]
     return FitResult(models=models, guides=guides, **fields)
 
 
@@ -144,8 +224,7 @@ def _description(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Files:
-    """What the files hold: the description, by kind the numbers in which replicates differ, the
-    weights; and the parts that may be built."""
+    """What the files hold, and the parts that may be built."""
 
     folder: Path
     described: Mapping[str, Any]

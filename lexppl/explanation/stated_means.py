@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.explanation.masks.program_sites import ProgramSites
+from lexppl.explanation.program_sites import ProgramSites
 from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram
 
+# Masks of a run: a distribution that another latent of the particle moves differs between them.
 PARTICLES = 2
-"""Masks of a run: a distribution that another latent of the particle moves differs between them."""
 
 
 class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error
@@ -21,12 +21,7 @@ class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error
 
 
 def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
-    """Why masks must be drawn to be explained, or None where their distribution states the means.
-
-    Args:
-        sites: of the program.
-        y: what was observed, or None.
-    """
+    """Why masks must be drawn to be explained; None where their distribution states the means."""
     every = (*sites.masks, *sites.guided)
     unstated = [s.name for s in every if not s.states_mean or s.kind is None]
     if y is not None:
@@ -40,26 +35,13 @@ def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
 
 @dataclass
 class StatedMeans:
-    """E[z | x] of one fitted model's rows: by the handlers, or where its class states the masks'
-    distribution (`mask_distribution`) by this alone, once both have had the same bits.
-
-    Args:
-        names: the mask sites.
-    """
+    """E[z | x] `(B, G)` by site of one fitted model's rows: by the handlers, or by its class's
+    `mask_distribution` alone, once both have had the same bits."""
 
     names: Sequence[str]
     agree: bool | None = None
 
     def __call__(self, program: FittedProgram, args: tuple[Any, ...]) -> dict[str, Tensor]:
-        """`(B, G)` by site.
-
-        Args:
-            program: the fitted model.
-            args: a chunk of B rows.
-
-        Raises:
-            ValueError: as :func:`stated_means`.
-        """
         # At each call: a hook may have been set since.
         law = mask_law(program.model) if len(self.names) == 1 else None
         if law is not None and self.agree:
@@ -71,8 +53,8 @@ class StatedMeans:
 
 
 def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
-    """The method `mask_distribution` of the class whose `forward` a program runs; None without
-    one, and where hooks may change what it is called with or returns."""
+    """The `mask_distribution` of the class whose `forward` a program runs; None where hooks or
+    other code may change what is drawn."""
     owner = next((kind for kind in type(model).__mro__ if "forward" in vars(kind)), object)
     if "mask_distribution" not in vars(owner) or "forward" in vars(model):
         return None
@@ -86,17 +68,7 @@ def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
 def stated_means(
     program: FittedProgram, args: tuple[Any, ...], names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """E[z | x] `(B, G)` by site, from a run that ends at the last mask: nothing is imputed or
-    predicted.
-
-    Args:
-        program: the fitted model.
-        args: a chunk of B rows.
-        names: its mask sites.
-
-    Raises:
-        ValueError: the distribution of a mask depends on another latent of its particle.
-    """
+    """E[z | x] `(B, G)` by site, from a run that ends at the last mask, before any imputation."""
     found: dict[str, Tensor] = {}
 
     def see(site: Site) -> None:

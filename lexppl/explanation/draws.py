@@ -4,92 +4,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
-from lexppl.inference.mask_plates import plate_of
+from lexppl.explanation.importance_weights import reliability, shares, systematic_resampling
+from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
-FEWEST = 5
-"""Weights of a tail that a distribution can be fitted to."""
-PRIOR_WEIGHT, PRIOR_K = 10, 0.5
-
-
-def pareto_k(log_weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The shape k̂ of the generalised Pareto distribution of the largest importance weights.
-
-    Of L weights those that exceed the (M + 1)-th largest, `M = ⌈min(L/5, 3 √L)⌉`, are fitted less
-    that one by the empirical Bayes estimate k of Zhang and Stephens, drawn a little to ½,
-
-        k̂ = (M k + 10 · ½) / (M + 10).
-
-    Averages by these weights can be trusted where k̂ < 0.7; above, more proposals help little, and
-    better ones are needed. It is `arviz.psislw`'s, for all columns at once.
-
-    Args:
-        log_weights: `(L, B)`, the logs of L weights for each of B rows, but for a constant.
-
-    Returns:
-        `(B,)`: infinite where one to four weights exceed the rest, as ArviZ has it; −∞ where none
-        does: the largest are all alike, and there is no tail.
-
-    Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling",
-    JMLR 25, section 3; Zhang and Stephens (2009), "A new and efficient estimation method for the
-    generalized Pareto distribution", Technometrics 51.
-
-    Example:
-        >>> uniform = (np.arange(4000) + 0.5) / 4000
-        >>> [round(float(pareto_k(-k * np.log(uniform[:, None]))[0]), 1) for k in (0.3, 0.9)]
-        [0.3, 0.9]
-    """
-    values = np.sort(np.asarray(log_weights, dtype=np.float64), 0)
-    count = len(values)
-    most = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
-    if most >= count:
-        return np.full(values.shape[1], np.inf)
-    with np.errstate(invalid="ignore"):
-        tail = values[-most - 1 :] - values[-1]
-    cutoff = np.maximum(tail[0], np.log(np.finfo(float).tiny))
-    tail = np.exp(np.where(tail[1:] > cutoff, tail[1:], cutoff)) - np.exp(cutoff)
-    sizes = (tail > 0).sum(0)
-    fitted = np.full(values.shape[1], np.inf)
-    fitted[sizes == 0] = -np.inf
-    enough = sizes >= FEWEST
-    fitted[enough] = _shape(tail[:, enough], sizes[enough])
-    return fitted
-
-
-def _shape(excess: NDArray[np.float64], sizes: NDArray[np.intp]) -> NDArray[np.float64]:
-    """k̂ by column of values `(M, B)` in ascending order, of which the last `sizes` are positive and
-    the others 0, which add nothing to any sum."""
-    columns = np.arange(excess.shape[1])
-    candidates = 30 + np.sqrt(sizes).astype(int)
-    places = np.arange(1, candidates.max(initial=30) + 1)[:, None]
-    first = len(excess) - sizes
-    quartile = excess[first + (sizes / 4 + 0.5).astype(int) - 1, columns]
-    b = (1 - np.sqrt(candidates / (places - 0.5))) / (3 * quartile) + 1 / excess[-1]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        k = np.stack([np.log1p(-one * excess).sum(0) for one in b]) / sizes
-        likelihood = sizes * (np.log(-b / k) - k - 1)
-        known = (places <= candidates) & ~np.isnan(likelihood)
-        likelihood = np.where(known, likelihood, -np.inf)
-        weight = np.exp(likelihood - likelihood.max(0))
-        weight = weight / weight.sum(0)
-        weight = np.where(weight >= 10 * np.finfo(float).eps, weight, 0.0)
-        chosen = np.where(weight > 0, b * weight, 0.0).sum(0) / weight.sum(0)
-        shape = np.log1p(-chosen * excess).sum(0) / sizes
-    pooled: NDArray[np.float64] = (sizes * shape + PRIOR_WEIGHT * PRIOR_K) / (sizes + PRIOR_WEIGHT)
-    return pooled
-
-
 Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
-
-RESPONSE = "y"
-"""The site of the response, by the convention of explainers."""
+RESPONSE = "y"  # The site of the response, by the convention of explainers
 
 
 @dataclass
@@ -98,16 +23,12 @@ class RowDraws:
 
     Attributes:
         masks: `(D, B, G)` by site.
-        means: `(B, G)` by site: E[z | x], of the distribution where it states a mean, or given y
-            E[z | x, y], by the weights of the proposed masks.
-        y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
+        means: `(B, G)` by site: E[z | x], or given y E[z | x, y].
+        y: `(D, B, *event)`; None without a response.
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
-        log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of the latents that rows share,
-            D of them or one; None without y, and where all rows are observed in one.
-        weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
-        weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
-        means_by_draw: `(D, B, G)` by site, `means` given each draw of the latents that rows share;
-            None where there is one for all.
+        log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of θ, D of them or one.
+        weight_ess, weight_pareto_k: `(B,)`, of the proposed masks.
+        means_by_draw: `(D, B, G)` by site, `means` given each θ_d.
     """
 
     masks: dict[str, Tensor]
@@ -128,15 +49,7 @@ def draws_given_x(
     suffix: str = "",
     kept: int | None = None,
 ) -> RowDraws:
-    """What a run without y has drawn: every mask is a draw of p(z | x), or of a guide's q(z | x).
-
-    Args:
-        sites: of a run with D masks and K imputations, by name.
-        names: of its masks.
-        imputations: K.
-        suffix: after the names of the masks in what is returned.
-        kept: how many of the draws are kept; all if None.
-    """
+    """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
     masks = {name: value_of(sites[name]) for name in names}
     draws = len(masks[names[0]])
     response = sites.get(RESPONSE)
@@ -152,24 +65,6 @@ def draws_given_x(
         y=y,
         label_probability=None if probability is None else probability.mean((1, 2)).T,
     )
-
-
-def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
-    """The effective number of proposals and k̂ of their weights, `(E,)` each.
-
-    Args:
-        share: normalised weights, `(L, E)`.
-        impossible: where no proposal explains y, `(E,)`.
-    """
-    found = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
-    ess = torch.where(impossible, 0.0, 1.0 / share.square().sum(0))
-    return ess, torch.where(impossible, math.inf, found)
-
-
-def shares(log_weight: Tensor) -> Tensor:
-    """Weights normalised over dimension −2; where all are zero none is better than another."""
-    impossible = log_weight.isneginf().all(-2, keepdim=True)
-    return torch.where(impossible, 1.0 / log_weight.shape[-2], torch.softmax(log_weight, -2))
 
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:
@@ -216,8 +111,7 @@ def states_mean(site: Site) -> bool:
 
 
 def label_values(distribution: object) -> Tensor | None:
-    """The labels `(C,)` that a distribution of the response can take, None where it is none of
-    labels."""
+    """The labels `(C,)` that a distribution of the response can take; None but for labels."""
     if getattr(distribution, "event_shape", ()) or not getattr(
         distribution, "has_enumerate_support", False
     ):
@@ -236,8 +130,8 @@ def value_of(site: Site) -> Tensor:
 
 
 def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
-    """A latent's values in the chosen pairs `(D, B)` of a mask and an imputation, `(…, D, B,
-    *event)`: those of a run of D masks."""
+    """A latent's values `(…, D, B, *event)` in the chosen pairs `(D, B)` of a mask and an
+    imputation."""
     event = len(site.distribution.event_shape)
     value = _over_particles(value_of(site), imputations, masks, event)
     left = value.dim() - event - 3
@@ -260,10 +154,8 @@ def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int 
 
 
 def _selection(site: Site, drawn: Tensor) -> Tensor:
-    """E[z|x] by the distribution `(B, G)`, or the mean of the draws where it states none.
-
-    A distribution that depends on another latent of its particle is averaged over particles.
-    """
+    """E[z | x] by the distribution `(B, G)`, averaged over particles; of the draws where it states
+    none."""
     if not states_mean(site):
         return drawn.mean(0)
     mean: Tensor = site.distribution.mean
@@ -324,3 +216,90 @@ def predicted(
     labels = label_values(site.distribution)
     drawn = index if labels is None else labels[index]
     return drawn, chosen.mean(1).T
+
+
+def posterior_draws(
+    run: ParticleTrace,
+    tree: MaskTree,
+    listed: MaskList | None,
+    names: Sequence[str],
+    particles: int,
+    imputations: int,
+    draws: int,
+    again: Again | None = None,
+) -> RowDraws:
+    """D draws of p(z | x, y) by importance resampling of a run's P proposals, or from all P masks.
+
+    Pairs of a row's mask and imputation are resampled by `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`; of
+    probabilities of labels normalised weights are averaged, Σ_c p(c) p(z | x, y = c). Masks of all
+    rows and of groups are weighed by the responses below them and drawn first; `log_evidence` is
+    then log p(y_n | x_n) given these. `again` runs the program without y for new responses.
+
+    Raises:
+        FloatingPointError: a weight is NaN.
+    """
+    at_level = max(tree.levels.values())
+    counts, weights = _weights(run, tree, listed, particles, imputations)
+    last = len(weights) - 1
+    response = run.sites.get(RESPONSE)
+    in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
+    above_rows: dict[str | None, Tensor] = {}
+    masks: dict[str, Tensor] = {}
+    means: dict[str, Tensor] = {}
+    ess = pareto = evidence = None
+    at = torch.zeros(draws, 1, dtype=torch.long, device=weights[0].device)
+    reached = weights[0].new_ones(1, 1)
+    for level, weight in enumerate(weights):
+        above = tree.above_of(level, run)
+        candidates, entries = weight.shape[-2:]
+        every = torch.arange(entries, device=at.device)
+        flat = weight.reshape(-1, candidates, entries)
+        share = shares(flat)
+        at = at[:, above]
+        if len(flat) == 1:
+            chosen = systematic_resampling(share[0], draws)
+        else:
+            own = share[at, :, every]
+            chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
+        if level == last and in_rows:
+            evidence = torch.logsumexp(flat, -2)
+            evidence = evidence[at, every] if len(flat) > 1 else evidence
+        at = at * candidates + chosen
+        reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)
+        repeats = imputations if level == last else 1
+        below = math.prod(counts[level + 1 :])
+        which = at.div(repeats, rounding_mode="floor") * below
+        if level < last:
+            above_rows[tree.plates[level]] = which
+        by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
+        for name in (name for name in names if tree.levels[name] == level):
+            value = value_of(run.sites[name])
+            value = value.expand(particles, *value.shape[-2:])
+            masks[name] = value[which, torch.arange(value.shape[-2], device=at.device)]
+            means[name] = (by_mask.unsqueeze(-1) * value[::below]).sum(0)
+        if listed is None and level == at_level:
+            ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
+    pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
+    y, probability = predicted(run, pair, imputations, particles, again, above_rows)
+    return RowDraws(masks, means, y, probability, evidence, ess, pareto)
+
+
+def _weights(
+    run: ParticleTrace, tree: MaskTree, listed: MaskList | None, particles: int, imputations: int
+) -> tuple[list[int], list[Tensor]]:
+    """How many masks each level of the plates has, and their log-weights."""
+    if listed is not None:
+        counts = list(listed.counts)
+        weights = list(tree.log_weights(run, counts, imputations, listed.names))
+    else:
+        at_level = max(tree.levels.values())
+        counts = [1] * len(tree.plates)
+        counts[at_level] = particles
+        weights = list(tree.log_weights(run, counts, imputations))
+        weights[at_level] = weights[at_level] - math.log(particles)
+    if bool(weights[0].isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
+            "a response outside the support of its distribution"
+        )
+    return counts, weights

@@ -1,7 +1,5 @@
 """Where an image's mask entries stand: what a picture of an explanation needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,28 +10,20 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
-from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import constants_name
+from lexppl.explanation.reading.masks import constants_name, mask_means
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
 PIXELS = (HEIGHT, WIDTH)
-EVENT = (CHANNEL, *PIXELS)
-"""The dimensions of an image row."""
+EVENT = (CHANNEL, *PIXELS)  # The dimensions of an image row
+# The variable of `constant_data`: the place of each pixel's entry along `feature`.
 FEATURE_MAP = "feature_map"
-"""The variable of `constant_data`: the place of each pixel's entry along `feature`."""
-IMAGE = "image"
-"""The variable of `constant_data` that holds images whose x is a table of pixels."""
+IMAGE = "image"  # The variable of `constant_data` that holds images whose x is a table of pixels
 
 
 @dataclass(frozen=True, eq=False)
 class ImageGeometry:
-    """The images of a posterior's rows, and which pixels each mask entry keeps.
-
-    Args:
-        images: `(N, C, H, W)`.
-        feature_map: the place of each pixel's entry, 0 … G−1, `(H, W)`, or `(C, H, W)` where the
-            channels of a pixel have entries of their own.
-    """
+    """The images `(N, C, H, W)` of a posterior's rows, and the entry of each pixel, `(H, W)` or
+    `(C, H, W)`."""
 
     images: NDArray[Any]
     feature_map: NDArray[np.integer[Any]]
@@ -45,14 +35,7 @@ class ImageGeometry:
         return channels, height, width
 
     def on_pixels(self, values: Any) -> NDArray[Any]:
-        """Values of entries `(…, G)` as maps of pixels `(…, H, W)`; where channels have entries of
-        their own, the mean over a pixel's channels.
-
-        Example:
-            >>> halves = ImageGeometry(np.zeros((1, 1, 1, 4)), np.array([[0, 0, 1, 1]]))
-            >>> halves.on_pixels([0.25, 0.75])
-            array([[0.25, 0.25, 0.75, 0.75]])
-        """
+        """Values of entries `(…, G)` as maps of pixels `(…, H, W)`, means over channels."""
         maps: NDArray[Any] = np.asarray(values)[..., self.feature_map]
         return maps if self.feature_map.ndim == 2 else maps.mean(-3)
 
@@ -60,25 +43,11 @@ class ImageGeometry:
 def feature_map_of(
     shape: Sequence[int], entries: int, groups: Sequence[int] | None = None
 ) -> NDArray[np.int32] | None:
-    """Which entry each pixel has.
+    """The place of each pixel's entry, `(H, W)`, or `(C, H, W)` where channels have entries of
+    their own; None where the entries are not those of pixels.
 
-    Args:
-        shape: `(C, H, W)` of a row.
-        entries: G.
-        groups: the entry of each pixel, row by row, H·W or C·H·W of them; if None the entries are
-            the pixels in this order.
-
-    Returns:
-        `(H, W)`, or `(C, H, W)` where there are more channels than one with entries of their own;
-        None where the entries are not those of pixels.
-
-    Example:
-        >>> feature_map_of((3, 1, 2), 2)
-        array([[0, 1]], dtype=int32)
-        >>> feature_map_of((1, 2, 2), 2, [0, 0, 1, 1]).tolist()
-        [[0, 0], [1, 1]]
-        >>> feature_map_of((1, 2, 2), 3) is None
-        True
+    >>> feature_map_of((3, 1, 2), 2), feature_map_of((1, 2, 2), 3)
+    (array([[0, 1]], dtype=int32), None)
     """
     channels, height, width = shape
     places = np.arange(entries, dtype=np.int32)
@@ -100,23 +69,7 @@ def map_dimensions(feature_map: NDArray[Any]) -> tuple[str, ...]:
 
 
 def image_geometry(posterior: Posterior) -> ImageGeometry:
-    """The images of a posterior's rows, and where its mask entries stand.
-
-    Args:
-        posterior: what :func:`lexppl.explain` returned of rows `(B, C, H, W)`, or of flat ones with
-            what :func:`with_images` wrote into it.
-
-    Raises:
-        TypeError: not a posterior.
-        ValueError: its rows are no images, or it is not known which pixels its entries are.
-
-    Example:
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> constant = xr.Dataset({"x": (("row", "channel", "height", "width"),
-        ...     np.zeros((5, 1, 2, 2))), "feature_map": (("height", "width"), [[0, 0], [1, 1]])})
-        >>> image_geometry(posterior_of({"constant_data": constant}, {})).shape
-        (1, 2, 2)
-    """
+    """The images of a posterior's rows, and where its mask entries stand."""
     name = constants_name(posterior)
     constant = group_of(posterior, name) if name in group_names(posterior) else xr.Dataset()
     known = [n for n in (IMAGE, "x") if n in constant and set(constant[n].dims) == {"row", *EVENT}]
@@ -140,11 +93,8 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
 def with_images(
     posterior: Posterior, shape: Sequence[int], groups: Sequence[int] | None = None
 ) -> Posterior:
-    """Say of a posterior that its rows are images: of rows of pixels, such as a table of digits, or
-    where the program's entries are groups of pixels that it does not tell of.
-
-    Writes into `constant_data` the `image` (row, channel, height, width), where x is a table, and
-    `feature_map` (height, width), the place of each pixel's entry along `feature`.
+    """Write into a posterior that its rows are images: `image` (row, channel, height, width), where
+    x is a table of pixels, and `feature_map` (height, width), the place of each pixel's entry.
 
     Args:
         posterior: what :func:`lexppl.explain` returned; it is changed in place.
@@ -168,10 +118,8 @@ def with_images(
         ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[0.1, 0.2, 0.3, 0.4]])}),
         ...     "sample_stats": xr.Dataset({"selection_probability": stated}),
         ... }, {})
-        >>> made = with_images(posterior, (1, 2, 2))
-        >>> kept = made["sample_stats"]["selection_probability"].mean("chain")
-        >>> kept.isel(feature=made["constant_data"]["feature_map"]).values.tolist()
-        [[[1.0, 0.5], [0.0, 0.0]]]
+        >>> with_images(posterior, (1, 2, 2))["constant_data"]["image"].shape
+        (1, 1, 2, 2)
     """
     if len(shape) != 3:
         raise ValueError(f"shape must be (C, H, W), of an image; it is {tuple(shape)}")

@@ -1,0 +1,448 @@
+"""Texts as rows of word numbers: words, vocabularies, data sets."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.data.checks import check_labels, folder_of, label_counts, listed, refuse_repeated
+from lexppl.data.stratification import Divisible
+from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.summary import Summarised, Summary, counted
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+End = Literal["start", "end"]
+# The number of no word, which stands behind a text's last one; of a word that the vocabulary does
+# not have; and of its first word.
+PADDING, UNKNOWN, FIRST = 0, 1, 2
+FORMAT = 2  # Of the file; the first had no checksum
+
+
+class TextWords(NamedTuple):
+    """The words of a text in lower case, and each as it is written, with the punctuation beside
+    it."""
+
+    words: tuple[str, ...]
+    shown: tuple[str, ...]
+
+
+def words_of(text: str) -> TextWords:
+    """The words of a text: runs of letters and digits of any alphabet, with apostrophes within
+    them.
+
+    Punctuation is shown with the word that it is written at, or else with the one before.
+
+    Example:
+        >>> words_of("Don't miss it -- GREAT fun!")
+        TextWords(words=("don't", 'miss', 'it', 'great', 'fun'),
+        shown=("Don't", 'miss', 'it --', 'GREAT', 'fun!'))
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"a text must be a string; it is a {type(text).__name__}")
+    matches = list(_WORD.finditer(text))
+    words = tuple(match.group().replace("’", "'").lower() for match in matches)
+    # What is written at a word begins after the last space before it.
+    bounds = [
+        b.start() - len(re.split(r"\s", text[a.end() : b.start()])[-1])
+        if re.search(r"\s", text[a.end() : b.start()])
+        else a.end()
+        for a, b in pairwise(matches)
+    ]
+    shown = tuple(" ".join(text[a:b].split()) for a, b in pairwise([0, *bounds, len(text)]))
+    return TextWords(words, shown if words else ())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their numbers: 0 is padding, 1 an unknown word, 2 the first word.
+
+    Fit it to the training part only (:meth:`of`): what stands in the test part alone is unknown.
+
+    Raises:
+        ValueError: no words, or one that is given twice.
+
+    Example:
+        >>> vocabulary = Vocabulary.of(["a good film", "a bad film"], size=2)
+        >>> vocabulary.words, vocabulary.numbers(["a", "good", "film"])
+        (('a', 'film'), [2, 1, 3])
+    """
+
+    words: Sequence[str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))
+        if not self.words:
+            raise ValueError("a vocabulary needs at least one word; none is given")
+        refuse_repeated("words", self.words)
+
+    @classmethod
+    def of(cls, texts: Iterable[str | Sequence[str]], size: int | None = 10_000) -> Vocabulary:
+        """The ``size`` most frequent words of texts, most frequent first, equals in alphabetical
+        order.
+
+        Raises:
+            ValueError: texts without a word.
+        """
+        size = None if size is None else int_at_least("size", size, note="or None for all words")
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(words_of(text).words if isinstance(text, str) else text)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls([word for word, _ in ranked[:size]])
+
+    def __len__(self) -> int:
+        """The numbers that there are, padding and the unknown word among them."""
+        return FIRST + len(self.words)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {word: FIRST + place for place, word in enumerate(self.words)}
+
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        """The number of each word, 1 for one that is unknown."""
+        return [self._number.get(word, UNKNOWN) for word in words]
+
+    def word(self, number: float) -> str:
+        """The word of a number; "" of padding and "?" of an unknown word."""
+        if number != int(number) or not 0 <= number < len(self):
+            raise ValueError(
+                f"numbers of this vocabulary are whole and from 0 to {len(self) - 1}; it is "
+                f"{number}"
+            )
+        return ("", "?", *self.words)[int(number)]
+
+    def save(self, file: str | Path) -> None:
+        """Write the words as JSON."""
+        write_sealed(file, {"format": FORMAT, "words": self.words})
+
+    @classmethod
+    def load(cls, file: str | Path) -> Vocabulary:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no vocabulary.
+        """
+        described, is_whole = read_sealed(file)
+        refuse_formats(file, described.get("format"), FORMAT, is_whole)
+        words = described.get("words")
+        with refused_by_name(file):
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise ValueError("it has no list of words; it is no vocabulary")
+            return cls(words)
+
+
+def divided(texts: Iterable[object]) -> list[TextWords]:
+    """The words of each text; refuses what is no text, or a text without words, by its row."""
+    found = []
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"row {row} must be a text; it is {text!r}. Leave the row out")
+        found.append(words_of(text))
+        if not found[-1].words:
+            raise ValueError(f"row {row} is a text without words, {text[:40]!r}. Leave the row out")
+    if not found:
+        raise ValueError("there are no texts")
+    return found
+
+
+def encoded_texts(
+    texts: Iterable[str],
+    vocabulary: Vocabulary,
+    *,
+    length: int | None = None,
+    keep: End | None = None,
+) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
+    """Texts as rows of word numbers ``(N, T)``, float32, words first, then padding; and for each
+    text the words that x has of it, as written.
+
+    Args:
+        vocabulary: the words that have numbers.
+        length: T; the words of the longest text if None.
+        keep: of a text of more than T words, which T are kept: those at its "start" or at its
+            "end". If None, such a text is refused.
+
+    Raises:
+        ValueError: no texts, a text without words or of unknown words only, a text of more words
+            than T where `keep` is None; by its row.
+
+    Example:
+        >>> vocabulary = Vocabulary(["a", "film"])
+        >>> encoded_texts(["A film!", "A new film."], vocabulary)
+        (tensor([[2., 3., 0.],
+                [2., 1., 3.]]), (('A', 'film!'), ('A', 'new', 'film.')))
+    """
+    return encoded_words(divided(texts), vocabulary, length, keep)
+
+
+def encoded_words(
+    rows: Sequence[TextWords], vocabulary: Vocabulary, length: int | None, keep: End | None
+) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
+    """As :func:`encoded_texts`, of texts that are divided into words."""
+    if keep not in (None, "start", "end"):
+        raise ValueError(f'keep must be "start" or "end", or None to refuse; it is {keep!r}')
+    sizes = [len(row.words) for row in rows]
+    length = max(sizes) if length is None else int_at_least("length", length)
+    longer = [row for row, size in enumerate(sizes) if size > length]
+    if keep is None and longer:
+        others = f", and {len(longer) - 1} more rows are too long" if len(longer) > 1 else ""
+        raise ValueError(
+            f"row {longer[0]} has {sizes[longer[0]]} words, and a row has {length}{others}: "
+            'give keep="start" or keep="end" to keep that end of a longer text, or another length'
+        )
+    part = slice(-length, None) if keep == "end" else slice(length)
+    x = torch.full((len(rows), length), PADDING, dtype=torch.float32)
+    for row, (words, _) in enumerate(rows):
+        numbers = vocabulary.numbers(words[part])
+        if set(numbers) == {UNKNOWN}:
+            raise ValueError(
+                f"row {row} has unknown words only, such as {words[part][0]!r}: the "
+                f"vocabulary has {len(vocabulary.words)} others. Leave the row out, or fit the "
+                "vocabulary to texts like it"
+            )
+        x[row, : len(numbers)] = torch.tensor(numbers, dtype=torch.float32)
+    return x, tuple(row.shown[part] for row in rows)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextDataset(Divisible, Summarised):
+    """``N`` texts of at most ``T`` words, with their classes; mask entry t keeps or hides word t.
+
+    Args:
+        x: word numbers, ``(N, T)``, float32; 0 is padding, which stands after the words, 1 an
+            unknown word.
+        y: class indices ``0 … C-1``, ``(N,)``, ``torch.long``.
+        class_names: ``C >= 2`` names.
+        words: for each row its words as they are written, for pictures.
+        vocabulary: the words that have numbers.
+        is_part: whether a single class is no mistake.
+
+    Raises:
+        ValueError: shapes that differ, numbers that the vocabulary does not have, padding before a
+            word, a row without words, labels outside ``0 … C-1``.
+
+    Example:
+        >>> data = texts_of(["good film", "bad film, really"], ["good", "bad"])
+        >>> data.x.shape, data.class_names, data.words[1]
+        (torch.Size([2, 3]), ('bad', 'good'), ('bad', 'film,', 'really'))
+    """
+
+    by_row: ClassVar[tuple[str, ...]] = ("x", "y", "words")
+
+    x: Tensor
+    y: Tensor
+    class_names: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+    vocabulary: Vocabulary
+    target_name: str = "class"
+    name: str = "texts"
+    is_part: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def length(self) -> int:
+        """``T``, the words that a row has room for."""
+        return self.x.shape[1]
+
+    @property
+    def n_entries(self) -> int:
+        """``G = T``."""
+        return self.length
+
+    @property
+    def n_classes(self) -> int:
+        """``C``."""
+        return len(self.class_names)
+
+    @property
+    def task(self) -> str:
+        """``"classification"``."""
+        return "classification"
+
+    @property
+    def entry_names(self) -> tuple[str, ...]:
+        """Names of the places, the same in every row: ``word 1 … word T``."""
+        return tuple(f"word {place}" for place in range(1, self.length + 1))
+
+    def summarised(self) -> Summary:
+        """What is in it."""
+        sizes = (self.x != PADDING).sum(1)
+        lines = {
+            "x": f"at most {counted(self.length, 'word')} a row, {self.x.dtype}, {self.x.device}; "
+            f"{float(sizes.double().mean()):.0f} on average",
+            "vocabulary": f"{len(self.vocabulary.words):,} words",
+            "y": label_counts(self.y, self.class_names, self.target_name),
+        }
+        return Summary(f"TextDataset {self.name!r}: {counted(len(self), 'row')}", lines)
+
+
+def texts_of(
+    texts: Iterable[str],
+    labels: Iterable[Any],
+    *,
+    vocabulary: Vocabulary | int | None = 10_000,
+    length: int | None = None,
+    keep: End | None = None,
+    class_names: Sequence[str] | None = None,
+    target_name: str = "class",
+    name: str = "texts",
+) -> TextDataset:
+    """Texts and their labels as a data set.
+
+    Args:
+        texts: N texts: a list, an array or a column of a frame.
+        labels: N labels of any kind with different texts.
+        vocabulary: given, of the training part; or how many words one that is fitted to these
+            texts has at most, all if None.
+        length: T; the words of the longest text if None.
+        keep: of a text of more than T words, which T are kept: those at its "start" or at its
+            "end". If None, such a text is refused.
+        class_names: names of the classes in their order; the different labels in alphabetical order
+            (of numbers in theirs) if None.
+        target_name, name: of the labels and of the data set.
+
+    Raises:
+        ValueError: texts and labels of other numbers, a label that is missing or of no class, one
+            class only; as :func:`encoded_texts` and :meth:`Vocabulary.of`.
+
+    Example:
+        >>> train = texts_of(["good film", "bad film"], [1, 0], length=5)
+        >>> of_train = {"vocabulary": train.vocabulary, "class_names": train.class_names}
+        >>> texts_of(["a good one"], [1], length=5, **of_train).x
+        tensor([[1., 4., 1., 0., 0.]])
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be several, such as a list of strings; it is one string")
+    rows, labels = divided(texts), list(labels)
+    if len(labels) != len(rows):
+        raise ValueError(f"each text needs a label; there are {len(rows)} and {len(labels)}")
+    classes, y = _classes(labels, class_names)
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary.of((row.words for row in rows), vocabulary)
+    x, shown = encoded_words(rows, vocabulary, length, keep)
+    return TextDataset(x, y, classes, shown, vocabulary, target_name, name)
+
+
+def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
+    missing = pd.isna(pd.Series(labels, dtype=object)).to_numpy().nonzero()[0]
+    if len(missing):
+        raise ValueError(f"row {missing[0]} has no label. Leave the row out")
+    if names is None:
+        different = set(labels)
+        numbers = all(isinstance(one, int | float | np.number) for one in different)
+        names = [str(one) for one in sorted(different, key=None if numbers else str)]
+        if len(names) < 2:
+            raise ValueError(f"there is one class only, {names[0]!r}; at least two are needed")
+    codes = pd.Categorical([str(label) for label in labels], categories=list(names)).codes
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise ValueError(
+            f"row {row} has the label {labels[row]!r}, which is none of the classes {listed(names)}"
+        )
+    return tuple(names), torch.from_numpy(codes.astype(np.int64))
+
+
+def _check(data: TextDataset) -> None:
+    x, y = data.x, data.y
+    if x.dim() != 2 or x.numel() == 0 or not x.is_floating_point():
+        raise ValueError(
+            f"x must be floating, of shape (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
+        )
+    if y.shape != (len(x),) or y.dtype != torch.long or len(data.words) != len(x):
+        raise ValueError(
+            f"y and words must have one entry for each of the {len(x)} rows, y of torch.long; y is "
+            f"{y.dtype} of shape {tuple(y.shape)}, and there are {len(data.words)} rows of words"
+        )
+    if not bool(((x == x.round()) & (x >= 0) & (x < len(data.vocabulary))).all()):
+        raise ValueError(f"x must hold whole numbers from 0 to {len(data.vocabulary) - 1}")
+    there = x != PADDING
+    if not bool(there[:, 0].all()) or bool((there[:, 1:] & ~there[:, :-1]).any()):
+        raise ValueError("each row of x must have a word, and padding, 0, after its last one only")
+    check_labels(y, data.class_names, data.target_name, data.is_part)
+
+
+CLASSES = ("negative", "positive")
+FILES = {"all": "imdb_reviews.csv.xz", "5k": "imdb_reviews_5k.csv.gz"}
+FOLDER = "aclImdb"
+SOURCE = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+
+
+def imdb(
+    root: str | Path,
+    *,
+    reviews: Literal["all", "5k"] = "all",
+    vocabulary: Vocabulary | int = 10_000,
+    length: int = 400,
+    keep: End = "end",
+) -> tuple[TextDataset, TextDataset]:
+    """Reviews of IMDB, training and test part: 25,000 texts each, half of them positive, without
+    the line breaks `<br />`. The training part has the vocabulary.
+
+    Args:
+        root: a folder that has, itself or in its folder `imdb`, either the original `aclImdb`
+            (`train/pos/0_9.txt` …) or one file `imdb_reviews.csv.xz` with the columns `split`
+            (train, test), `label` (1 positive, 0 negative) and `text`.
+        reviews: "all", or "5k" for the 2,500 a part of the file `imdb_reviews_5k.csv.gz`.
+        vocabulary: given, or how many words one fitted to the training part has.
+        length: T, words of a text; L2X keeps 400.
+        keep: which end of a longer text is kept; L2X keeps the last words.
+
+    Raises:
+        ValueError: no such folder, no reviews in it, with where to get them; a file without the
+            columns; as :func:`lexppl.data.texts_of`.
+
+    Source: Maas, Daly, Pham, Huang, Ng & Potts, "Learning word vectors for sentiment analysis",
+    ACL 2011.
+    """
+    if reviews not in FILES:
+        raise ValueError(f'reviews must be "all" or "5k"; it is {reviews!r}')
+    frame = _frame(folder_of(root), reviews)
+    frame["text"] = frame["text"].str.replace("<br />", " ", regex=False)
+    options: Any = {"length": length, "keep": keep, "class_names": CLASSES, "target_name": "review"}
+    parts: list[TextDataset] = []
+    for split in ("train", "test"):
+        part = frame[frame["split"] == split]
+        labels = [CLASSES[int(label)] for label in part["label"]]
+        options |= {"vocabulary": parts[0].vocabulary if parts else vocabulary}
+        parts.append(texts_of(part["text"], labels, name=f"imdb {split}", **options))
+    return parts[0], parts[1]
+
+
+def _frame(root: Path, reviews: str) -> pd.DataFrame:
+    for folder in (root, root / "imdb"):
+        file = folder / FILES[reviews]
+        if file.is_file():
+            frame = pd.read_csv(file)
+            named = {"split", "label", "text"} <= set(frame)
+            if not named or not frame["label"].isin([0, 1]).all():
+                raise ValueError(
+                    f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
+                    f"it has {listed(frame)}, or other labels"
+                )
+            return frame
+        rows = [
+            (split, label, path.read_text(encoding="utf-8"))
+            for split in ("train", "test")
+            for label, name in enumerate(("neg", "pos"))
+            for path in sorted((folder / FOLDER / split / name).glob("*.txt"))
+        ]
+        if reviews == "all" and rows:
+            return pd.DataFrame(rows, columns=["split", "label", "text"])
+    raise ValueError(
+        f"{root} has no {FILES[reviews]}, nor texts such as {FOLDER}/train/pos/0_9.txt: unpack "
+        f"{SOURCE} there"
+    )

@@ -1,1 +1,0 @@
-"""Where masks stand in a posterior: its groups, variables and dimensions, and its file."""

@@ -1,1 +1,0 @@
-"""Explanations of tables larger than memory, chunk by chunk into a Zarr store."""

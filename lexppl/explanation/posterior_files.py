@@ -1,0 +1,240 @@
+"""Posteriors as files: netCDF with a checksum, and Zarr stores that are written part by part."""
+
+import os
+import re
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.extras import extra_library
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    checksum_of,
+    output_file,
+    refuse_changed,
+    refuse_formats,
+    refused_by_name,
+    write_through,
+)
+
+FORMAT = 1
+# The end of a file: the format, and the checksum of what stands before.
+TRAILER = re.compile(rb"\nlexppl posterior, format (\d{1,9}), sha256 ([0-9a-f]{64})\n\Z")
+LONGEST_TRAILER = 120
+
+
+def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
+    """Write a posterior to a netCDF file, which `arviz.from_netcdf(path)` of any version reads.
+
+    The file is made in memory, written aside and then renamed. Behind what netCDF reads stands a
+    line with the SHA-256 of the file, which :func:`load_posterior` checks.
+
+    Args:
+        posterior: what :func:`explain` returned.
+        path: the file; its folder must exist.
+
+    Returns:
+        the path.
+
+    Raises:
+        TypeError: not a posterior.
+        ValueError: the folder is not there, or the path is a folder.
+        OSError: the file cannot be written.
+    """
+    groups = {name: group_of(posterior, name) for name in group_names(posterior)}
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"path: the folder {path.parent} is not there; create it first")
+    if path.is_dir():
+        raise ValueError(f"path must be a file; {path} is a folder")
+    content = _netcdf(attrs_of(posterior), groups)
+    seal = f"\nlexppl posterior, format {FORMAT}, sha256 {checksum_of(content)}\n"
+    with output_file(path, overwrite=True) as aside:
+        write_through(aside, b"".join([content, seal.encode()]))
+    return path
+
+
+def load_posterior(path: str | os.PathLike[str]) -> Posterior:
+    """Read a posterior that :func:`save_posterior` wrote, as the installed ArviZ holds it, in
+    memory.
+
+    The checksum is compared before HDF5's C library sees a byte. It is no signature: a file made to
+    harm can have one that fits. Files without one are for `arviz.from_netcdf`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, cut short,
+            changed, or of a newer version.
+
+    Example:
+        >>> import tempfile, xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> posterior = posterior_of({"observed_data": xr.Dataset({"y": ("row", [0, 1])})}, {})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = load_posterior(save_posterior(posterior, f"{folder}/posterior.nc"))
+        >>> group_of(again, "observed_data")["y"].values
+        array([0, 1])
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    trailer = TRAILER.search(content, max(0, len(content) - LONGEST_TRAILER))
+    if trailer is None:
+        raise UnreadableFileError(
+            path,
+            "it does not end with the checksum that save_posterior writes, so it was cut short or "
+            "changed, or is another program's or an older version's: if it is to be trusted, read "
+            "it by arviz.from_netcdf",
+        )
+    refuse_formats(path, int(trailer[1]), FORMAT, is_whole=True)
+    written = memoryview(content)[: trailer.start()]
+    refuse_changed(path, checksum_of(written), trailer[2].decode())
+    with refused_by_name(path):
+        return _read(BytesIO(written))
+
+
+def _read(file: BytesIO) -> Posterior:
+    found = xr.open_groups(file, engine="h5netcdf")
+    try:
+        groups = {str(name).strip("/"): group.load() for name, group in found.items()}
+    finally:
+        for group in found.values():
+            group.close()
+    return posterior_of(groups, groups.pop("").attrs)
+
+
+def _netcdf(attrs: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> memoryview:
+    """The file as it shall be: made in memory, as HDF5 ends the process where a disk is full."""
+    file = BytesIO()
+    xr.Dataset(attrs=attrs).to_netcdf(file, mode="w", engine="h5netcdf")
+    for name, group in groups.items():
+        encoding = {
+            variable: {"zlib": True, "complevel": 1}
+            for variable, values in group.data_vars.items()
+            if values.ndim
+        }
+        group.to_netcdf(file, mode="a", group=name, engine="h5netcdf", encoding=encoding)
+    return file.getbuffer()
+
+
+EXTRA = "dask"
+ROW = "row"
+# Where xarray looks for the names of an array's dimensions, in stores of the second format, which
+# all versions of Zarr read.
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+
+
+def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
+    """Open a posterior that :func:`explain_to_zarr` wrote; values are read when they are used.
+
+    Args:
+        path: the store.
+        chunks: None for numpy arrays; `{}` for Dask arrays of the store's own chunks.
+
+    Returns:
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+
+    Raises:
+        FileNotFoundError: no store there.
+        ImportError: Zarr is not installed.
+    """
+    extra_library("zarr", EXTRA)
+    if not any((Path(path) / name).is_file() for name in (".zgroup", "zarr.json")):
+        raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
+    tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
+    groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
+    attrs = {str(name): value for name, value in tree.attrs.items()}
+    return posterior_of(groups, attrs)
+
+
+class ZarrPosterior:
+    """The store of a posterior whose rows come in parts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(
+        self,
+        groups: Mapping[str, xr.Dataset],
+        attrs: Mapping[str, Any],
+        total: int,
+        rows_per_chunk: int,
+    ) -> None:
+        """Make all arrays of `total` rows by the groups of the first, and write what is not of
+        rows."""
+        root = self._open("w")
+        root.attrs.update(_plain(attrs))
+        for name, group in groups.items():
+            made = root.create_group(name)
+            made.attrs.update(_plain(group.attrs))
+            for variable, held in group.variables.items():
+                shape = tuple(total if d == ROW else n for d, n in held.sizes.items())
+                chunk = tuple(
+                    min(rows_per_chunk, total) if d == ROW else max(1, n)
+                    for d, n in held.sizes.items()
+                )
+                # Without a value for what is missing: to xarray a zero would be NaN.
+                array = made.create_array(
+                    str(variable), shape=shape, chunks=chunk, dtype=held.dtype, fill_value=None
+                )
+                array.attrs.update({**_plain(held.attrs), DIMENSIONS: list(map(str, held.dims))})
+                if ROW not in held.dims:
+                    array[...] = held.values
+
+    def grow(self, total: int) -> None:
+        """Make room for N rows, where their number was not known."""
+        for _, group in self._open("r+").groups():
+            for _, array in group.arrays():
+                shape = tuple(
+                    max(total, n) if dim == ROW else n
+                    for dim, n in zip(array.attrs[DIMENSIONS], array.shape, strict=True)
+                )
+                if shape != array.shape:
+                    array.resize(shape)
+
+    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> None:
+        """Write some rows from number `start` on; refuses arrays unlike those of the first rows."""
+        root = self._open("r+")
+        for name, group in groups.items():
+            for variable, held in group.variables.items():
+                if ROW not in held.dims:
+                    continue
+                array = root[f"{name}/{variable}"]
+                rows = held.sizes[ROW]
+                where = tuple(
+                    slice(start, start + rows) if dim == ROW else slice(None) for dim in held.dims
+                )
+                values = np.ascontiguousarray(held.values)
+                # Zarr drops in silence what is beyond an array's end.
+                expected = tuple(
+                    min(rows, n - start) if dim == ROW else n
+                    for dim, n in zip(held.dims, array.shape, strict=True)
+                )
+                if array.dtype != values.dtype or expected != values.shape:
+                    raise ValueError(
+                        f"{name}/{variable} of rows {start} to {start + rows - 1} is "
+                        f"{values.dtype} of shape {values.shape}, and of the first rows "
+                        f"{array.dtype} of shape {expected}: explain these rows by themselves"
+                    )
+                array[where] = values
+
+    def finish(self, means: Mapping[str, np.ndarray]) -> None:
+        """Write means over all rows by `group/name`, and the list of all arrays."""
+        zarr = extra_library("zarr", EXTRA)
+        root = self._open("r+")
+        for name, values in means.items():
+            root[name][...] = values
+        zarr.consolidate_metadata(str(self.path))
+
+    def _open(self, mode: str) -> Any:
+        zarr = extra_library("zarr", EXTRA)
+        return zarr.open_group(str(self.path), mode=mode, zarr_format=2)
+
+
+def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them."""
+    return {str(n): v.item() if isinstance(v, np.generic) else v for n, v in attrs.items()}
