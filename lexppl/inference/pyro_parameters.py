@@ -19,6 +19,7 @@ from torch.distributions import transform_to
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.fingerprint import KNOWN, is_of
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.stages import LossTerm, Stage, modules_of
@@ -27,7 +28,7 @@ from lexppl.weights_drawn_first import weights_first
 HELD = "pyro_params"
 """The part of a program that holds what its `pyro.param` statements learn."""
 
-FirstRows = Callable[[torch.dtype], tuple[Tensor, ...]]
+FirstRows = Callable[[torch.dtype], Columns]
 """Gives the first batch of the rows to learn from, in a floating type."""
 
 
@@ -201,7 +202,7 @@ def with_parameters(
 
 
 def holding(
-    given: Any, params: PyroParams, rows: Callable[[], tuple[Tensor, ...]], apart: str | None = None
+    given: Any, params: PyroParams, rows: Callable[[], Columns], apart: str | None = None
 ) -> Any:
     """A program that holds the parameters that it states; a part of the library states none."""
     program = given if isinstance(given, nn.Module) else ProgramFunction(given)
@@ -242,7 +243,7 @@ def holding(
     return program if HELD in program._modules or len(kinds) > 1 else given
 
 
-def _state(program: nn.Module, holders: Sequence[PyroParams], batch: tuple[Tensor, ...]) -> None:
+def _state(program: nn.Module, holders: Sequence[PyroParams], batch: Columns) -> None:
     with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
         for one in holders:
             stating.enter_context(one.stating())
