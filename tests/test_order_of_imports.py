@@ -71,9 +71,8 @@ ROOMS = {
     "cli": {
         "terminal": set(),
         "options": {"terminal"},
-        "judged": {"terminal"},
-        "report": {"options", "judged"},
-        "images_and_texts": {"terminal", "options", "judged", "report"},
+        "results": {"terminal"},
+        "report": {"terminal", "options", "results"},
     },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""
