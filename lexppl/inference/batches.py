@@ -30,7 +30,10 @@ class HasBatches(Protocol):
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Any, ...]]: ...
 
 
-WeightedBatch = tuple[tuple[Tensor, ...], Tensor | None]
+Columns = tuple[Tensor, ...]
+"""Columns of tensors with rows in common: x, and y where there is one."""
+
+WeightedBatch = tuple[Columns, Tensor | None]
 
 Data = Any
 """A data set with `x` and `y`, a tuple of tensors or arrays `(x, y)`, a `DataLoader`, or rows that
@@ -42,7 +45,7 @@ class TensorRows:
     """Columns with rows in common: `(N, …)`, or `(R, N, …)` by replicate. The last is how often
     each row counts in each replicate, `(N, R)` or `(R, N)`, where `is_weighted`."""
 
-    columns: tuple[Tensor, ...]
+    columns: Columns
     by_replicate: bool = False
     is_weighted: bool = False
 
@@ -70,7 +73,7 @@ class TensorRows:
     def _weights(self, column: Tensor) -> Tensor:
         return column if self.by_replicate else column.mT
 
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+    def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
         """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself."""
         if shuffle:
             for places in self._order().split(size, -1):
@@ -123,7 +126,7 @@ class LoadedRows:
         for batch in self.batches(size, shuffle):
             yield batch, None
 
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+    def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
         """The loader's batches; their size and order are the loader's, if it is a `DataLoader`."""
         if isinstance(self.loader, HasBatches):
             for columns in self.loader.batches(size, shuffle):
@@ -268,6 +271,6 @@ def training_rows(
     return TensorRows(tuple(torch.stack(c) for c in columns), by_replicate=True)
 
 
-def of_replicate(rows: Rows, batch: tuple[Tensor, ...], replicate: int) -> tuple[Tensor, ...]:
+def of_replicate(rows: Rows, batch: Columns, replicate: int) -> Columns:
     """A replicate's own part of a batch."""
     return tuple(c[replicate] for c in batch) if rows.by_replicate else batch

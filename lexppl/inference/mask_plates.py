@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import LABEL_PLATE, MASK_DIM
+from lexppl.inference.batches import Columns
 from lexppl.inference.objective.listed_latents import (
     ListedLatents,
     draw_log_prob,
@@ -67,7 +68,7 @@ class MaskTree:
     """
 
     plates: tuple[str | None, ...]
-    above: tuple[Tensor, ...]
+    above: Columns
     levels: Mapping[str, int]
 
     @classmethod

@@ -18,6 +18,7 @@ from torch.distributions import transform_to
 
 from lexppl.effects import ParticleCounts, weights_first
 from lexppl.fingerprint import KNOWN, is_of
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.stages import LossTerm, Stage, modules_of
@@ -26,7 +27,7 @@ from lexppl.threads import evaluating
 HELD = "pyro_params"
 """The part of a program that holds what its `pyro.param` statements learn."""
 
-FirstRows = Callable[[torch.dtype], tuple[Tensor, ...]]
+FirstRows = Callable[[torch.dtype], Columns]
 """Gives the first batch of the rows to learn from, in a floating type."""
 
 
@@ -200,7 +201,7 @@ def with_parameters(
 
 
 def holding(
-    given: Any, params: PyroParams, rows: Callable[[], tuple[Tensor, ...]], apart: str | None = None
+    given: Any, params: PyroParams, rows: Callable[[], Columns], apart: str | None = None
 ) -> Any:
     """A program that holds the parameters that it states; a part of the library states none."""
     program = given if isinstance(given, nn.Module) else ProgramFunction(given)
@@ -241,7 +242,7 @@ def holding(
     return program if HELD in program._modules or len(kinds) > 1 else given
 
 
-def _state(program: nn.Module, holders: Sequence[PyroParams], batch: tuple[Tensor, ...]) -> None:
+def _state(program: nn.Module, holders: Sequence[PyroParams], batch: Columns) -> None:
     with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
         for one in holders:
             stating.enter_context(one.stating())

@@ -16,6 +16,7 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, tensors_of, terms_of
@@ -109,16 +110,14 @@ class Replicates:
         self,
         term: LossTerm,
         objective: Objective,
-        batch: tuple[Tensor, ...],
+        batch: Columns,
         by_replicate: bool = False,
         weights: Tensor | None = None,
         plate: str | None = None,
     ) -> Tensor:
         """The loss of each replicate, `(R,)`; rows in common or `(R, B, …)`, weights `(R, B)`."""
 
-        def one(
-            state: dict[str, Tensor], rows: tuple[Tensor, ...], weights: Tensor | None = None
-        ) -> Tensor:
+        def one(state: dict[str, Tensor], rows: Columns, weights: Tensor | None = None) -> Tensor:
             with self._holding(state), weighing(weights, plate):
                 loss: Tensor = self.template(term, objective, rows)
             return loss

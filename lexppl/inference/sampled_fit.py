@@ -31,11 +31,7 @@ from lexppl.inference.pyro_parameters import (
 )
 from lexppl.inference.stages import System
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.rows import (
-    check_alike,
-    data_fields,
-    refuse_responses,
-)
+from lexppl.inference.training.rows import check_alike, data_fields, refuse_responses
 from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import FoldShift
+from lexppl.inference.batches import Columns
 from lexppl.inference.objective.objective import Objective, as_objective
 from lexppl.inference.schedules import Schedule
 from lexppl.summary import Summarised, Summary, parts_of, some_of
@@ -151,7 +152,7 @@ class TrainingModules(nn.Module):
         # A list, as copies of terms and modules are made together.
         self._standing = [(term, self._unmoved_predictors(term)) for term in terms]
 
-    def forward(self, term: LossTerm, objective: Objective, batch: tuple[Tensor, ...]) -> Tensor:
+    def forward(self, term: LossTerm, objective: Objective, batch: Columns) -> Tensor:
         with ExitStack() as modes:
             for predictor in next((held for own, held in self._standing if own is term), ()):
                 modes.enter_context(evaluating(predictor))

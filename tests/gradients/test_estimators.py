@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import pyro.distributions as dist
 import pytest
 import torch
 
@@ -163,10 +162,6 @@ class ForgetsTheControl(REBAR):
             return REBAR.estimate(self, program, spec)
         finally:
             rebar_module.no_gradient = kept
-
-
-class UnconditionalNoise(dist.Independent):
-    """Bernoulli masks whose conditional noise ignores the noise: wrong on purpose."""
 
 
 @dataclass(frozen=True)

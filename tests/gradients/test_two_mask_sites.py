@@ -10,6 +10,7 @@ from numpy.polynomial.hermite import hermgauss
 
 from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, LeaveOneOut, NestedIWAE, Pathwise, ScoreFunction
+from lexppl.inference.contexts import seeded
 from tests.gradients.enumeration import threshold, z_scores
 
 FIRST, SECOND = torch.tensor([0.4, -0.7]).double(), torch.tensor([0.9, 0.2]).double()
@@ -43,6 +44,20 @@ def exact(first, second):
     return total
 
 
+def drawn_gradients_are_those_of(exact, program, estimator, extra):
+    """Of one draw a row, of two sites' logits."""
+    at = [value.clone().requires_grad_() for value in (FIRST, SECOND)]
+    gradients = torch.autograd.grad(exact(*at), at)
+    leaves = [v.expand(ROWS, 2).clone().requires_grad_() for v in (FIRST, SECOND)]
+    objective = NestedIWAE(1, samples=2, estimator=estimator)
+    with seeded(0):
+        unit = torch.ones(ROWS).double()
+        loss = objective.differentiable_loss(program, None, *leaves, unit, extra)
+    (-loss).backward()
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        assert z_scores(leaf.grad, gradient).abs().max() < threshold(12)
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("objectives", "estimators"),
@@ -54,17 +69,7 @@ def exact(first, second):
     ],
 )
 def test_sites_with_their_own_estimators_are_unbiased(objectives, estimators):
-    first, second = FIRST.clone().requires_grad_(), SECOND.clone().requires_grad_()
-    gradients = torch.autograd.grad(exact(first, second), (first, second))
-    leaves = [v.expand(ROWS, 2).clone().requires_grad_() for v in (FIRST, SECOND)]
-    objective = NestedIWAE(1, samples=2, estimator=objectives)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        unit = torch.ones(ROWS).double()
-        loss = objective.differentiable_loss(program, None, *leaves, unit, estimators)
-    (-loss).backward()
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        assert z_scores(leaf.grad, gradient).abs().max() < threshold(12)
+    drawn_gradients_are_those_of(exact, program, objectives, estimators)
 
 
 def test_a_law_that_depends_on_a_relaxed_mask_cannot_be_held():
@@ -104,15 +109,5 @@ def exact_of_soft_and_hard(soft, hard):
 
 
 def test_a_reparameterised_mask_beside_rebar_is_drawn_again():
-    soft, hard = FIRST.clone().requires_grad_(), SECOND.clone().requires_grad_()
-    gradients = torch.autograd.grad(exact_of_soft_and_hard(soft, hard), (soft, hard))
-    leaves = [v.expand(ROWS, 2).clone().requires_grad_() for v in (FIRST, SECOND)]
-    objective = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        unit = torch.ones(ROWS).double()
-        infer = {"estimator": Pathwise()}
-        loss = objective.differentiable_loss(soft_then_hard, None, *leaves, unit, infer)
-    (-loss).backward()
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        assert z_scores(leaf.grad, gradient).abs().max() < threshold(12)
+    infer = {"estimator": Pathwise()}
+    drawn_gradients_are_those_of(exact_of_soft_and_hard, soft_then_hard, REBAR(0.5), infer)

@@ -84,6 +84,51 @@ class Point(PyroModule):
         pyro.sample("weight", dist.Delta(self.value, event_dim=1))
 
 
+class Taking(PyroModule):
+    """A program that takes some of the rows it is given, or of those it knows."""
+
+    def __init__(self, known=None):
+        super().__init__()
+        self.known = known
+        self.logits = nn.Parameter(torch.tensor(0.4))
+
+    def forward(self, x, y=None):
+        size = len(x) if self.known is None else self.known
+        with pyro.plate("data", size, subsample_size=2, dim=-1) as index, mask_particles():
+            distribution = dist.Bernoulli(logits=self.logits.expand(1)).to_event(1)
+            mask = pyro.sample("mask", distribution)[..., 0]
+            rows = index if self.known is None else index % len(x)
+            pyro.sample("y", dist.Bernoulli(logits=mask * x[rows, 0]), obs=y[rows].to(x))
+
+
+class Partial(PyroModule):
+    """A partial likelihood of all rows at once."""
+
+    def __init__(self, features=2):
+        super().__init__()
+        self.selector, self.risk = MLP(features, features, (4,)), MLP(features, 1, (4,))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            risk = self.risk(mask * x).squeeze(-1)
+        if y is not None:
+            order = y.argsort(descending=True)
+            risk = risk[..., order]
+            with mask_particles():
+                fit_ = (risk - risk.logcumsumexp(-1)).sum(-1, keepdim=True)
+                pyro.factor("partial", fit_)
+
+
+class OneLog(Partial):
+    """All rows in one log."""
+
+    def forward(self, x, y=None):
+        with mask_particles(), pyro.plate("data", len(x), dim=-1):
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            pyro.sample("y", dist.Bernoulli(logits=(mask * x).sum(-1)), obs=y.to(x))
+
+
 def same_models(one, other, **tolerances):
     """Whether two models have the same parameters."""
     for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):

@@ -1,5 +1,6 @@
-"""The annealing towards a rate of keeping: its value, its gradient, where a selector starts."""
+"""Schedules and units of the annealing: value and gradient towards a rate of keeping, entropy."""
 
+import math
 from functools import partial
 
 import pyro.distributions as dist
@@ -7,19 +8,14 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from lexppl.inference import LeaveOneOut, NestedIWAE, annealed
-from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference import LeaveOneOut, Linear, NestedIWAE, WarmUp, annealed, entropy_unit
+from lexppl.inference.contexts import seeded
+from lexppl.inference.schedules import settles
 from lexppl.models import MLP, BernoulliSelector, KSubsetSelector, MaxConcreteSelector
 from tests.inference.builders import explainer, table
 
 X, Y = table(20)
-
-
-@pytest.fixture(autouse=True)
-def parameters_of_their_own():
-    """Programs that are run by themselves leave nothing in Pyro's parameter store."""
-    with program_settings(validate=True):
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 def loss(model, **options):
@@ -75,3 +71,70 @@ def test_refused():
     model = explainer(partial(MaxConcreteSelector, k=2))
     with pytest.raises(ValueError, match="exact entropy"):
         loss(model, entropy=0.1, towards=0.8)
+
+
+def test_a_schedule_is_risen_to_and_then_followed():
+    fall = Linear(2.0, 1.0, begin=0.05, end=0.5)
+    rate = WarmUp(fall, share=0.1)
+    assert rate(0.0) == 0.0
+    assert rate(0.075) == pytest.approx(0.75 * fall(0.075))
+    assert [rate(t) for t in (0.1, 0.3, 1.0)] == [fall(t) for t in (0.1, 0.3, 1.0)]
+    assert settles(rate) == 0.5
+    constant = WarmUp(0.5, share=0.2)
+    assert [constant(t) for t in (0.1, 0.2, 1.0)] == [0.25, 0.5, 0.5]
+    assert settles(constant) == 0.2
+
+
+def test_a_share_that_is_none_is_refused():
+    for share in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match="share must be a share of the fit"):
+            WarmUp(1.0, share)
+
+
+def nats(*shares):
+    return -sum(share * math.log(share) for share in shares)
+
+
+def test_labels():
+    y = torch.tensor([0] * 97 + [1])
+    assert entropy_unit(y) == pytest.approx(nats(0.98, 0.02) / math.log(2.0), rel=1e-12)
+    assert entropy_unit(y.int()) == entropy_unit(y)
+    even = torch.arange(8) % 4
+    assert entropy_unit(even) == pytest.approx(2.0, rel=1e-12)
+    # A class that no row has counts one row, as every class does.
+    assert entropy_unit(torch.tensor([0, 0]), classes=2) == pytest.approx(
+        nats(0.75, 0.25) / math.log(2.0)
+    )
+
+
+def test_probabilities_are_of_their_mean():
+    p = torch.tensor([[0.9, 0.1], [0.7, 0.3]])
+    assert entropy_unit(p) == pytest.approx(nats(2.6 / 4, 1.4 / 4) / math.log(2.0), rel=1e-6)
+    assert entropy_unit(torch.eye(2)[torch.tensor([0, 1, 1])]) == pytest.approx(
+        entropy_unit(torch.tensor([0, 1, 1]))
+    )
+
+
+def test_a_response_has_none():
+    assert entropy_unit(1000.0 * torch.randn(20)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (torch.zeros(0), "N >= 1"),
+        (torch.zeros(3, 2, 2), "it has shape"),
+        (torch.zeros(3, dtype=torch.long), "one label only"),
+    ],
+)
+def test_mistakes(y, words):
+    with pytest.raises(ValueError, match=words):
+        entropy_unit(y)
+
+
+def test_the_annealing_is_counted_in_it():
+    for progress, entropy in ((0.0, 0.03), (0.3, 0.015), (0.6, 0.0)):
+        assert annealed(unit=0.3).at(progress).spec.entropy == pytest.approx(entropy)
+        assert annealed(unit=0.3).at(progress).spec.penalty == annealed().at(progress).spec.penalty
+    with pytest.raises(ValueError, match="unit must be a finite number above 0"):
+        annealed(unit=0.0)

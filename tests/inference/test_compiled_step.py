@@ -59,6 +59,10 @@ def small_lex():
     return explainer(imputer=GaussianImputer(), penalties=[SizePenalty(0.05)], **sizes)
 
 
+def fitted(model=None, **options):
+    return fit(small_lex() if model is None else model, (X, Y), **{**FIT, **options})
+
+
 def same_bits(one, other):
     pairs = zip(state_of(one), state_of(other), strict=True)
     same = np.array_equal(one.history.train, other.history.train)
@@ -89,17 +93,12 @@ def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps)
     rounded = name in ROUNDED
     system = small_system(name).to(torch.float64) if rounded else small_system(name)
     x = X.double() if rounded else X
-    result = fit(system, (x, Y), compile="graph", **FIT)
-    record = result.compiled
+    record = fit(system, (x, Y), compile="graph", **FIT).compiled
     if name in EAGER:
         assert all(EAGER[name] in reason for reason in record.reasons) and record.reasons
     else:
         assert record.reasons == () and len(gaps) > 3
     assert all(gap <= (1e-6 if rounded else 0.0) for gap in gaps)
-
-
-def terms_of(model, objective):
-    return [Stage([LossTerm(model, objective)])]
 
 
 ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8)}
@@ -119,18 +118,15 @@ ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, be
 )
 def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, gaps):
     # A Gaussian imputer draws in each of REBAR's three runs.
-    result = fit(small_lex(), (X, Y), objective=objective, compile="graph", **FIT)
+    result = fitted(objective=objective, compile="graph")
     assert result.compiled.reasons == () and len(gaps) >= 6
     assert all(gap == 0.0 for gap in gaps)
 
 
 @pytest.mark.complete
 def test_a_schedule_is_an_input_of_the_graph():
-    def fitted(**options):
-        objective = NestedIWAE(3, **ANNEALED)
-        return fit(small_lex(), (X, Y), objective=objective, **{**FIT, "epochs": 8}, **options)
-
-    eager, graph = fitted(), fitted(compile="graph")
+    options = {"objective": NestedIWAE(3, **ANNEALED), "epochs": 8}
+    eager, graph = fitted(**options), fitted(compile="graph", **options)
     assert same_bits(eager, graph)
     assert graph.compiled.traced > 25
 
@@ -148,9 +144,8 @@ class Forgetful(NestedIWAE):
 @pytest.mark.parametrize("R", [1, 2])
 def test_a_number_that_a_graph_kept_is_found_by_a_later_check(R):
     objective = Forgetful(3, entropy=Linear(1.0, 0.0))
-    options = {**FIT, "epochs": 12, "replicates": R}
     with pytest.warns(RuntimeWarning, match="differ from the program's"):
-        found = fit(small_lex(), (X, Y), objective=objective, compile="graph", **options)
+        found = fitted(objective=objective, compile="graph", epochs=12, replicates=R)
     (reason,) = found.compiled.reasons
     assert reason.startswith("LEX is not compiled: its graph's loss or gradients differ")
     assert found.compiled.eager > found.compiled.traced
@@ -209,11 +204,10 @@ class ReadsTheProgress(Program):
 def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
     with seeded(0):
         model = program()
-    objective = NestedIWAE(2)
     # Validation rows would run a program that counts its calls.
-    eager = fit(model, (X, Y), objective=objective, **FIT)
+    eager = fitted(model, objective=NestedIWAE(2))
     with pytest.warns(RuntimeWarning, match=why) as told:
-        graph = fit(model, (X, Y), objective=objective, compile="graph", **FIT)
+        graph = fitted(model, objective=NestedIWAE(2), compile="graph")
     assert len([w for w in told if w.category is RuntimeWarning]) == 1
     assert graph.compiled.traced == 0
     if program is not ChangesByItself:
@@ -242,16 +236,15 @@ class Line(nn.Module):
 
 def test_an_objective_is_asked_what_of_it_changes():
     with pytest.warns(RuntimeWarning, match="OfItsOwn does not say what of it changes"):
-        fit(small_lex(), (X, Y), objective=OfItsOwn(2), compile="graph", **FIT)
-    stages = terms_of(Line(), Squares())
+        fitted(objective=OfItsOwn(2), compile="graph")
+    stages = [Stage([LossTerm(Line(), Squares())])]
     result = fit(None, (X, X[:, 0] * 2), stages=stages, compile="graph", **FIT)
     assert result.compiled.reasons == () and result.compiled.traced > 0
 
 
 @pytest.mark.parametrize("options", [{"row_weights": "dirichlet", "replicates": 2}, {"folds": 2}])
 def test_weighted_rows_and_folds_have_the_same_bits(options):
-    eager = fit(small_lex(), (X, Y), **FIT, **options)
-    assert same_bits(eager, fit(small_lex(), (X, Y), compile="graph", **FIT, **options))
+    assert same_bits(fitted(**options), fitted(compile="graph", **options))
 
 
 @pytest.mark.complete(but=1)
@@ -259,19 +252,15 @@ def test_weighted_rows_and_folds_have_the_same_bits(options):
     "guide", [AutoNormal, partial(AutoLowRankMultivariateNormal, rank=2)], ids=["mean", "low rank"]
 )
 def test_guides_of_weights_have_the_same_bits(guide):
-    def fitted(**options):
-        system = lex(4, classes=3, folds=1, prior=dist.Normal(0.0, 1.0), **SMALL)
-        return fit(system, (X, Y), guide=guide, **{**FIT, "epochs": 3}, **options)
-
-    graph = fitted(compile="graph")
-    assert same_bits(fitted(), graph)
+    system = lex(4, classes=3, folds=1, prior=dist.Normal(0.0, 1.0), **SMALL)
+    graph = fitted(system, guide=guide, epochs=3, compile="graph")
+    assert same_bits(fitted(system, guide=guide, epochs=3), graph)
     assert graph.compiled.reasons == () and graph.compiled.traced > 5
 
 
 def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted():
-    options = {**FIT, "batch_size": 40, "epochs": 5}
-    result = fit(small_lex(), (X, Y), compile="graph", **options)
-    assert same_bits(result, fit(small_lex(), (X, Y), **options))
+    result = fitted(compile="graph", batch_size=40, epochs=5)
+    assert same_bits(result, fitted(batch_size=40, epochs=5))
     # 3 batches an epoch, of 40, 40 and 10; each kind is seen twice, and checked at 1, 2, 4, 8.
     record = result.compiled
     assert record.eager + record.traced == 15
@@ -281,7 +270,7 @@ def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted()
 def test_a_loader_whose_batches_have_ever_other_sizes_is_given_up(monkeypatch):
     monkeypatch.setattr(compiled_terms, "MOST_GRAPHS", 1)
     with pytest.warns(RuntimeWarning, match="ever other sizes"):
-        result = fit(small_lex(), (X, Y), compile="graph", **{**FIT, "batch_size": 40, "epochs": 3})
+        result = fitted(compile="graph", batch_size=40, epochs=3)
     assert result.compiled.reasons == ("LEX is not compiled: its batches have ever other sizes",)
 
 
@@ -290,11 +279,11 @@ def test_a_graph_may_differ_once_but_not_again_and_again(monkeypatch):
     monkeypatch.setattr(compiled_terms, "disagreement", lambda *given: next(answers))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        result = fit(small_lex(), (X, Y), compile="graph", **{**FIT, "epochs": 8})
+        result = fitted(compile="graph", epochs=8)
     assert result.compiled.traced > 10
     monkeypatch.setattr(compiled_terms, "disagreement", lambda *given: 9.0)
     with pytest.warns(RuntimeWarning, match="differ from the program's, 9.0e"):
-        result = fit(small_lex(), (X, Y), compile="graph", **FIT)
+        result = fitted(compile="graph")
     assert result.compiled.traced == 0
 
 
@@ -304,8 +293,8 @@ def test_without_a_compiler_the_graph_is_run_as_it_was_traced(monkeypatch):
 
     monkeypatch.setattr(compiled_terms, "_machine_code", missing)
     with pytest.warns(RuntimeWarning, match="No working C\\+\\+ compiler found; the graph is run"):
-        result = fit(small_lex(), (X, Y), compile=True, **FIT)
-    assert same_bits(result, fit(small_lex(), (X, Y), **FIT))
+        result = fitted(compile=True)
+    assert same_bits(result, fitted())
     assert result.compiled.compiled == 0 and result.compiled.traced > 0
 
 
@@ -318,10 +307,10 @@ def test_compiled_steps_are_the_programs_to_rounding(gaps):
     before = None if inductor is None else inductor.fallback_random
     state = torch.get_rng_state()
     objective = NestedIWAE(2, **ANNEALED)
-    result = fit(model, (X, Y), objective=objective, compile=True, **FIT)
+    result = fitted(model, objective=objective, compile=True)
     assert result.compiled.reasons == () and len(gaps) >= 6
     assert max(gaps) <= 1.0
-    eager = fit(model, (X, Y), objective=objective, **FIT)
+    eager = fitted(model, objective=objective)
     np.testing.assert_allclose(result.history.train, eager.history.train, rtol=1e-3)
     assert torch.equal(torch.get_rng_state(), state)
     assert sys.modules["torch._inductor.config"].fallback_random is bool(before)
@@ -341,19 +330,18 @@ def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
 
 
 def test_the_record_is_shown_and_saved(tmp_path):
-    result = fit(small_lex(), (X, Y), compile="graph", **FIT)
+    result = fitted(compile="graph")
     assert result.compiled.summary in str(result)
     save(result, tmp_path)
     assert load(tmp_path).compiled == result.compiled
-    plain = fit(small_lex(), (X, Y), **FIT)
-    save(plain, tmp_path / "plain")
+    save(fitted(), tmp_path / "plain")
     assert load(tmp_path / "plain").compiled is None
 
 
 @pytest.mark.parametrize("asked", ["fast", None, 1.5])
 def test_another_backend_is_refused(asked):
     with pytest.raises(ValueError, match="compile must be True, False or one of"):
-        fit(small_lex(), (X, Y), compile=asked, **FIT)
+        fitted(compile=asked)
 
 
 def gradients(*values):

@@ -26,7 +26,7 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.batches import training_rows
-from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.stages import TrainingModules, shifted
 from lexppl.inference.training.cross_fitting import (
@@ -59,13 +59,7 @@ LOADER = DataLoader(TensorDataset(X, LABELS), 20)
 GIVEN = Frozen(table_predictor(3, 2, (4,)))
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 2, "batch_size": 20, "progress": False}
-
-
-@pytest.fixture(autouse=True)
-def parameters_of_their_own():
-    """Programs that are run by themselves leave nothing in Pyro's parameter store."""
-    with program_settings(validate=True):
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 # -- the distribution of y
@@ -339,13 +333,22 @@ def test_gains_come_from_predictors_as_they_predict():
 # -- a fit
 
 
+WHOLE = NestedIWAE(1, estimator=Unscored())
+
+
+def unmasked(seed):
+    return UnmaskedPredictor(Predictor(MLP(3, 1, (6,), seed=seed), NormalLikelihood()))
+
+
+def chosen(**options):
+    """A fit with one feature kept, by folds of its default."""
+    return fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), **{**QUICK, **options})
+
+
 def test_replicates_are_what_each_is_alone():
     """Programs without draws, so that only rounding differs."""
-    models = [
-        UnmaskedPredictor(Predictor(MLP(3, 1, (6,), seed=s), NormalLikelihood())) for s in (0, 1)
-    ]
-    objective = NestedIWAE(1, estimator=Unscored())
-    options = {"objective": objective, "folds": 2, "valid": None, **QUICK}
+    models = [unmasked(0), unmasked(1)]
+    options = {"objective": WHOLE, "folds": 2, "valid": None, **QUICK}
     together = fit(models, (X, RESPONSE), **options).models
     for one, given in zip(together, models, strict=True):
         alone = fit(given, (X, RESPONSE), **options).model
@@ -354,10 +357,9 @@ def test_replicates_are_what_each_is_alone():
 
 
 def test_the_given_model_stays_as_it_is():
-    model = UnmaskedPredictor(Predictor(MLP(3, 1, (6,), seed=0), NormalLikelihood()))
+    model = unmasked(0)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    objective = NestedIWAE(1, estimator=Unscored())
-    result = fit(model, (X, RESPONSE), objective=objective, folds=2, **QUICK)
+    result = fit(model, (X, RESPONSE), objective=WHOLE, folds=2, **QUICK)
     assert isinstance(model.predictor, Predictor)
     assert isinstance(result.model.predictor, CrossFitted)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -365,17 +367,14 @@ def test_the_given_model_stays_as_it_is():
 
 def test_the_same_seed_gives_the_same_bits_and_global_state_is_left():
     state = torch.get_rng_state()
-    first, second = (
-        fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), folds=2, replicates=2, seed=1, **QUICK)
-        for _ in range(2)
-    )
+    first, second = (chosen(folds=2, replicates=2, seed=1) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state())
     for a, b in zip(first.models, second.models, strict=True):
         assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
 
 
 def test_it_is_saved_and_loaded(tmp_path):
-    result = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), folds=2, replicates=2, **QUICK)
+    result = chosen(folds=2, replicates=2)
     save(result, tmp_path / "explainer")
     again = load(tmp_path / "explainer")
     torch.testing.assert_close(predictive(result, X), predictive(again, X))
@@ -383,7 +382,7 @@ def test_it_is_saved_and_loaded(tmp_path):
 
 def test_a_cross_fitted_model_is_not_trained_on():
     """Its predictors would learn from the rows that they were kept from."""
-    model = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), **QUICK).model
+    model = chosen().model
     for folds in (None, 1, 2):
         with pytest.raises(ValueError, match="predictors of a cross-fitted fit"):
             fit(model, (X, LABELS), folds=folds, **QUICK)
@@ -392,37 +391,35 @@ def test_a_cross_fitted_model_is_not_trained_on():
 
 
 def test_the_average_of_the_folds_is_a_black_box():
-    model = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), **QUICK).model
+    model = chosen().model
     told = regime_targets("self post-hoc", X, predictor=model.predictor)
     torch.testing.assert_close(told.float(), model.predictor(X).probs.detach())
 
 
 def test_predictions_are_the_average_of_the_folds():
     predictor = UnmaskedPredictor(table_predictor(3, 2, (6,)))
-    objective = NestedIWAE(1, estimator=Unscored())
-    result = fit(predictor, (X, LABELS), objective=objective, folds=3, **QUICK)
+    result = fit(predictor, (X, LABELS), objective=WHOLE, folds=3, **QUICK)
     each = [one(X).probs for one in result.model.predictor.predictors]
     assert not torch.allclose(each[0], each[1])
     torch.testing.assert_close(predictive(result, X, masks=1)[0], sum(each) / 3)
 
 
+LEARNING = lex(3, classes=2, k=1)
+
+
 @pytest.mark.parametrize(
-    ("given", "data", "options", "message"),
+    ("system", "data", "options", "message"),
     [
-        ({}, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
-        ({}, (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
-        ({}, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
-        ({"predictor": GIVEN}, (X, LABELS), {"folds": 2}, "no term has one that learns"),
+        (LEARNING, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
+        (LEARNING, (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
+        (LEARNING, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
+        (lex(3, classes=2, k=1, predictor=GIVEN), (X, LABELS), {"folds": 2}, "no term has one"),
+        (q_fit(3, GIVEN), (X, LABELS), {"folds": 2}, "no term has one that learns"),
     ],
 )
-def test_refused(given, data, options, message):
+def test_refused(system, data, options, message):
     with pytest.raises(ValueError, match=message):
-        fit(lex(3, classes=2, k=1, **given), data, epochs=1, progress=False, **options)
-
-
-def test_folds_of_a_given_predictor_are_refused():
-    with pytest.raises(ValueError, match="no term has one that learns"):
-        fit(q_fit(3, GIVEN), (X, LABELS), folds=2, epochs=1, progress=False)
+        fit(system, data, epochs=1, progress=False, **options)
 
 
 def planted(seed, rows=1500, levels=50):

@@ -561,7 +561,7 @@ def test_what_has_no_rows_to_share_is_refused(model, objective, plate, error):
         refuse_unshared(term, SampleNodes.of(model, None, batch), plate, batch)
 
 
-def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row(pair):
+def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row():
     model, batch = WithPrior(), (X[:3], Y[:3])
     keep_parameters_local(model)
     refuse_unshared(LossTerm(model, EXACT()), SampleNodes.of(model, None, batch), "data", batch)

@@ -11,8 +11,7 @@ from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
 from lexppl.inference.training.first_look import SampleNodes
-from lexppl.models import MLP
-from tests.inference.builders import quick
+from tests.inference.builders import OneLog, Partial, Taking, quick
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()
@@ -98,23 +97,6 @@ def test_gradients_of_a_fit_are_those_of_all_rows():
         assert torch.allclose(part, g, atol=1e-5)
 
 
-class Taking(PyroModule):
-    """A program that takes some of the rows it is given, or of those it knows."""
-
-    def __init__(self, known=None):
-        super().__init__()
-        self.known = known
-        self.logits = nn.Parameter(torch.tensor(0.4))
-
-    def forward(self, x, y=None):
-        size = len(x) if self.known is None else self.known
-        with pyro.plate("data", size, subsample_size=2, dim=-1) as index, mask_particles():
-            distribution = dist.Bernoulli(logits=self.logits.expand(1)).to_event(1)
-            mask = pyro.sample("mask", distribution)[..., 0]
-            rows = index if self.known is None else index % len(x)
-            pyro.sample("y", dist.Bernoulli(logits=mask * x[rows, 0]), obs=y[rows])
-
-
 @pytest.mark.parametrize(("known", "plate"), [(None, "data"), (8, None)])
 def test_a_programs_own_subsample(known, plate):
     """Of the batch: N/B for the batch times B/b for its own; of all rows: N/b, which it says."""
@@ -126,25 +108,6 @@ def test_a_programs_own_subsample(known, plate):
     assert trace.nodes["y"]["scale"] == 4.0
 
 
-class Partial(PyroModule):
-    """A partial likelihood of all rows at once."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector, self.risk = MLP(2, 2, (4,)), MLP(2, 1, (4,))
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-            risk = self.risk(mask * x).squeeze(-1)
-        if y is not None:
-            order = y.argsort(descending=True)
-            risk = risk[..., order]
-            with mask_particles():
-                fit_ = (risk - risk.logcumsumexp(-1)).sum(-1, keepdim=True)
-                pyro.factor("partial", fit_)
-
-
 def test_a_factor_of_the_whole_batch_needs_all_rows():
     times = torch.rand(8, generator=torch.Generator().manual_seed(1))
     with pytest.raises(ValueError, match=r"'partial' observes the whole batch.*batch_size=8"):
@@ -153,16 +116,6 @@ def test_a_factor_of_the_whole_batch_needs_all_rows():
 
 
 def test_rows_inside_one_log_need_all_rows():
-    class OneLog(PyroModule):
-        def __init__(self):
-            super().__init__()
-            self.selector = MLP(2, 1, (4,))
-
-        def forward(self, x, y=None):
-            with mask_particles(), pyro.plate("data", len(x), dim=-1):
-                mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-                pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
-
     told = "'data' of site 'y' is a plate of a subsample, entered in mask_particles"
     with pytest.raises(ValueError, match=told):
         quick(OneLog, (X, Y), batch_size=4)

@@ -39,6 +39,7 @@ from lexppl.models import (
 )
 from lexppl.systems import fastshap, invase, l2x, lex, real_x, senn
 from tests.inference import builders
+from tests.inference.builders import quick
 
 BF16 = torch.bfloat16
 UNIT = 2.0**-8
@@ -195,10 +196,8 @@ def test_weights_moments_and_validation_stay_float32_and_nothing_is_left_behind(
         optimizers.append(torch.optim.Adam(parameters, lr=0.0))
         return optimizers[-1]
 
-    options = {"valid": (X[:30] + 0.1, Y[:30]), "optimizer": still, "epochs": 1, "progress": False}
-    whole, mixed = (
-        fit(explainer(), (X, Y), precision=one, **options) for one in (None, "bf16-mixed")
-    )
+    options = {"valid": (X[:30] + 0.1, Y[:30]), "optimizer": still}
+    whole, mixed = (quick(explainer(), (X, Y), **options, **more) for more in ({}, MIXED))
     assert {p.dtype for p in mixed.model.parameters()} == {torch.float32}
     held = [v for one in optimizers[-1].state.values() for v in one.values()]
     assert len(held) > 10 and all(value.dtype == torch.float32 for value in held)
@@ -265,10 +264,8 @@ def test_fits_reach_the_same_quality():
 
 
 def test_a_graph_has_the_same_bits():
-    def fitted(compile):
-        return fit(explainer(), (X, Y), compile=compile, **{**FIT, "epochs": 4}, **MIXED)
-
-    eager, graph = fitted(False), fitted("graph")
+    options = {**FIT, "epochs": 4, **MIXED}
+    eager, graph = (fit(explainer(), (X, Y), compile=c, **options) for c in (False, "graph"))
     assert graph.compiled.traced > 0 and not graph.compiled.reasons
     assert (eager.history.train == graph.history.train).all()
 

@@ -14,6 +14,7 @@ from lexppl.effects import draw_weights, mask_particles, weights_first
 from lexppl.inference import Enumerate, Linear, NestedIWAE
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
+from tests.inference import builders
 from tests.inference.builders import quick
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -37,20 +38,6 @@ class Line(PyroModule):
             pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
             mean = self.slope(x[:, :1])[:, 0] + 0.0 * self.unused
             pyro.sample("y", dist.Normal(mean, 0.5), obs=y)
-
-
-class Scalar(PyroModule):
-    """The same with a number in place of a layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.slope = PyroSample(dist.Normal(0.0, 1.0))
-        self.unused = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
-            pyro.sample("y", dist.Normal(x[:, 0] * self.slope + 0.0 * self.unused, 0.5), obs=y)
 
 
 def posterior():
@@ -78,7 +65,7 @@ def test_a_fit_finds_the_posterior_of_a_slope(replicates):
 def test_a_guide_set_up_elsewhere_is_refused():
     """Its weights were drawn in the plates, once for each row."""
     with pyro.settings.context(module_local_params=True), torch.no_grad():
-        model = Scalar()
+        model = builders.Line()
         guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
         guide(X[:2], Y[:2])
     with pytest.raises(ValueError, match="'slope'"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pyro.infer import SVI, JitTrace_ELBO, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroSample
+from pyro.nn import PyroModule
 from torch import nn
 
 from lexppl import explain
@@ -22,6 +22,7 @@ from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold
 from tests.inference.builders import quick
+from tests.inference.posterior.mcmc.programs import Marked
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] + X[:, 1] > 0).long()
@@ -177,22 +178,10 @@ def test_enumeration_that_nothing_reads_is_refused():
 def test_an_automatic_guide_under_trace_elbo():
     """A weight with a prior, the masks enumerated."""
 
-    class Listed(PyroModule):
-        def __init__(self):
-            super().__init__()
-            self.weight = PyroSample(dist.Normal(0.0, 2.0))
-
-        def forward(self, x, y=None):
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                distribution = KSubset(torch.zeros(3), 1)
-                mask = pyro.sample("mask", distribution, infer={"enumerate": "parallel"})
-                logits = self.weight * (mask * x).sum(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
-
-    model = Listed()
+    model = Marked()
     guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
     elbo = TraceEnum_ELBO(max_plate_nesting=3)
-    result = quick(model, (X, Y.float()), guide=guide, objective=elbo, epochs=3)
+    result = quick(model, (X.double(), Y.double()), guide=guide, objective=elbo, epochs=3)
     assert result.guides[0].locs.weight.shape == ()
 
 

@@ -53,7 +53,7 @@ from lexppl.models import (
 )
 from lexppl.systems import METHODS, Settings, system_for
 from tests.inference import builders
-from tests.inference.builders import Point, WithPrior
+from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
 from tests.inference.builders import same_models as same
 
 FAILURE = 1e-6
@@ -63,7 +63,7 @@ Y = torch.tensor([0, 1, 1, 0, 1])
 P = torch.softmax(torch.randn(5, 2, generator=torch.Generator().manual_seed(1)), -1).double()
 COUNTS = torch.tensor([2, 1, 0, 3, 1])
 WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.3, 0.2]).double()
-QUIET = {"progress": False, "valid": None}
+TWO_MASKS = NestedIWAE(2, estimator=Enumerate())
 
 
 def explainer(k=None, imputer=None, seed=0, cost=0.1):
@@ -89,6 +89,17 @@ def loss_and_gradient(objective, model, guide, rows, weights=None, seed=0, batch
 
 def repeated(*columns):
     return tuple(column.repeat_interleave(COUNTS, 0) for column in columns)
+
+
+def learned(rows=(X, Y), model=None, **options):
+    return quick(explainer() if model is None else model, rows, **options)
+
+
+def forty():
+    """Rows and weights, of which none is near zero."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=generator).double()
+    return (x, (x[:, 0] > 0).long()), torch.rand(40, generator=generator).double() + 0.2
 
 
 EXACT = {
@@ -117,7 +128,7 @@ def test_whole_weights_are_repeated_rows(objective, y, k, batch_of):
 
 def test_a_prior_is_not_weighted():
     model, guide = WithPrior(), Point()
-    objective = NestedIWAE(2, estimator=Enumerate())
+    objective = TWO_MASKS
     weighted = loss_and_gradient(objective, model, guide, (X, Y.double()), COUNTS.double())
     several = loss_and_gradient(objective, model, guide, repeated(X, Y.double()))
     torch.testing.assert_close(weighted, several)
@@ -197,8 +208,8 @@ def test_pyros_own_objectives(elbo):
     torch.testing.assert_close(weighted, (WEIGHTS[:, None] * torch.stack(each)).sum(0))
     plain = loss_and_gradient(elbo(), model, guide, rows)
     torch.testing.assert_close(torch.stack(each).sum(0), plain)
-    options = {**QUIET, "guide": guide, "objective": elbo(), "epochs": 1}
-    assert np.isfinite(fit(model, rows, row_weights=COUNTS, **options).history.train).all()
+    result = learned(rows, model, guide=guide, objective=elbo(), row_weights=COUNTS)
+    assert np.isfinite(result.history.train).all()
 
 
 # In a fit
@@ -209,61 +220,69 @@ def differ(one, other):
     return any(not torch.allclose(a, b, atol=1e-5) for a, b in pairs)
 
 
+def same_fits(one, other):
+    same(one.model, other.model)
+    np.testing.assert_allclose(one.history.train, other.history.train)
+    np.testing.assert_allclose(one.history.valid, other.history.valid)
+
+
 @pytest.mark.smoke
-def test_a_fit_with_whole_weights_is_one_of_repeated_rows():
-    """All rows in a batch and the exact objective, weight decay and clipping among it."""
-    options = {**QUIET, "objective": NestedIWAE(2, estimator=Enumerate()), "epochs": 5}
-    options |= {"learning_rate": 0.05, "weight_decay": 0.1, "clip_norm": 0.3}
-    weighted = fit(explainer(), (X, Y), row_weights=COUNTS, batch_size=5, **options)
-    several = fit(explainer(), repeated(X, Y), batch_size=7, **options)
-    same(weighted.model, several.model)
-    np.testing.assert_allclose(weighted.history.train, several.history.train)
-    assert differ(fit(explainer(), (X, Y), batch_size=5, **options).model, several.model)
-    assert weighted.row_weights == "given" and several.row_weights is None
+@pytest.mark.parametrize("of_a_sample", [False, True])
+def test_a_fit_with_whole_weights_is_one_of_repeated_rows(of_a_sample):
+    """All rows in a batch and the exact objective, weight decay and clipping among it; with a
+    sample's weights the validation loss too, and so the best epoch."""
+    options = {"objective": TWO_MASKS, "epochs": 6, "learning_rate": 0.3, "weight_decay": 0.1}
+    options |= {"clip_norm": None if of_a_sample else 0.3}
+    weights = {"sample_weight": (COUNTS, COUNTS)} if of_a_sample else {"row_weights": COUNTS}
+    judged = (X.flip(0) + 0.3, Y.flip(0)) if of_a_sample else None
+    of_all = repeated(*judged) if of_a_sample else None
+    weighted = learned(valid=judged, batch_size=5, **weights, **options)
+    several = learned(repeated(X, Y), valid=of_all, batch_size=7, **options)
+    same_fits(weighted, several)
+    plain = learned(valid=judged, batch_size=5, **options)
+    assert differ(plain.model, several.model)
+    if of_a_sample:
+        assert not np.allclose(plain.history.valid, several.history.valid)
+    assert weighted.row_weights == "given" and several.row_weights is plain.row_weights is None
 
 
 @pytest.mark.parametrize("own_rows", [False, True])
 def test_each_replicate_has_its_own_weights(own_rows):
-    options = {**QUIET, "objective": EXACT["one mask"], "epochs": 4, "learning_rate": 0.05}
-    options["batch_size"] = 5
+    options = {"objective": EXACT["one mask"], "epochs": 4, "learning_rate": 0.05, "batch_size": 5}
     weights = torch.stack([COUNTS.double(), WEIGHTS])
     sets = [(X, Y), (X + 0.5, Y) if own_rows else (X, Y)]
     models = [explainer(seed=s) for s in (0, 5)]
     train = ReplicateData(sets) if own_rows else sets[0]
-    together = fit(models, train, row_weights=weights, **options)
+    together = learned(train, models, row_weights=weights, **options)
     for model, rows, own, found in zip(models, sets, weights, together.models, strict=True):
-        same(fit(model, rows, row_weights=own, **options).model, found)
-        assert differ(fit(model, rows, row_weights=weights[0] + 1, **options).model, found)
+        same(learned(rows, model, row_weights=own, **options).model, found)
+        assert differ(learned(rows, model, row_weights=weights[0] + 1, **options).model, found)
 
 
 def test_weights_say_how_many_replicates_there_are():
-    result = fit(explainer(), (X, Y), row_weights=torch.rand(3, 5) + 0.1, epochs=1, **QUIET)
-    assert result.replicates == 3
+    assert learned(row_weights=torch.rand(3, 5) + 0.1).replicates == 3
     with pytest.raises(ValueError, match="2 replicates, 3 rows of row_weights"):
-        fit(explainer(), (X, Y), row_weights=torch.rand(3, 5), replicates=2, **QUIET)
+        learned(row_weights=torch.rand(3, 5), replicates=2)
 
 
 @pytest.mark.parametrize("folds", [1, 2])
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_rows_of_weight_zero_teach_nothing(folds, replicates):
     """In batches, with draws and folds: such a row does not matter, another one does."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(40, 3, generator=generator).double()
-    y = (x[:, 0] > 0).long()
-    weights = torch.rand(40, generator=generator).double() + 0.2
+    (x, y), weights = forty()
     weights[::4] = 0.0
-    options = {**QUIET, "objective": NestedIWAE(4), "epochs": 2, "batch_size": 10}
-    options |= {"folds": folds, "replicates": replicates, "learning_rate": 0.01}
-    first = fit(explainer(), (x, y), row_weights=weights, **options)
+    options = {"objective": NestedIWAE(4), "epochs": 2, "batch_size": 10, "learning_rate": 0.01}
+    options |= {"folds": folds, "replicates": replicates}
+    first = learned((x, y), row_weights=weights, **options)
     other = x.clone()
     other[::4] += 3.0
-    again = fit(explainer(), (other, y), row_weights=weights, **options)
-    unweighted = fit(explainer(), (other, y), **options)
+    again = learned((other, y), row_weights=weights, **options)
+    unweighted = learned((other, y), **options)
     for one, same_one, another in zip(first.models, again.models, unweighted.models, strict=True):
         same(one, same_one)
         assert differ(one, another)
-    plain = fit(explainer(), (x, y), **options)
-    doubled = fit(explainer(), (x, y), row_weights=torch.full((40,), 2.0), **options)
+    plain = learned((x, y), **options)
+    doubled = learned((x, y), row_weights=torch.full((40,), 2.0), **options)
     for one, other in zip(plain.models, doubled.models, strict=True):
         same(one, other)
 
@@ -290,27 +309,23 @@ def test_batches_carry_each_row_its_weight(kind):
     assert seen == 24
 
 
-def test_validation_rows_have_no_weight():
-    """Rows set apart take their weights away with them: those left are learned from."""
-    torch.manual_seed(0)
-    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double()
-    y = (x[:, 0] > 0).long()
-    options = {"objective": EXACT["one mask"], "progress": False, "epochs": 2, "batch_size": 40}
-    whole = fit(explainer(), (x, y), valid=0.5, row_weights=torch.ones(40), **options)
-    plain = fit(explainer(), (x, y), valid=0.5, **options)
-    same(whole.model, plain.model)
-    np.testing.assert_allclose(whole.history.valid, plain.history.valid)
-    weights = torch.rand(40, generator=torch.Generator().manual_seed(3))
-    # By a split of its own the same fit: weights follow their rows through the split.
+HALVES = {"objective": EXACT["one mask"], "epochs": 2, "batch_size": 40}
+
+
+@pytest.mark.parametrize("kind", ["row_weights", "sample_weight"])
+def test_rows_set_apart_take_their_weights_with_them(kind):
+    """By a split of its own the same fit; validation rows have weights if they are a sample's."""
+    (x, y), weights = forty()
     with seeded(0):
         order = torch.randperm(40)
-    result = fit(explainer(), (x, y), valid=0.5, row_weights=weights, **options)
+    result = learned((x, y), valid=0.5, **{kind: weights}, **HALVES)
     kept, apart = order[20:], order[:20]
-    rows = {"train": (x[kept], y[kept]), "valid": (x[apart], y[apart])}
-    by_hand = fit(explainer(), **rows, row_weights=weights[kept], **options)
-    same(result.model, by_hand.model)
-    np.testing.assert_allclose(result.history.valid, by_hand.history.valid)
-    np.testing.assert_allclose(result.history.train, by_hand.history.train)
+    halves = weights[kept] if kind == "row_weights" else (weights[kept], weights[apart])
+    rows, judged = (x[kept], y[kept]), (x[apart], y[apart])
+    same_fits(result, learned(rows, valid=judged, **{kind: halves}, **HALVES))
+    plain = learned((x, y), valid=0.5, **HALVES)
+    same_fits(learned((x, y), valid=0.5, **{kind: torch.ones(40)}, **HALVES), plain)
+    assert differ(result.model, plain.model)
 
 
 # The bootstrap
@@ -333,9 +348,9 @@ class Mean(PyroModule):
 
 def means(rows, replicates, **options):
     """A step of length 1 down the loss ½ Σ w (y − μ)² / Σ w ends at the weighted mean."""
-    options |= {**QUIET, "epochs": 1, "batch_size": len(rows), "replicates": replicates}
-    options |= {"objective": NestedIWAE(1), "optimizer": partial(torch.optim.SGD, lr=1.0)}
-    result = fit(Mean(), (torch.zeros(len(rows), 1).double(), rows), **options)
+    options |= {"batch_size": len(rows), "replicates": replicates, "objective": NestedIWAE(1)}
+    options |= {"optimizer": partial(torch.optim.SGD, lr=1.0)}
+    result = learned((torch.zeros(len(rows), 1).double(), rows), Mean(), **options)
     return torch.stack([model.mean.detach() for model in result.models])
 
 
@@ -370,9 +385,9 @@ def test_drawn_weights_are_by_seed_and_replicate_and_leave_other_draws_alone():
     torch.testing.assert_close(first, expected)
     # The validation rows and the initial weights are those of a fit without weights.
     x, y = X.repeat(8, 1), Y.repeat(8)
-    options = {"epochs": 1, "progress": False, "learning_rate": 1e-12, "weight_decay": 0.0}
-    one = fit(explainer(), (x, y), row_weights="dirichlet", replicates=2, **options)
-    other = fit(explainer(), (x, y), replicates=2, **options)
+    options = {"valid": 0.2, "learning_rate": 1e-12, "weight_decay": 0.0, "replicates": 2}
+    one = learned((x, y), row_weights="dirichlet", **options)
+    other = learned((x, y), **options)
     np.testing.assert_allclose(one.best_valid, other.best_valid, rtol=1e-6)
     assert not np.allclose(one.history.train, other.history.train, rtol=1e-3)
 
@@ -394,41 +409,7 @@ def test_every_method_can_be_weighted(name):
 # What is refused
 
 
-class Whole(PyroModule):
-    """One factor of all rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector = MLP(3, 3, (4,)).double()
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-        with mask_particles():
-            pyro.factor("partial", (mask * x).sum((-1, -2)).unsqueeze(-1))
-
-
-class OneLog(Whole):
-    """All rows in one log."""
-
-    def forward(self, x, y=None):
-        with mask_particles(), pyro.plate("data", len(x), dim=-1):
-            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
-            pyro.sample("y", dist.Bernoulli(logits=(mask * x).sum(-1)), obs=y.double())
-
-
-class Taking(Whole):
-    """Some of the rows."""
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), subsample_size=2, dim=-1) as index, mask_particles():
-            logits = self.selector(x[index])
-            mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
-            law = dist.Bernoulli(logits=(mask * x[index]).sum(-1))
-            pyro.sample("y", law, obs=y[index].double())
-
-
-class Bare(Whole):
+class Bare(Partial):
     """No plate over rows."""
 
     def forward(self, x, y=None):
@@ -446,7 +427,7 @@ class Unscaled(Objective):
         return sum(p.square().sum() for p in model.parameters())
 
 
-class EnumeratedByPyro(Whole):
+class EnumeratedByPyro(Partial):
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1):
             law = dist.Bernoulli(logits=self.selector(x)[..., 0])
@@ -454,8 +435,7 @@ class EnumeratedByPyro(Whole):
             pyro.sample("y", dist.Bernoulli(logits=kind * x[:, 0]), obs=y.double())
 
 
-ROWS = (X, Y)
-LOADER = DataLoader(TensorDataset(*ROWS), 5)
+LOADER = DataLoader(TensorDataset(X, Y), 5)
 WEIGHTS_REFUSED = {
     "a word": ("bootstrap", "must be 'dirichlet' or weights"),
     "no numbers": (object(), "must be 'dirichlet' or numbers"),
@@ -473,36 +453,23 @@ PROGRAMS_REFUSED = {
         LEFT,
         "zero for all rows that are left to train",
     ),
-    "a factor of all rows": (Whole(), {}, "'partial' observes the whole batch at once"),
-    "one log": (OneLog(), {}, "scale of site 'y' differs within its log"),
-    "a subsample": (Taking(), {}, "takes 2 of the 5 rows"),
-    "no plate": (Bare(), {}, "Bare has none"),
+    "a factor of all rows": (Partial(3).double(), {}, "'partial' observes the whole batch at once"),
+    "one log": (OneLog(3).double(), {}, "scale of site 'y' differs within its log"),
+    "a subsample": (Taking().double(), {}, "takes 2 of the 5 rows"),
+    "no plate": (Bare(3).double(), {}, "Bare has none"),
     "no scales": (explainer(), {"objective": Unscaled()}, "Unscaled does not say that it reads"),
-    "Pyro's enumeration": (EnumeratedByPyro(), ENUMERATION, "only supports scalar poutine.scale"),
+    "Pyro's enumeration": (
+        EnumeratedByPyro(3).double(),
+        ENUMERATION,
+        "only supports scalar poutine.scale",
+    ),
 }
 
 
-def test_a_sample_of_whole_weights_is_one_of_repeated_rows():
-    """The validation loss too, and so the best epoch."""
-    x, y = X.flip(0) + 0.3, Y.flip(0)
-    options = {**QUIET, "objective": NestedIWAE(2, estimator=Enumerate()), "epochs": 6}
-    options |= {"learning_rate": 0.3, "weight_decay": 0.1}
-    judged = {**options, "valid": (x, y), "batch_size": 5}
-    weighted = fit(explainer(), (X, Y), sample_weight=(COUNTS, COUNTS), **judged)
-    several = fit(explainer(), repeated(X, Y), batch_size=7, **{**options, "valid": repeated(x, y)})
-    same(weighted.model, several.model)
-    np.testing.assert_allclose(weighted.history.train, several.history.train)
-    np.testing.assert_allclose(weighted.history.valid, several.history.valid)
-    plain = fit(explainer(), (X, Y), **judged)
-    assert not np.allclose(plain.history.valid, several.history.valid)
-    assert weighted.row_weights == "given" and plain.row_weights is None
-
-
 def test_a_sample_s_weights_multiply_those_of_the_replicates():
-    options = {**QUIET, "objective": EXACT["one mask"], "epochs": 3, "learning_rate": 0.05}
-    options["batch_size"] = 5
-    both = fit(explainer(), (X, Y), row_weights=WEIGHTS, sample_weight=COUNTS, **options)
-    product = fit(explainer(), (X, Y), row_weights=WEIGHTS * COUNTS, **options)
+    options = {"objective": EXACT["one mask"], "epochs": 3, "learning_rate": 0.05, "batch_size": 5}
+    both = learned(row_weights=WEIGHTS, sample_weight=COUNTS, **options)
+    product = learned(row_weights=WEIGHTS * COUNTS, **options)
     same(both.model, product.model)
     rows = training_rows((X, Y), torch.float64)
     drawn = RowWeighting.of("dirichlet", rows, 3, 0)
@@ -512,29 +479,17 @@ def test_a_sample_s_weights_multiply_those_of_the_replicates():
     # The sample's size, whatever is drawn.
     torch.testing.assert_close(settled.total, torch.full((3,), 7.0).double())
     drawn = {"row_weights": "dirichlet", "sample_weight": COUNTS, "replicates": 2}
-    again = fit(explainer(), (X, Y), **drawn, **options)
+    again = learned(**drawn, **options)
     assert again.row_weights == "dirichlet" and differ(*again.models)
 
 
-def test_rows_set_apart_keep_the_sample_s_weights():
-    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double()
-    y = (x[:, 0] > 0).long()
-    weights = torch.rand(40, generator=torch.Generator().manual_seed(3))
-    options = {"objective": EXACT["one mask"], "progress": False, "epochs": 2, "batch_size": 40}
-    with seeded(0):
-        order = torch.randperm(40)
-    kept, apart = order[20:], order[:20]
+def test_a_sample_s_weights_beside_drawn_ones_and_rows_of_their_own():
+    (x, y), weights = forty()
+    alike = learned((x, y), valid=0.5, sample_weight=weights, **HALVES)
     drawn = {"row_weights": "dirichlet", "sample_weight": weights}
-    split = fit(explainer(), (x, y), valid=0.5, **drawn, **options)
-    rows = {"train": (x[kept], y[kept]), "valid": (x[apart], y[apart])}
-    halves = weights[kept], weights[apart]
-    by_hand = fit(explainer(), **rows, sample_weight=halves, **options)
-    alike = fit(explainer(), (x, y), valid=0.5, sample_weight=weights, **options)
-    same(alike.model, by_hand.model)
-    np.testing.assert_allclose(alike.history.valid, by_hand.history.valid)
-    assert differ(split.model, alike.model)
+    assert differ(learned((x, y), valid=0.5, **drawn, **HALVES).model, alike.model)
     own, judged = ReplicateData([(x, y), (x.flip(0), y)]), ReplicateData([(x, y)] * 2)
-    of_each = fit(explainer(), own, valid=judged, sample_weight=(weights, weights), **options)
+    of_each = learned(own, valid=judged, sample_weight=(weights, weights), **HALVES)
     assert of_each.history.valid.shape == (2, 2)
 
 
@@ -564,6 +519,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("model", "options", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_weighted_is_refused(model, options, words):
-    options = {"train": ROWS, "objective": NestedIWAE(2), **QUIET, **options}
+    rows = options.get("train", (X, Y))
+    others = {name: value for name, value in options.items() if name != "train"}
     with pytest.raises((ValueError, TypeError), match=words):
-        fit(model, epochs=1, batch_size=5, **options)
+        learned(rows, model, batch_size=5, **others)

@@ -1,10 +1,13 @@
 """Fits that still move are told from those that have come to rest, and from those too noisy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from torch import nn
 
-from lexppl.inference import FitResult, History, NotSettledWarning, Settled, settled
+from lexppl.inference import History, NotSettledWarning, Settled, settled
+from tests.evaluation.fitted_by_hand import result_of as by_hand
 
 
 def result_of(losses, rows=100, stage=None):
@@ -12,20 +15,8 @@ def result_of(losses, rows=100, stage=None):
     losses = losses[:, None] if losses.ndim == 1 else losses
     count, replicates = losses.shape
     stage = np.zeros(count, int) if stage is None else stage
-    return FitResult(
-        models=[nn.Identity()] * replicates,
-        guides=[None] * replicates,
-        objective=None,
-        history=History(losses, losses, stage, np.zeros(count)),
-        best_epoch=np.zeros(replicates, int),
-        best_valid=np.zeros(replicates),
-        collapse=[None] * replicates,
-        interrupted=False,
-        event_shape=(2,),
-        labels=None,
-        seed=0,
-        rows=(rows, 0),
-    )
+    history = History(losses, losses, stage, np.zeros(count))
+    return replace(by_hand(*[nn.Identity()] * replicates), history=history, rows=(rows, 0))
 
 
 NOISE = np.random.default_rng(0).standard_normal(300)

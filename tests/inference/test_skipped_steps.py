@@ -1,6 +1,5 @@
 """A step whose loss or gradient is not finite moves nothing, and is counted."""
 
-import warnings
 from functools import partial
 
 import numpy as np
@@ -24,6 +23,7 @@ Y = X @ torch.tensor([1.0, -2.0])
 SHORT = {"batch_size": ROWS, "epochs": 6, "progress": False, "valid": None}
 SHORT["objective"] = NestedIWAE(1)
 HOW = ["nan", "inf", "gradient"]
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.SkippedStepsWarning")
 
 
 class Line(PyroModule):
@@ -77,9 +77,7 @@ def _unspoilt():
 def fitted(models, epochs=(), **options):
     """A fit of one step an epoch, some of them spoilt, and the slopes after each `(R, 2)`."""
     Line.now, seen = False, Spoiling(epochs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkippedStepsWarning)
-        result = fit(models, (X, Y), callbacks=[seen], **{**SHORT, **options})
+    result = fit(models, (X, Y), callbacks=[seen], **{**SHORT, **options})
     return result, torch.stack(seen.slopes).reshape(len(seen.slopes), -1, 2)
 
 
@@ -241,6 +239,7 @@ def test_counts_are_saved_and_loaded(tmp_path):
     assert "1 step skipped" in repr(again)
 
 
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CheckpointWarning")
 def test_counts_go_on_from_a_checkpoint(tmp_path):
     class Stopping(Spoiling):
         def __call__(self, epoch):
@@ -249,11 +248,9 @@ def test_counts_go_on_from_a_checkpoint(tmp_path):
                 raise KeyboardInterrupt
 
     options = {**SHORT, "checkpoint": tmp_path / "state"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cut = fit(Line, (X, Y), callbacks=[Stopping([1, 5])], **options)
-        assert cut.skipped_steps.tolist() == [1]
-        again = fit(Line, (X, Y), callbacks=[Spoiling([1, 5])], **options)
+    cut = fit(Line, (X, Y), callbacks=[Stopping([1, 5])], **options)
+    assert cut.skipped_steps.tolist() == [1]
+    again = fit(Line, (X, Y), callbacks=[Spoiling([1, 5])], **options)
     whole, _ = fitted(Line, epochs=[1, 5])
     assert again.skipped_steps.tolist() == whole.skipped_steps.tolist() == [2]
     assert torch.equal(again.model.slope, whole.model.slope)

@@ -17,8 +17,9 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.first_look import runs_alike_plainly
+from lexppl.models import GaussianImputer
 from lexppl.systems import lex
-from tests.inference.builders import SMALL, table
+from tests.inference.builders import SMALL, explainer, table
 
 X, Y = table()
 
@@ -171,3 +172,18 @@ def test_a_term_has_its_bits_and_scores_masks_where_it_moves_the_selector(
         both = [torch.autograd.grad(one, chosen) for one in (loss, whole)]
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(*both, strict=True))
     assert asked[0] == ("mask", scores)
+
+
+def fitted_weights(transposed):
+    model = explainer(imputer=GaussianImputer(), hidden=(5,))
+    if transposed:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.weight.data = module.weight.data.T.contiguous().T
+    result = fit(model, table(64), epochs=3, batch_size=16, progress=False)
+    return torch.cat([w.detach().reshape(-1) for w in result.model.parameters()])
+
+
+def test_transposed_weights_learn_alike():
+    """Fused Adam pairs weights and gradients by place in memory."""
+    torch.testing.assert_close(fitted_weights(True), fitted_weights(False), rtol=1e-4, atol=1e-5)

@@ -15,9 +15,10 @@ from pyro.infer.autoguide import (
     AutoLaplaceApproximation,
 )
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
-from torch import Tensor, nn
+from torch import nn
 
 from lexppl.effects import drawing_weights_first
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.objective.site import Site
@@ -58,7 +59,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
     return guide
 
 
-def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ...]) -> None:
+def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: Columns) -> None:
     """Run an automatic guide once, which makes its parameters, of latents all rows share."""
     name = type(guide).__name__
     keep_parameters_local(guide)

@@ -19,6 +19,7 @@ from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.stages import tensors_of
 
@@ -188,9 +189,7 @@ class GlobalDraws:
 class PosteriorInference(Protocol):
     """A way from a program and its rows to draws of what all rows share: NUTS, SGHMC, Laplace."""
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw.
 
         Args:

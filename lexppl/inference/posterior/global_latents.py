@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import biject_to
 
 from lexppl.effects import weights_first
+from lexppl.inference.batches import Columns
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.threads import evaluating
@@ -130,7 +131,7 @@ class GlobalSites:
         self.dimensions = sum(self.sizes)
 
     @classmethod
-    def of(cls, model: Any, rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Latents]:
+    def of(cls, model: Any, rows: Columns) -> tuple[GlobalSites, Latents]:
         """The map of a program, and the latents of the run that found it; refuses discrete latents,
         latents of rows, improper priors and supports that depend on another latent."""
         latents, again = _continuous(model, rows), _continuous(model, rows)
@@ -176,7 +177,7 @@ class GlobalSites:
         ]
         return torch.cat(each, -1)
 
-    def prior_draw(self, model: Any, rows: tuple[Tensor, ...]) -> Tensor:
+    def prior_draw(self, model: Any, rows: Columns) -> Tensor:
         """A draw of u from the prior, `(D,)`, of the model and rows of :meth:`of`."""
         return self.vectors(values_of(_continuous(model, rows)))
 
@@ -186,7 +187,7 @@ def values_of(latents: Latents) -> dict[str, Any]:
     return {name: site.value for name, site in latents.shared.items()}
 
 
-def _continuous(model: Any, rows: tuple[Tensor, ...]) -> Latents:
+def _continuous(model: Any, rows: Columns) -> Latents:
     """The latents of a run whose global ones are all real numbers, or a refusal."""
     with torch.no_grad():
         found = latents_of(model, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES, weights_first
 from lexppl.extras import extra_library
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import (
     MiniBatch,
     keep_parameters_local,
@@ -33,7 +34,7 @@ from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.listed_latents import is_point, support_of
-from lexppl.inference.objective.program import sample_nodes
+from lexppl.inference.objective.program import Program, sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
@@ -48,10 +49,7 @@ INSTEAD = (
 
 
 def log_joint(
-    program: Callable[..., Any],
-    values: Mapping[str, Tensor],
-    objective: NestedIWAE,
-    rows: tuple[Tensor, ...],
+    program: Program, values: Mapping[str, Tensor], objective: NestedIWAE, rows: Columns
 ) -> Tensor:
     """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats, with θ given by site."""
     conditioned = pyro.poutine.condition(program, data=values)
@@ -168,7 +166,7 @@ class LogPosterior:
     def __init__(
         self,
         model: Any,
-        rows: tuple[Tensor, ...],
+        rows: Columns,
         seed: int,
         batch_size: int | None,
         objective: NestedIWAE | None,
@@ -233,17 +231,17 @@ class LogPosterior:
         counts = f"L = {self.objective.masks:g}, K = {self.objective.imputations}"
         return f"of exp(lower bound with {counts}) in place of the likelihood"
 
-    def of_batch(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+    def of_batch(self, vector: Tensor, batch: Columns) -> Tensor:
         """The estimate of the log posterior at u `(D,)` by B rows, a scalar."""
         with MiniBatch(len(self), len(batch[0]), self._plate):
             return self._joint(vector, batch)
 
-    def of_chains(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def of_chains(self, vectors: Tensor, batches: Columns) -> tuple[Tensor, Tensor]:
         """Of C chains `(C, D)` with rows `(C, B, …)`: the sum, and each `(C,)`."""
         each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
         return each.sum(), each
 
-    def log_likelihood(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+    def log_likelihood(self, vector: Tensor, batch: Columns) -> Tensor:
         """`Σ ℒ_n` of some rows at u `(D,)`, a scalar."""
         return self._joint(vector, batch) - self.log_prior(vector)
 
@@ -256,7 +254,7 @@ class LogPosterior:
         terms = [(site["scale"] * site["fn"].log_prob(site["value"])).sum() for site in sites]
         return log_jacobian + sum(terms)
 
-    def batches(self, chains: int, size: int | None = None) -> tuple[Tensor, ...]:
+    def batches(self, chains: int, size: int | None = None) -> Columns:
         """Rows drawn with replacement, `(C, B, …)`, each chain's own; all rows where B is N."""
         size = self.batch_size if size is None else size
         if size >= len(self):
@@ -292,7 +290,7 @@ class LogPosterior:
         ):
             yield bar
 
-    def _joint(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+    def _joint(self, vector: Tensor, batch: Columns) -> Tensor:
         values, log_jacobian = self.sites.constrained(vector)
         return log_jacobian + log_joint(self._program, values, self.objective, batch)
 
@@ -424,7 +422,7 @@ class ScaledStart:
         """u of v, both `(…, D)`."""
         return _times(vectors, self.factor)
 
-    def log_posterior(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def log_posterior(self, vectors: Tensor, batches: Columns) -> tuple[Tensor, Tensor]:
         """As :meth:`LogPosterior.of_chains`, of v."""
         return self.target.of_chains(self.unscaled(vectors), batches)
 

@@ -23,7 +23,9 @@ from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import weights_first
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.objective.program import Program
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
 from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
@@ -43,11 +45,7 @@ class Potential:
     """
 
     def __init__(
-        self,
-        model: Callable[..., Any],
-        rows: tuple[Tensor, ...],
-        imputations: int | None = None,
-        seed: int = 0,
+        self, model: Program, rows: Columns, imputations: int | None = None, seed: int = 0
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
         self._globals, latents = GlobalSites.of(model, few)
@@ -76,7 +74,7 @@ class Potential:
         """θ = t(u), by name."""
         return self._globals.of_parts(unconstrained)[0]
 
-    def with_gradient(self, *numbers: Tensor) -> tuple[Tensor, ...]:
+    def with_gradient(self, *numbers: Tensor) -> Columns:
         """U and its gradients by the unconstrained values of each site."""
         place = [number.detach().requires_grad_() for number in numbers]
         with torch.enable_grad():
@@ -179,7 +177,7 @@ class _Replayed(torch.autograd.Function):
     """The recorded value, whose gradient has come with it."""
 
     @staticmethod
-    def forward(ctx: Any, graph: Callable[..., tuple[Tensor, ...]], *numbers: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: Callable[..., Columns], *numbers: Tensor) -> Tensor:
         value, *gradients = graph(*(number.detach() for number in numbers))
         ctx.save_for_backward(*gradients)
         return value
@@ -274,9 +272,7 @@ class MCMC:
         """Of the kernel: "NUTS"."""
         return str(_class_of(self.kernel).__name__)
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw C chains, as :meth:`PosteriorInference.run`.
 
         Raises:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lexppl.inference.batches import Columns
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
 from lexppl.inference.posterior.log_posterior import (
@@ -80,9 +81,7 @@ class Laplace:
     def __post_init__(self) -> None:
         check_settings(self, samples=1, starts=1, climb=1)
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:
@@ -156,7 +155,7 @@ def _diagonal(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
         randomness="different",
     )
 
-    def log_likelihoods(vector: Tensor, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def log_likelihoods(vector: Tensor, batch: Columns) -> tuple[Tensor, Tensor]:
         values = each_row(vector, *batch)
         return values, torch.zeros_like(values)
 
@@ -234,9 +233,7 @@ class DiagonalVI:
     def __post_init__(self) -> None:
         check_settings(self, samples=1, steps=1, climb=0)
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:
@@ -304,9 +301,7 @@ class Ensemble:
     def __post_init__(self) -> None:
         check_settings(self, members=2, climb=1)
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Climb, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from lexppl.inference.batches import Columns
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
 from lexppl.inference.posterior.log_posterior import (
@@ -68,9 +69,7 @@ class StochasticGradientSampler:
             )
         return self.lr
 
-    def run(
-        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
-    ) -> GlobalDraws:
+    def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.effects import EVERY_SHIFT, fold_shift, weights_with_priors
+from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import seeded
 from lexppl.inference.pyro_parameters import FirstRows, floating_type
 from lexppl.inference.stages import (
@@ -443,7 +444,7 @@ def _same_gradients(
 
 
 def _gradients(
-    modules: TrainingModules, terms: Sequence[LossTerm], batch: tuple[Tensor, ...]
+    modules: TrainingModules, terms: Sequence[LossTerm], batch: Columns
 ) -> dict[str, Tensor]:
     """The gradient of terms in what they move, by name; running statistics stay."""
     total: dict[str, Tensor] = {}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
+from lexppl.inference.batches import Columns
 from lexppl.inference.objective.program import ParticleProgram, row_marginals
 from lexppl.inference.training.result import FitResult
 
@@ -73,7 +74,7 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
 
 
 def collapses(
-    models: Sequence[Any], guides: Sequence[Any], batches: Sequence[tuple[Tensor, ...]]
+    models: Sequence[Any], guides: Sequence[Any], batches: Sequence[Columns]
 ) -> list[str | None]:
     """The first :func:`collapse` among each program's learned mask sites, or None."""
     found: list[str | None] = []
@@ -84,7 +85,7 @@ def collapses(
 
 
 def mask_marginals(
-    model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
+    model: Callable[..., Any], guide: Callable[..., Any] | None, batch: Columns
 ) -> dict[str, tuple[Tensor, bool]]:
     """Selection probabilities `(B, G)` of each learned mask site, and whether x enters."""
     x, *others = batch

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from lexppl.inference.batches import LoadedRows, Rows
+from lexppl.inference.batches import Columns, LoadedRows, Rows
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates import Replicates, tracked_buffers
 from lexppl.inference.training.rows import FoldedRows, StepRows
@@ -277,9 +277,7 @@ class Dealt:
         self._dim = rows.row_dim
         self._rank, self._count = rank, count
 
-    def of(
-        self, batch: tuple[Tensor, ...], weights: Tensor | None
-    ) -> tuple[tuple[Tensor, ...], Tensor | None, int]:
+    def of(self, batch: Columns, weights: Tensor | None) -> tuple[Columns, Tensor | None, int]:
         """This process's rows, their weights `(R, B)` and how many there are."""
         share = tuple(self._part(column, self._dim) for column in batch)
         own = None if weights is None else self._part(weights, 1)

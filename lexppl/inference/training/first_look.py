@@ -14,7 +14,7 @@ from torch.distributions import constraints
 from torch.optim import Optimizer
 
 from lexppl.effects import MASK_PLATE
-from lexppl.inference.batches import Rows, of_replicate
+from lexppl.inference.batches import Columns, Rows, of_replicate
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.mixed_precision import refuse_rounded_away
 from lexppl.inference.objective.program import (
@@ -206,7 +206,7 @@ class FirstLook:
 def _run(
     template: TrainingModules,
     term: LossTerm,
-    batch: tuple[Tensor, ...],
+    batch: Columns,
     weights: Tensor | None,
     rows: int,
     shared: bool,
@@ -246,9 +246,7 @@ def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str)
         )
 
 
-def refuse_unshared(
-    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: tuple[Tensor, ...]
-) -> None:
+def refuse_unshared(term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns) -> None:
     """Refuse a program with a site that grows with the rows outside the plate over them."""
     refuse_unweighted(term, plate, "processes", "give distributed=False")
     if len(batch[0]) < 2:

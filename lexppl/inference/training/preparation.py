@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import (
+    Columns,
     Data,
     LoadedRows,
     ReplicateData,
@@ -266,7 +267,7 @@ def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
             yield None, predictor
 
 
-def _of_replicate(rows: TensorRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
+def _of_replicate(rows: TensorRows, fold: int | None, replicate: int) -> Columns:
     """All rows of a replicate, but for those of a fold."""
     columns = of_replicate(rows, rows.columns, replicate)
     if fold is None or not isinstance(rows, FoldedRows):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
 from lexppl.inference.batches import (
+    Columns,
     LoadedRows,
     ReplicateData,
     Rows,
@@ -35,7 +36,7 @@ class StepRows:
     """The rows of one step, their weights `(R, B)`, B, the progress in [0, 1], the step's number,
     and the share of the batch that they are."""
 
-    batch: tuple[Tensor, ...]
+    batch: Columns
     weights: Tensor | None
     size: int
     at: float
@@ -55,7 +56,7 @@ class FoldedRows(TensorRows):
         parts = (column.split(self.sizes, self.row_dim) for column in self.columns)
         return [TensorRows(part, self.by_replicate) for part in zip(*parts, strict=True)]
 
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+    def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
         """Batches of at most `size` rows, but for rounding up to the same number of each fold."""
         each = -(-size // len(self.blocks))
         for batch in zip_longest(*(block.batches(each, shuffle) for block in self.blocks)):

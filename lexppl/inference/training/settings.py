@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -165,6 +165,3 @@ class CompiledSteps:
         counts = f"{self.compiled:,} of {total:,} compiled, {self.traced:,} traced"
         steps = f"{self.backend}: {counts}, {self.eager:,} eager"
         return "; ".join([steps, *self.reasons])
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "reasons": list(self.reasons)}

@@ -54,13 +54,7 @@ from tests.inference import builders
 AVERAGED = LeaveOneOut(labels="averaged")
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
 Y = torch.tensor([0, 1, 2, 2, 1, 0])
-
-
-@pytest.fixture(autouse=True)
-def parameters_of_their_own():
-    """Programs that are run by themselves leave nothing in Pyro's parameter store."""
-    with program_settings(validate=True):
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 def explainer(selector=None, classes=3, imputer=None, likelihood=None, seed=0, **options):

@@ -25,6 +25,7 @@ from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex
 from tests.inference.builders import quick
+from tests.inference.posterior.mcmc.programs import Discrete, Improper, NoLatent, OfRows
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] - X[:, 1] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -141,32 +142,6 @@ def test_a_plate_of_sites_is_no_plate_over_rows():
 
 
 # What is refused
-
-
-class NoLatent(Line):
-    def __init__(self):
-        super().__init__()
-        del self.slope
-        self.slope = torch.nn.Parameter(torch.zeros(2))
-
-
-class Discrete(Line):
-    def forward(self, x, y=None):
-        kept = pyro.sample("kept", dist.Categorical(torch.ones(3)))
-        return super().forward(x + 0 * kept, y)
-
-
-class OfRows(Line):
-    def forward(self, x, y=None):
-        with pyro.plate("again", len(x), dim=-1):
-            pyro.sample("shift", dist.Normal(0.0, 1.0))
-        return super().forward(x, y)
-
-
-class Improper(Line):
-    def forward(self, x, y=None):
-        flat = pyro.sample("flat", dist.ImproperUniform(dist.constraints.real, (), ()))
-        return super().forward(x + flat, y)
 
 
 @pytest.mark.parametrize(

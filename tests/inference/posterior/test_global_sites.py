@@ -6,16 +6,10 @@ import pytest
 import torch
 
 from lexppl.effects import mask_particles
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_latents import GlobalSites, latents_of, values_of
 
 X = torch.zeros(3, 2)
-
-
-@pytest.fixture(autouse=True)
-def settings():
-    with seeded(0), program_settings(validate=True):
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 def program(x, y=None):

@@ -8,15 +8,10 @@ import pytest
 import torch
 
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.posterior.log_posterior import likelihood_bound
 
-
-@pytest.fixture(autouse=True)
-def settings():
-    with seeded(0), program_settings(validate=True):
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 def latents(mask=None, imputation=None, second=None, entries=4):

@@ -13,6 +13,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
+from lexppl.models import BetaBernoulliSelector
 
 G = 3
 
@@ -59,6 +60,76 @@ class Weighted(PyroModule):
             mask = pyro.sample("mask", self.law(), infer=dict(self.infer))
             with imputation_particles():
                 return pyro.sample("y", self.response(weight, mask * x), obs=y)
+
+
+class Plain(PyroModule):
+    """Masks, and a hook for what comes before and within the plates."""
+
+    def before(self):
+        return pyro.sample("weight", dist.Normal(0.0, 1.0))
+
+    def within(self, x):
+        return 0.0
+
+    def law(self, x):
+        return dist.Bernoulli(x.new_full((x.shape[-1],), 0.5)).to_event(1)
+
+    def forward(self, x, y=None):
+        weight = self.before()
+        with pyro.plate("data", len(x), dim=-1):
+            shift = self.within(x)
+            with mask_particles():
+                mask = pyro.sample("mask", self.law(x))
+                mean = weight * (mask * x).sum(-1) + shift
+                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+class NoLatent(Plain):
+    def before(self):
+        return 1.0
+
+
+class Discrete(Plain):
+    def before(self):
+        return 1.0 + pyro.sample("kept", dist.Categorical(torch.ones(3)))
+
+
+class Improper(Plain):
+    def before(self):
+        return pyro.sample("flat", dist.ImproperUniform(dist.constraints.real, (), ()))
+
+
+class OfRows(Plain):
+    def within(self, x):
+        return pyro.sample("shift", dist.Normal(0.0, 1.0))
+
+
+class Included(PyroModule):
+    """Entries whose rate of inclusion is inferred: the logit of it has no forward-mode derivative.
+
+    y ~ N(β Σ z x, 1), z_g ~ Bernoulli(σ(x_g + logit π)); with `scaled` a scale in place of the 1.
+    """
+
+    def __init__(self, scaled=False):
+        super().__init__()
+        self.selector = BetaBernoulliSelector(torch.nn.Identity(), 2.0, 3.0)
+        self.register_buffer("zero", torch.zeros(()))
+        self.slope = PyroSample(lambda self: dist.Normal(self.zero, 2.0))
+        self.scale = PyroSample(lambda self: dist.HalfNormal(self.zero + 1.0)) if scaled else 1.0
+
+    def forward(self, x, y=None):
+        law = self.selector(x)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", law)
+            with imputation_particles():
+                mean = self.slope * (mask * x).sum(-1)
+                return pyro.sample("y", dist.Normal(mean, self.scale), obs=y)
+
+
+class Marked(Weighted):
+    """Masks that Pyro is to sum out."""
+
+    infer = MappingProxyType({"enumerate": "parallel"})
 
 
 def masks_of(program):

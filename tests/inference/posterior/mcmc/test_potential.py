@@ -1,7 +1,6 @@
 """The potential of a program's global latents against Pyro's own, and against sums by hand."""
 
 import math
-from types import MappingProxyType
 
 import pyro
 import pyro.distributions as dist
@@ -19,6 +18,12 @@ from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import GaussianImputer
 from tests.gradients.enumeration import threshold
 from tests.inference.posterior.mcmc.programs import (
+    Discrete,
+    Improper,
+    Marked,
+    NoLatent,
+    OfRows,
+    Plain,
     Weighted,
     log_likelihood,
     log_likelihood_at_mean,
@@ -27,13 +32,7 @@ from tests.inference.posterior.mcmc.programs import (
 
 X, Y = rows()
 PLACES = [-1.5, 0.0, 0.7, 2.0]
-
-
-@pytest.fixture(autouse=True)
-def settings():
-    with torch.random.fork_rng(), program_settings(validate=True):
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("local_parameters")
 
 
 def number(value):
@@ -93,9 +92,6 @@ def test_a_penalty_is_a_term_of_it():
 
 
 def test_what_pyro_marks_to_be_summed_out_is():
-    class Marked(Weighted):
-        infer = MappingProxyType({"enumerate": "parallel"})
-
     place = {"weight": number(1.3)}
     assert torch.equal(Potential(Marked(), (X, Y))(place), Potential(Weighted(), (X, Y))(place))
 
@@ -277,48 +273,6 @@ def test_a_recording_that_is_another_is_noticed():
 
 
 # What is refused
-
-
-class Plain(PyroModule):
-    """Masks, and a hook for what comes before and within the plates."""
-
-    def before(self):
-        return pyro.sample("weight", dist.Normal(0.0, 1.0))
-
-    def within(self, x):
-        return 0.0
-
-    def law(self, x):
-        return dist.Bernoulli(x.new_full((x.shape[-1],), 0.5)).to_event(1)
-
-    def forward(self, x, y=None):
-        weight = self.before()
-        with pyro.plate("data", len(x), dim=-1):
-            shift = self.within(x)
-            with mask_particles():
-                mask = pyro.sample("mask", self.law(x))
-                mean = weight * (mask * x).sum(-1) + shift
-                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-
-
-class NoLatent(Plain):
-    def before(self):
-        return 1.0
-
-
-class Discrete(Plain):
-    def before(self):
-        return 1.0 + pyro.sample("kept", dist.Categorical(torch.ones(3)))
-
-
-class Improper(Plain):
-    def before(self):
-        return pyro.sample("flat", dist.ImproperUniform(dist.constraints.real, (), ()))
-
-
-class OfRows(Plain):
-    def within(self, x):
-        return pyro.sample("shift", dist.Normal(0.0, 1.0))
 
 
 class Moving(Plain):

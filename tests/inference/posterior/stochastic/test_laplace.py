@@ -1,7 +1,5 @@
 """Normal approximations: Laplace's, variational, and maxima."""
 
-import warnings
-
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -12,7 +10,7 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
 from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.models import BetaBernoulliSelector
+from tests.inference.posterior.mcmc.programs import Included
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
@@ -67,14 +65,13 @@ def test_a_diagonal_laplace_warns_where_it_missed_the_mode():
         run(Laplace(samples=2, diagonal=True, climb=1))
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_drawn_masks_have_no_dense_hessian_and_a_diagonal_one():
     rows = mask_rows(rows=60)
     with pytest.raises(ValueError, match="exact log-likelihood"):
         run(Laplace(objective=NestedIWAE(masks=3)), SharedMask(), rows)
     method = Laplace(samples=5, diagonal=True, climb=20, objective=NestedIWAE(masks=3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found, _ = run(method, SharedMask(), rows)
+    found, _ = run(method, SharedMask(), rows)
     assert "lower bound with L = 3" in found.sampler.note
 
 
@@ -104,29 +101,8 @@ def mode_of(log_joint, start):
     return place, precision
 
 
-class Included(PyroModule):
-    """Entries whose rate of inclusion is inferred: the logit of it has no forward-mode derivative.
-
-    y ~ N(β Σ z x, 1), z_g ~ Bernoulli(σ(x_g + logit π)).
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.selector = BetaBernoulliSelector(torch.nn.Identity(), 2.0, 3.0)
-        self.slope = PyroSample(dist.Normal(0.0, 2.0))
-
-    def forward(self, x, y=None):
-        draw_weights(self)
-        law = self.selector(x)
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", law)
-            with imputation_particles():
-                mean = self.slope * (mask * x).sum(-1)
-                return pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-
-
 def included_log_joint(x, y):
-    """log p(y, β, logit π), the four masks of a row listed by hand."""
+    """log p(y, β, logit π) of :class:`Included`, the four masks of a row listed by hand."""
     x, y = x.double(), y.double()
     masks = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
 
@@ -149,14 +125,13 @@ def included_rows(rows=150):
     return x, 1.5 * (kept * x).sum(-1) + torch.randn(rows, generator=draw)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_inclusion_rate_that_is_inferred_has_a_hessian(dtype):
     x, y = (column.to(dtype) for column in included_rows())
     mode, precision = mode_of(included_log_joint(x, y), torch.tensor([1.5, 0.5]))
     method = Laplace(samples=4000, starts=1, climb=30)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = method.run(Included().to(dtype), (x, y), seed=0, progress=False)
+    found, _ = run(method, Included().to(dtype), (x, y))
     rate = found.samples["selector.rate"]
     draws = torch.stack([found.samples["slope"], rate.logit()], -1)[0]
     of_covariance, of_mean = whitened(draws, mode, precision)
@@ -165,9 +140,7 @@ def test_an_inclusion_rate_that_is_inferred_has_a_hessian(dtype):
     assert whitened(draws, mode, precision.diagonal().diag())[0] > MOST_Z
     # The second derivative of the prior alone, which the diagonal has, needs no other.
     diagonal = Laplace(samples=2, diagonal=True, starts=1, climb=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert diagonal.run(Included().to(dtype), (x, y), seed=0, progress=False).chains == 1
+    assert run(diagonal, Included().to(dtype), (x, y))[0].chains == 1
 
 
 class Logistic(Regression):

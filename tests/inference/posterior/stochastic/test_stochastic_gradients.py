@@ -1,7 +1,6 @@
 """Samplers by stochastic gradients, against a closed form and a grid."""
 
 import sys
-import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -88,13 +87,12 @@ def test_a_bound_is_noted():
     assert set(found.samples) == {"slope", "keep"}
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_fit_by_it_is_explained_by_its_draws():
     few = SGHMC(samples=4, chains=2, thin=2, warmup=2, climb=4)
     x, y = mask_rows(rows=60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = fit(SharedMask(), (x, y), inference=few, progress=False)
-        posterior = explain(result, x[:5], y[:5], draws=4)
+    result = fit(SharedMask(), (x, y), inference=few, progress=False)
+    posterior = explain(result, x[:5], y[:5], draws=4)
     assert result.sampler.name == "SGHMC" and result.replicates == 2
     assert group_of(posterior, "log_likelihood")["y"].shape == (2, 4, 5)
 

@@ -1,15 +1,40 @@
-"""Fitted programs and guides called outside the library: no parameters by a global store."""
+"""Seeds, and parameters that no global store has."""
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule, PyroSample
 
 from lexppl.inference import NestedIWAE, ReplicateData
-from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.contexts import keep_parameters_local, seed_generators, seeded
 from tests.inference.builders import Line, quick
+
+IS_THERE = hasattr(torch, "accelerator") and torch.accelerator.is_available()
+
+
+@pytest.mark.parametrize("seed", [0, 7, -1, 2**63 - 1, np.int64(5)])
+def test_numbers_are_those_of_torchs_own_seed(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        expected = torch.randn(5)
+        seed_generators(seed)
+        assert torch.equal(torch.randn(5), expected)
+
+
+@pytest.mark.skipif(IS_THERE, reason="its generators are seeded too")
+def test_accelerators_are_seeded_where_there_are_some(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    with seeded(3):
+        assert torch.initial_seed() == 3 and seeds == []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    with seeded(3):
+        assert seeds == [3]
+
 
 X = torch.linspace(-1.0, 1.0, 20)[:, None]
 ROWS = [(X, X[:, 0] * slope) for slope in (-2.0, 2.0)]

@@ -1,12 +1,14 @@
-"""REBAR's temperature and scale, tuned on the gradient's variance."""
+"""REBAR: its temperature and scale, tuned on the gradient's variance, and its random numbers."""
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl.inference import REBAR, NestedIWAE, TunedControl
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.training.step import gradient_of_square
 from lexppl.models import GaussianImputer
+from lexppl.systems import lex
 from tests.inference.builders import explainer, quick, table
 
 X, Y = table(300)
@@ -68,3 +70,36 @@ def test_what_is_not_a_control_is_refused():
         REBAR(control=0.5)
     with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
         TunedControl(0.0)
+
+
+class Drawn(TorchDispatchMode):
+    """The random numbers of a program, in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        value = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.numbers.append(value.detach().clone().flatten().tolist())
+        return value
+
+
+def drawn_by_a_step(program, x, y):
+    with Drawn() as drawn:
+        loss = NestedIWAE(masks=2, estimator=REBAR())(program, None)(x, y)
+        loss.backward()
+    return drawn.numbers
+
+
+@pytest.mark.smoke
+def test_two_steps_share_no_random_numbers():
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    with seeded(0), program_settings(validate=False):
+        program = lex(3, classes=2, penalty=0.1, folds=1).program()
+        first, second = drawn_by_a_step(program, x, y), drawn_by_a_step(program, x, y)
+    # Within a step the runs have the same imputations, so that some are drawn more than once.
+    assert len({tuple(one) for one in first}) < len(first)
+    assert not {tuple(one) for one in first} & {tuple(one) for one in second}

@@ -1,4 +1,4 @@
-"""Fits as draws: bootstraps and deep ensembles."""
+"""Draws of global latents as a guide, and fits as draws: bootstraps and deep ensembles."""
 
 from dataclasses import replace
 
@@ -8,10 +8,11 @@ import torch
 
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
-from lexppl.inference.posterior.global_draws import stacked_parameters
+from lexppl.inference.contexts import seeded
+from lexppl.inference.posterior.global_draws import SampledGuide, stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import MLP, BernoulliSelector
-from tests.inference.builders import explainer, quick, table
+from tests.inference.builders import Line, explainer, quick, table
 
 X, Y = table()
 
@@ -77,3 +78,47 @@ def test_what_is_no_draws_of_one_program_is_refused(result):
         others.as_draws()
     with pytest.raises(ValueError, match="guides of their own"):
         replace(result, guides=[BernoulliSelector(MLP(3, 3, (4,)))] * 3).as_draws()
+
+
+def slopes_of(draws, samples):
+    x = torch.ones(3, 1)
+    with drawing(seed=0):
+        program = FittedProgram(Line(), SampledGuide({"slope": samples}), (x[:1],), draws)
+        runs = [run for run, _ in program.runs((x,))]
+    return [float(run.sites["slope"].value) for run in runs]
+
+
+def test_draws_are_all_samples_in_order_or_evenly_thinned():
+    assert slopes_of(4, torch.tensor([1.0, 2.0, 3.0, 4.0])) == [1.0, 2.0, 3.0, 4.0]
+    assert slopes_of(2, torch.tensor([1.0, 2.0, 3.0, 4.0])) == [1.0, 3.0]
+
+
+def test_called_by_itself_it_gives_one_at_random():
+    guide = SampledGuide({"a": torch.arange(50.0)})
+    with seeded(0):
+        first = [float(guide(None)["a"]) for _ in range(20)]
+    with seeded(0):
+        again = [float(guide(None)["a"]) for _ in range(20)]
+    assert first == again
+    assert len(set(first)) > 10
+
+
+def test_its_draws_go_through_its_state():
+    guide = SampledGuide({"net.0.weight": torch.randn(5, 2, 3)})
+    copy = SampledGuide({"net.0.weight": torch.zeros(5, 2, 3)})
+    copy.load_state_dict(guide.state_dict())
+    assert torch.equal(copy.sites["net.0.weight"], guide.sites["net.0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "words"),
+    [
+        ({}, ValueError, "at least one site"),
+        ({"a": [1.0]}, TypeError, "tensor"),
+        ({"a": torch.zeros(3), "b": torch.zeros(2)}, ValueError, "same number of draws"),
+        ({"a": torch.zeros(0)}, ValueError, "same number of draws"),
+    ],
+)
+def test_what_is_no_draws_is_refused(samples, error, words):
+    with pytest.raises(error, match=words):
+        SampledGuide(samples)
