@@ -15,7 +15,7 @@ from lexppl.evaluation.prediction import predictive, predictive_log_likelihood
 from lexppl.inference import REBAR, CrossFitted, MarginalStraightThrough, NestedIWAE, Pathwise, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.rows import folded
 from lexppl.models import ConstantImputer, GapImputer, Grouping, TreePredictor, tree_predictor
 from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
 from lexppl.models.trees.tree_predictor import masked_copies
