@@ -177,15 +177,10 @@ class BoostedTrees(Configured, nn.Module):
         bins: int = 64,
     ) -> None:
         super().__init__()
-        counts = {
-            "outputs": outputs,
-            "trees": trees,
-            "depth": depth,
-            "leaves": leaves,
-            "bins": bins,
-        }
-        for name, count in counts.items():
-            int_at_least(name, count, 2 if name in ("leaves", "bins") else 1)
+        for name, count in (("outputs", outputs), ("trees", trees), ("depth", depth)):
+            int_at_least(name, count)
+        int_at_least("leaves", leaves, 2)
+        int_at_least("bins", bins, 2)
         self.columns = [list(features) for features in columns]
         sizes = [len(features) for features in self.columns]
         kinds = [column_kind(features) for features in self.columns]
@@ -203,15 +198,13 @@ class BoostedTrees(Configured, nn.Module):
         self._width, self._nodes = bins + 1, 2 * leaves - 1
         count = outputs * trees
         numbers = len(sizes) - self._codes
+        nodes = count * self._nodes
         self.register_buffer("thresholds", torch.full((numbers, bins - 1), torch.nan))
-        self.register_buffer("feature", torch.zeros(count * self._nodes, dtype=torch.long))
-        self.register_buffer(
-            "child", torch.zeros(count * self._nodes, self._width, dtype=torch.int32)
-        )
-        self.register_buffer("value", torch.zeros(count * self._nodes))
+        self.register_buffer("feature", torch.zeros(nodes, dtype=torch.long))
+        self.register_buffer("child", torch.zeros(nodes, self._width, dtype=torch.int32))
+        self.register_buffer("value", torch.zeros(nodes))
         self.register_buffer("baseline", torch.full((outputs,), torch.nan))
-        roots = torch.arange(count) * self._nodes
-        self.register_buffer("roots", roots, persistent=False)
+        self.register_buffer("roots", torch.arange(0, nodes, self._nodes), persistent=False)
 
     @property
     def of_levels(self) -> list[int]:
