@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -47,8 +47,7 @@ class Method:
         """The factory itself, loaded if need be."""
         if not isinstance(self.source, str):
             return self.source
-        module, _, name = self.source.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
+        found: Callable[..., Any] = resolve_name(self.source)
         return found
 
     @cached_property

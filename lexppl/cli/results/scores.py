@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,7 @@ from lexppl.cli.image_rows import DividedRows
 from lexppl.data import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.learned import base_density, base_frequencies
-from lexppl.evaluation.prediction import (
-    prediction_scores,
-    predictive,
-    predictive_log_likelihood,
-)
+from lexppl.evaluation.prediction import prediction_scores, predictive, predictive_log_likelihood
 from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, accuracy_by_size
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
@@ -28,17 +23,15 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
 
-FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "accuracy": "accuracy",
-        "auroc": "AUROC",
-        "average_precision": "avg precision",
-        "log_likelihood": "log-likelihood",
-        "rmse": "RMSE",
-        "r2": "R²",
-        "agreement": "agrees with the black box",
-    }
-)
+FIGURE_NAMES: Mapping[str, str] = {
+    "accuracy": "accuracy",
+    "auroc": "AUROC",
+    "average_precision": "avg precision",
+    "log_likelihood": "log-likelihood",
+    "rmse": "RMSE",
+    "r2": "R²",
+    "agreement": "agrees with the black box",
+}
 JUDGED_DRAWS = 20
 """Mask draws a row for EVAL-X."""
 PREDICTED_MASKS = 100
