@@ -18,16 +18,14 @@ class Method:
     """A system by name.
 
     Args:
-        name: its name at the command line, in the scikit-learn face and in comparisons.
         source: its factory, from features (or an architecture) and keyword settings to the system;
-            or where that stands, as `"module:name"`.
+            or its place, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
-        settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to
-            be known before it is loaded; read off its signature if None.
-        epochs: how many times as many epochs as others it takes, where nobody says how many.
-        own_rate: how fast its own stages learn, where no learning rate is given, in words; None for
-            the plan's rate.
+        settings: those of :class:`lexppl.systems.Settings` that the factory takes, known before it
+            is loaded; read off its signature if None.
+        epochs: how many times the usual epochs it takes by default.
+        own_rate: default learning rate of its own stages, in words; None for the plan's.
 
     Example:
         >>> METHODS["l2x"].takes("k"), METHODS["l2x"].takes("penalty")
@@ -153,8 +151,8 @@ def _listed(
     own_rate: str | None = None,
     **fixed: Any,
 ) -> Method:
-    """A method of the library, whose factory is loaded at its first use: what it takes beside
-    features, grouping and the widths of networks, and its factory where that has another name."""
+    """A method of the library, loaded at its first use, with the settings that it takes beside
+    features, grouping and widths."""
     taken = {"features", "grouping", *settings.split(), *networks.split()}
     source = f"lexppl.systems.{home or f'{name}:{name}'}"
     fixed_ones = MappingProxyType(fixed)

@@ -235,28 +235,6 @@ def test_black_box_file_that_is_none(tmp_path, capsys):
     assert code == 1 and "a state_dict" in line and "torch.jit.script" in line
 
 
-@pytest.mark.complete
-def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", "report.html")
-
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", full)
-    path = written(people(), tmp_path)
-    out = str(tmp_path / "results")
-    code, line = refused_quietly(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK)
-    assert code == 1 and "No space left on device" in line
-
-
-def refused_quietly(capsys, folder: Path, *words: str) -> tuple[int, str]:
-    """As `refused`, for what fails after warnings may have been given."""
-    before = sorted(folder.rglob("*"))
-    code = main(list(words))
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert sorted(folder.rglob("*")) == before
-    return code, captured.err.splitlines()[-1]
-
-
 def test_debug_shows_where(tmp_path):
     with pytest.raises(OSError, match=r"/results'"):
         main(["explain", "wine", "--out", str(Path(__file__) / "results"), "--debug"])

@@ -11,7 +11,7 @@ from lexppl.cli import main
 from lexppl.data import divided_set
 from lexppl.evaluation import imputation
 from lexppl.models.imputers.by_name import REFERENCE_ROWS, imputer_of
-from tests.cli.tables import people, written
+from tests.cli.tables import explained, page_of, people, written
 
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
 
@@ -121,10 +121,8 @@ def test_a_name_that_is_none_is_refused():
     "name", ["gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data"]
 )
 def test_the_report_says_what_hidden_features_are(name, tmp_path):
-    table = written(people(), tmp_path)
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet", "--imputer", name]
     words += ["--penalty", "0.02", "--predictor", "network"]
-    assert main(["explain", str(table), "--out", str(tmp_path / "r"), *words]) == 0
-    report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    assert IMPUTERS[name].replace("'", "&#39;") in report
+    report = page_of(explained(tmp_path, *words))
+    assert IMPUTERS[name] in report
     assert ("it holds rows of the training data" in report) == (name in HOLDING_ROWS)
