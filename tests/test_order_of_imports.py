@@ -49,11 +49,9 @@ ROOMS = {
     "inference": {
         "objective": set(),
         "estimators": {"objective"},
-        "replicates": {"objective", "estimators"},
         "posterior": {"objective", "estimators"},
-        "training": {"objective", "estimators", "replicates", "posterior"},
+        "training": {"objective", "estimators", "posterior"},
     },
-    "inference/training": {"rows": set(), "compiled": {"rows"}, "distributed": {"rows"}},
     "models": {
         "imputers": set(),
         "priors": set(),

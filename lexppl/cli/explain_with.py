@@ -22,8 +22,7 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask
 from lexppl.explanation.layout.mask_groups import responses_of
 from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.row_plan import Explaining
-from lexppl.inference.training.penalty_range import with_penalty
-from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.reading import load
 
 ROW_MASKS = 100

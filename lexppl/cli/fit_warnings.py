@@ -12,8 +12,8 @@ from lexppl.data import CategoricalColumn, DividedTable
 from lexppl.data.columns import levels_in
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.inference import NotSettledWarning
-from lexppl.inference.posterior.convergence import SamplerWarning
-from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.inference.posterior.global_draws import SamplerWarning
+from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
 from lexppl.tabular.estimator_outputs import said_of_all
 
@@ -88,9 +88,11 @@ def collapse_messages(
     return lines
 
 
-def behind_message(own: float | None, full: float | None, error: float) -> list[str]:
-    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features."""
-    if own is None or full is None or not own < full - 2.0 * error:
+def behind_message(own: float | None, full: float | None, gain: BaseRateGain) -> list[str]:
+    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features that
+    itself has a gain over the base rate."""
+    margin = 2.0 * gain.error
+    if own is None or full is None or not full > margin + max(own, own - gain.nats):
         return []
     return [
         f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "

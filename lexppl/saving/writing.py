@@ -14,7 +14,7 @@ from torch import nn
 
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult
-from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
 from lexppl.saving.layout import (

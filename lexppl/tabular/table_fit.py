@@ -31,7 +31,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
-from lexppl.inference.training.collapse import (
+from lexppl.inference.training.diagnostics import (
     ALL_OFF,
     ALL_ON,
     ONE_MASK,

@@ -24,7 +24,7 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
-from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.weights_drawn_first import weights_first
 
 

@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import reduce
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -17,6 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
+
+from lexppl.inference.batches import LoadedRows, Rows
+from lexppl.inference.contexts import seeded
+from lexppl.inference.replicates import Replicates, tracked_buffers
+from lexppl.inference.training.rows import FoldedRows, StepRows
 
 T = TypeVar("T")
 
@@ -31,12 +37,7 @@ class ProcessError(RuntimeError):
 
 
 class OneProcess:
-    """A fit by itself, with the interface of :class:`Processes`.
-
-    Example:
-        >>> OneProcess().leads, OneProcess().each(lambda: 3)
-        (True, 3)
-    """
+    """A fit by itself, with the interface of :class:`Processes`."""
 
     rank, count = 0, 1
 
@@ -66,27 +67,10 @@ class OneProcess:
 
 
 class Processes(OneProcess):
-    """The processes of a torch process group that fit together, of which this is one.
+    """The processes of a torch process group (None for the default one) that share a fit.
 
-    Whatever one of them does alone (its rows of a step, a callback) ends with all of them adding
-    up, and with it whether each has failed or was interrupted, so that all raise or stop at the
-    same place. One that was killed is missed at once, one that hangs when the group's own timeout
-    is over (torch's is half an hour).
-
-    Args:
-        group: of `torch.distributed`; None for its default group.
-
-    Attributes:
-        rank: of this process.
-        count: of processes.
-        device: of the rows, on which is added up.
-
-    Example:
-        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> one = Processes()
-        >>> one.leads, one.sum_of(lambda: torch.tensor([1.0, 2.0]), torch.zeros(2))
-        (True, tensor([1., 2.]))
-        >>> dist.destroy_process_group()
+    Whatever one does alone ends with a sum over all, and with it whether each has failed or was
+    interrupted, so that all raise or stop at the same place.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -97,12 +81,7 @@ class Processes(OneProcess):
         self._have_agreed = False
 
     def sum_of(self, compute: Callable[[], Tensor], empty: Tensor) -> Tensor:
-        """The sum over processes of what each computes, the same bits in each.
-
-        Args:
-            compute: values `(n,)`.
-            empty: zeros like them, where it fails.
-        """
+        """The sum `(n,)` over processes, the same bits in each; `empty` where `compute` fails."""
         error: Exception | None = None
         values = empty
         try:
@@ -145,7 +124,6 @@ class Processes(OneProcess):
         return done[0]
 
     def agree(self, identity: Mapping[str, str]) -> None:
-        """Refuse to begin where processes were given different things."""
         everyone = self._gather((None, dict(identity)))
         self._have_agreed = True
         for rank, (error, _) in enumerate(everyone):
@@ -166,8 +144,7 @@ class Processes(OneProcess):
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """The others learn of a failure until they have agreed, Ctrl-C waits for the next sum, and
-        only the first one warns."""
+        """A failure reaches the others until they agree; Ctrl-C waits for a sum."""
         with _delayed_interrupt(self), warnings.catch_warnings():
             if not self.leads:
                 warnings.simplefilter("ignore")
@@ -216,17 +193,12 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
 
 
 def processes_of(given: Any) -> OneProcess:
-    """The processes that a fit shares its rows with, or the one of a fit by itself.
-
-    Example:
-        >>> processes_of(None).count, processes_of(False).count
-        (1, 1)
-    """
+    """The processes that a fit shares its rows with, or the one of a fit by itself."""
     if given is False:
         return OneProcess()
     is_available = dist.is_available()
     if given is not None and given is not True:
-        if not is_available or not isinstance(given, dist.ProcessGroup):
+        if not (is_available and isinstance(given, dist.ProcessGroup)):
             raise TypeError(
                 "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
                 f"this process is in; it is {given!r}"
@@ -260,18 +232,9 @@ def _begin_group() -> None:
 
 
 def name_of_round(store: Any, rank: int, count: int) -> str:
-    """A name that these processes agree on, and none before them.
-
-    `torchrun` keeps its store when it starts processes again, with the addresses of those that have
-    ended, at which a new one would look for another. So each process writes a word of its own. The
-    first one proposes the words that it reads, each confirms a proposal that has its word, and it
-    is taken once all have: no process that has ended can confirm.
-
-    Example:
-        >>> first = name_of_round(dist.HashStore(), 0, 1)
-        >>> first == name_of_round(dist.HashStore(), 0, 1)
-        False
-    """
+    """A name that these processes agree on, and none before them: `torchrun` keeps its store when
+    it starts processes again. Each writes a word, the first proposes all words, each confirms its
+    own."""
     own = uuid4().hex
     store.set(f"{PREFIX}/{rank}", own)
     while True:
@@ -296,4 +259,124 @@ def refuse_processes(given: Any) -> None:
         raise ValueError(
             "inference= samples in one process, and several were to share this fit, each of which "
             "would draw the same: call it in one of them, or give distributed=False"
+        )
+
+
+Differentiate = Callable[[StepRows], list[Tensor]]
+"""From rows to the terms' losses; gradients are left with the parameters."""
+
+FEWEST = 2
+"""Rows of a share, where a batch has as many: of one alone, batch norm has no statistics."""
+
+
+class Dealt:
+    """Batches dealt out to processes, as evenly as can be, each fold by itself."""
+
+    def __init__(self, rows: Rows, rank: int, count: int) -> None:
+        self._folds = len(rows.blocks) if isinstance(rows, FoldedRows) else 1
+        self._dim = rows.row_dim
+        self._rank, self._count = rank, count
+
+    def of(
+        self, batch: tuple[Tensor, ...], weights: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Tensor | None, int]:
+        """This process's rows, their weights `(R, B)` and how many there are."""
+        share = tuple(self._part(column, self._dim) for column in batch)
+        own = None if weights is None else self._part(weights, 1)
+        return share, own, share[0].shape[self._dim]
+
+    def _part(self, column: Tensor, dim: int) -> Tensor:
+        among = min(self._count, max(1, column.shape[dim] // (FEWEST * self._folds)))
+        if self._rank >= among:
+            return column.narrow(dim, 0, 0)
+        # Parts of the folds are as even as parts of the whole are, in the same order: where the
+        # program parts a share into folds it finds each row in its own.
+        blocks = column.tensor_split(self._folds, dim)
+        parts = [block.tensor_split(among, dim)[self._rank] for block in blocks]
+        return parts[0] if self._folds == 1 else torch.cat(parts, dim)
+
+
+def own_seed(seed: int, number: int, rank: int) -> int:
+    """The seed of a process's own draws in a step."""
+    words = f"{seed} {number} {rank}".encode()
+    return int.from_bytes(hashlib.blake2b(words, digest_size=7).digest(), "big")
+
+
+class SharedStep:
+    """What W processes make of a batch of B rows: process r has `B_r` of them and loss ℓ_r, with
+    `ℓ_r = N/B_r Σ_{n in r} ℓ_n + g`, g outside the plate over rows, and
+
+        Σ_r B_r/B ℓ_r  =  N/B Σ_n ℓ_n + g;
+
+    gradients and running statistics add up so too, in one all-reduce after the backward pass.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        runner: Replicates,
+        rows: Rows,
+        parameters: Sequence[Tensor],
+        terms: int,
+        seed: int,
+    ) -> None:
+        self._processes, self._seed, self._device = processes, seed, rows.device
+        self._dealt = Dealt(rows, processes.rank, processes.count)
+        self._parameters = list({id(p): p for p in parameters}.values())
+        self._statistics = [runner.buffers[name] for name in tracked_buffers(runner.template)]
+        self._replicates = runner.count
+        self._sizes = [
+            *(p.numel() for p in self._parameters),
+            len(self._parameters),
+            terms * runner.count,
+            *(s.numel() for s in self._statistics),
+        ]
+        dtype = reduce(torch.promote_types, {p.dtype for p in self._parameters}, torch.float32)
+        self._empty = torch.zeros(sum(self._sizes), dtype=dtype, device=parameters[0].device)
+
+    def losses(self, differentiate: Differentiate, rows: StepRows) -> list[Tensor]:
+        """Leave the batch's gradients with the parameters; its losses, `(R,)` of each term."""
+        batch, weights, size = self._dealt.of(rows.batch, rows.weights)
+        own = StepRows(batch, weights, size, rows.at, rows.number, size / rows.size)
+
+        def compute() -> Tensor:
+            if not size:
+                return self._empty
+            seed = own_seed(self._seed, rows.number, self._processes.rank)
+            with seeded(seed, self._device):
+                losses = differentiate(own)
+            return self._packed(torch.cat(losses)) * own.share
+
+        return self._unpacked(self._processes.sum_of(compute, self._empty))
+
+    @torch.no_grad()
+    def _packed(self, losses: Tensor) -> Tensor:
+        """Gradients, which of them there are, losses and statistics."""
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        pieces.append(losses.new_tensor([float(p.grad is not None) for p in self._parameters]))
+        pieces += [losses.detach(), *self._statistics]
+        return torch.cat([piece.reshape(-1).to(self._empty.dtype) for piece in pieces])
+
+    @torch.no_grad()
+    def _unpacked(self, whole: Tensor) -> list[Tensor]:
+        count = len(self._parameters)
+        pieces = whole.split(self._sizes)
+        present, losses, statistics = pieces[count].tolist(), pieces[count + 1], pieces[count + 2 :]
+        for parameter, piece, is_there in zip(self._parameters, pieces, present, strict=False):
+            parameter.grad = None
+            if is_there:
+                parameter.grad = torch.empty_like(parameter).copy_(piece.view(parameter.shape))
+        for held, piece in zip(self._statistics, statistics, strict=True):
+            value = piece.view(held.shape)
+            held.copy_(value if held.is_floating_point() else value.round())
+        return list(losses.split(self._replicates))
+
+
+def refuse_loaded(rows: Rows | None, name: str) -> None:
+    """Refuse rows that processes cannot share."""
+    if isinstance(rows, LoadedRows):
+        raise ValueError(
+            f"{name} comes in batches of its own, and processes share batches of rows that each "
+            "of them holds: give tensors, arrays or a data set, the same in each process, or "
+            "distributed=False"
         )

@@ -2,12 +2,16 @@
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
@@ -21,15 +25,152 @@ from lexppl.inference.stages import (
     TrainingModules,
     learning_parameters,
     modules_of,
+    moved_parts,
     shifted,
-)
-from lexppl.inference.training.rows.fold_distributions import (
-    ROW_DIM,
-    HeldOut,
-    joined_distribution,
-    mean_distribution,
+    terms_of,
 )
 from lexppl.weights_drawn_first import weights_with_priors
+
+ROW_DIM = -1
+"""Of the batch shape of a distribution of y."""
+
+
+def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
+    """`1/F Σ_f p_f(y)`, of distributions of one kind: of labels by their probabilities."""
+    first = distributions[0]
+    if hasattr(first, "mean_of"):
+        return first.mean_of(distributions)
+    if (labels := _of_labels(first)) is not None:
+        return labels(probs=torch.stack([d.probs for d in distributions]).mean(0))
+    return MeanDistribution(distributions)
+
+
+def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
+    """The distribution of rows of several distributions of one kind, block after block."""
+    first = distributions[0]
+    if len(distributions) == 1:
+        return first
+    if hasattr(first, "joined"):
+        return first.joined(distributions)
+    if (labels := _of_labels(first)) is not None:
+        dim = ROW_DIM - (1 if labels is dist.Categorical else 0)
+        return labels(logits=torch.cat([d.logits for d in distributions], dim))
+    return RowBlocks(distributions)
+
+
+def _of_labels(distribution: TorchDistribution) -> Any:
+    kinds = (kind for kind in (dist.Categorical, dist.Bernoulli) if isinstance(distribution, kind))
+    return next(kinds, None)
+
+
+class _OfSeveral(TorchDistribution):
+    """Distributions of one kind as one."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, parts: Sequence[TorchDistribution], batch_shape: Sequence[int]) -> None:
+        self.parts = list(parts)
+        self.has_rsample = all(part.has_rsample for part in parts)
+        super().__init__(torch.Size(batch_shape), parts[0].event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.parts[0].support
+
+
+class RowBlocks(_OfSeveral):
+    """The rows of several distributions, along the last batch dimension, as one distribution."""
+
+    def __init__(self, blocks: Sequence[TorchDistribution]) -> None:
+        self._sizes = [block.batch_shape[ROW_DIM] for block in blocks]
+        before = torch.Size(broadcast_shape(*(block.batch_shape[:ROW_DIM] for block in blocks)))
+        aligned = [b.expand((*before, n)) for b, n in zip(blocks, self._sizes, strict=True)]
+        super().__init__(aligned, (*before, sum(self._sizes)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        own = (sum(self._sizes), *self.event_shape)
+        value = value.expand(torch.Size(broadcast_shape(value.shape, own)))
+        values = value.split(self._sizes, ROW_DIM - self.event_dim)
+        each = zip(self.parts, values, strict=True)
+        return torch.cat([part.log_prob(own) for part, own in each], ROW_DIM)
+
+    def _joined(self, values: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(values), ROW_DIM - self.event_dim)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self._joined([part.sample(torch.Size(sample_shape)) for part in self.parts])
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self._joined([part.rsample(torch.Size(sample_shape)) for part in self.parts])
+
+    @property
+    def mean(self) -> Tensor:
+        return self._joined([part.mean for part in self.parts])
+
+    @property
+    def variance(self) -> Tensor:
+        return self._joined([part.variance for part in self.parts])
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RowBlocks":
+        sizes = zip(self.parts, self._sizes, strict=True)
+        return RowBlocks([part.expand((*batch_shape[:ROW_DIM], n)) for part, n in sizes])
+
+
+class HeldOut(_OfSeveral):
+    """The distribution of y by predictors that have not learned from the rows (`judge`), with those
+    by predictors that learn from them; it has a density and values to be listed, and no moments."""
+
+    def __init__(self, judge: TorchDistribution, learning: Sequence[TorchDistribution]) -> None:
+        super().__init__([judge], judge.batch_shape)
+        self.learning = list(learning)
+
+    @property
+    def has_enumerate_support(self) -> bool:
+        return bool(self.parts[0].has_enumerate_support)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self.parts[0].enumerate_support(expand=expand)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.parts[0].log_prob(value)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "HeldOut":
+        others = [distribution.expand(batch_shape) for distribution in self.learning]
+        return HeldOut(self.parts[0].expand(batch_shape), others)
+
+
+class MeanDistribution(_OfSeveral):
+    """`1/F Σ_f p_f`, of any distributions of one event."""
+
+    def __init__(self, each: Sequence[TorchDistribution]) -> None:
+        shape = torch.Size(broadcast_shape(*(one.batch_shape for one in each)))
+        super().__init__([one.expand(shape) for one in each], shape)
+        self.has_rsample = False
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        each = torch.stack([part.log_prob(value) for part in self.parts])
+        return each.logsumexp(0) - math.log(len(each))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            every = torch.stack([part.sample(torch.Size(sample_shape)) for part in self.parts])
+            batch = every.shape[1 : every.dim() - self.event_dim]
+            which = torch.randint(len(every), batch, device=every.device)
+            which = which.reshape(1, *batch, *(1,) * self.event_dim).expand(1, *every.shape[1:])
+            return every.gather(0, which).squeeze(0)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.stack([part.mean for part in self.parts]).mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        between = torch.stack([part.mean for part in self.parts]).var(0, unbiased=False)
+        return torch.stack([part.variance for part in self.parts]).mean(0) + between
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "MeanDistribution":
+        return MeanDistribution([part.expand(batch_shape) for part in self.parts])
+
 
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""
@@ -44,19 +185,16 @@ TRIED_ROWS = 32
 class CrossFitted(Configured, nn.Module):
     """F predictors, of which number f learns from all rows but those of fold f.
 
-    Within a cross-fitted fit a batch stands in the order of its folds, and the rows of fold f see
-    predictor `f + s` (modulo F), s being :func:`lexppl.effects.fold_shift`: for s = 0 the one that
-    has not learned from them. Elsewhere the distribution of y is the mean of the predictors',
+    In a cross-fitted fit a batch stands in the order of its folds, and rows of fold f see predictor
+    `f + s` (modulo F), s by :func:`lexppl.effects.fold_shift`: for s = 0 the one that has not
+    learned from them. Elsewhere the distribution of y, or the tensor given for it, is the mean,
 
-        p(y | x̃) = 1/F Σ_f p_f(y | x̃),
-
-    and of predictors that give numbers (logits, a mean), of which the program makes a distribution,
-    the mean of the numbers.
+        p(y | x̃) = 1/F Σ_f p_f(y | x̃).
 
     Args:
         predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one kind, batch
-            shape `(…, B)`, or to tensors of floats `(…, B, …)`; or to tuples of these. A kind of
-            its own way has class methods `mean_of` and `joined` of several distributions.
+            shape `(…, B)`, to tensors of floats `(…, B, …)`, or to tuples of these. Another kind
+            has class methods `mean_of` and `joined` of several distributions.
 
     Raises:
         ValueError: fewer than two predictors.
@@ -124,8 +262,7 @@ def _mean(outputs: Sequence[Any]) -> Any:
 
 
 def _joined(outputs: Sequence[tuple[Any, int]], rows: int) -> Any:
-    """The outputs of blocks of rows as of all rows, which stand at a dimension of x from the left;
-    of a distribution's batch they are the last."""
+    """The outputs of blocks of rows as of all rows, the last dim of a distribution's batch."""
     first = outputs[0][0]
     if isinstance(first, tuple):
         sizes = [size for _, size in outputs]
@@ -161,28 +298,13 @@ def cross_fitted(
     first: FirstRows | None = None,
     found: dict[int, bool] | None = None,
 ) -> list[Stage]:
-    """Stages whose predictors are F each, learned by terms of their own.
-
-    A term that learns a predictor and more, as LEX's does, becomes two kinds of terms with the same
-    bound ℒ. With `f(n)` the fold of row n,
+    """Stages whose predictors are F each, learned by terms of their own. With `f(n)` the fold of n,
 
         max_γ  Σ_n ℒ_n(γ; θ_{f(n)}),                 (predictor f has not learned from fold f)
-        max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1,
+        max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1.
 
-    so that a row is scored for the selector by a predictor that has not seen it, and teaches the
-    others. A term that learns the predictor alone is of the second kind, one that learns the rest
-    alone of the first. All F start from the weights that the predictor has.
-
-    Terms of both kinds become one, whose program is run once for all predictors, where on a first
-    batch its gradient is that of the terms apart, for the same draws: where masks are learned by a
-    score, and the predictor's output is the distribution of the one y.
-
-    Args:
-        stages: which are changed: no one else may hold their modules.
-        folds: F ≥ 2.
-        first: gives that batch; None for terms apart.
-        found: whether the term of each place is one run, where another copy of the stages has
-            found it; what is found here is added.
+    Terms of both kinds become one run where its gradient on the `first` batch is that of the terms
+    apart; `found` keeps by place whether it is, for other copies of the stages.
 
     Raises:
         ValueError: stages without a predictor that learns, or one whose weights have priors.
@@ -196,7 +318,7 @@ def cross_fitted(
     found = {} if found is None else found
     places = itertools.count()
 
-    def terms_of(term: LossTerm) -> list[LossTerm]:
+    def made_of(term: LossTerm) -> list[LossTerm]:
         place, (apart, at_once) = next(places), _terms(term, wrapped, folds)
         if first is None or at_once is None:
             return apart
@@ -205,37 +327,31 @@ def cross_fitted(
         return [at_once] if found[place] else apart
 
     return [
-        replace(stage, terms=[one for term in stage.terms for one in terms_of(term)])
+        replace(stage, terms=[one for term in stage.terms for one in made_of(term)])
         for stage in stages
     ]
 
 
 def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
-    """The predictors of programs that some term moves, or that are fitted to the rows in one go,
-    each once."""
+    """The predictors of programs that some term moves or that are fitted to rows, each once."""
     learned = _learned(stages)
-    found: dict[int, nn.Module] = {}
-    for stage in stages:
-        for term in stage.terms:
-            predictor = getattr(term.model, PREDICTOR, None)
-            if not isinstance(predictor, nn.Module):
-                continue
-            if hasattr(predictor, FIT_ROWS) or any(
-                id(p) in learned for p in predictor.parameters()
-            ):
-                found[id(predictor)] = predictor
-    return list(found.values())
+    return [
+        one
+        for one in predictors_of(stages)
+        if hasattr(one, FIT_ROWS) or any(id(p) in learned for p in one.parameters())
+    ]
+
+
+def predictors_of(stages: Sequence[Stage]) -> list[nn.Module]:
+    """The predictors of programs, each once."""
+    given = (getattr(term.model, PREDICTOR, None) for term in terms_of(stages))
+    return list({id(one): one for one in given if isinstance(one, nn.Module)}.values())
 
 
 def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
-    """Refuse to train predictors on that were cross-fitted: each would learn from rows on which it
-    is to judge.
-
-    Raises:
-        ValueError: such a predictor that learns.
-    """
+    """Refuse to train cross-fitted predictors on rows on which they are to judge."""
     learned = _learned(stages)
-    for term in (term for stage in stages for term in stage.terms):
+    for term in terms_of(stages):
         given = getattr(term.model, PREDICTOR, None)
         refitted = isinstance(given, CrossFitted) and hasattr(given.predictors[0], FIT_ROWS)
         parts = (part for whole in modules_of(term) for part in whole.modules())
@@ -250,17 +366,11 @@ def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
 
 def _learned(stages: Sequence[Stage]) -> set[int]:
     """The parameters that some term moves, by identity."""
-    return learning_parameters(
-        part
-        for stage in stages
-        for term in stage.terms
-        for part in (term.learns if term.learns is not None else (term.model, term.guide))
-    )
+    return learning_parameters(part for term in terms_of(stages) for part in moved_parts(term))
 
 
 def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     """Put F predictors in the place of each that learns, wherever it is held."""
-    terms = [term for stage in stages for term in stage.terms]
     wrappers = {}
     for predictor in learned_predictors(stages):
         if weights_with_priors(predictor):
@@ -273,7 +383,7 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     # All holders are found before any has a wrapper, which holds the predictor in its turn.
     holders = {
         id(holder): holder
-        for term in terms
+        for term in terms_of(stages)
         for whole in (*modules_of(term), *term.objective.modules)
         for holder in whole.modules()
         if not isinstance(holder, CrossFitted)
@@ -298,7 +408,7 @@ def _terms(
     if learns is not None:
         learns = [by_predictor.get(id(part), part) for part in learns]
     of_predictor = {id(p) for one in mine for p in one.parameters()}
-    moved = learning_parameters(learns if learns is not None else [term.model, term.guide])
+    moved = learning_parameters(moved_parts(replace(term, learns=learns)))
     found = []
     if moved - of_predictor:
         found.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))
@@ -336,7 +446,7 @@ def _same_gradients(
 def _gradients(
     modules: TrainingModules, terms: Sequence[LossTerm], batch: tuple[Tensor, ...]
 ) -> dict[str, Tensor]:
-    """The gradient of terms in what they move, by name; running statistics stay as they are."""
+    """The gradient of terms in what they move, by name; running statistics stay."""
     total: dict[str, Tensor] = {}
     parameters = dict(modules.named_parameters())
     statistics = [(buffer, buffer.clone()) for buffer in modules.buffers()]

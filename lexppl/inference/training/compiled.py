@@ -1,22 +1,202 @@
-"""A step's losses and gradients by graphs that are compiled as they are needed."""
+"""A step's losses and gradients by graphs, traced and compiled as they are needed."""
 
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import torch
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.objective.objective import Moving, Objective
-from lexppl.inference.training.compiled.traced import TracedTerm, graph_inputs, traced_term
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
 from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
+
+BY_SHAPE = frozenset(
+    f"aten::{name}"
+    for name in [
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "randint",
+        "randperm",
+        "normal_",
+        "uniform_",
+        "exponential_",
+        "cauchy_",
+    ]
+)
+"""Draws that depend on no tensor's values, and so are the same when they are made again."""
+
+
+class NotTraceableError(Exception):
+    """A program of which no graph can be made; says why."""
+
+
+class RepeatedDraws(Messenger):
+    """Let a program that goes back to an earlier random state have the draws made from there, as a
+    graph has no random state to set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._draws = _Draws()
+
+    def __enter__(self) -> Self:
+        self._draws.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._draws.__exit__(*error)
+
+    def _pyro_random_state(self, msg: Any) -> None:
+        self._draws.repeats = True
+        msg["value"], msg["done"] = self._draws.place, True
+
+    def _pyro_set_random_state(self, msg: Any) -> None:
+        self._draws.place = msg["args"][1]
+        msg["done"] = True
+
+
+class _Draws(TorchDispatchMode):
+    """The draws in their order; those after `place` are given again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Any]] = []
+        self.place = 0
+        self.repeats = False
+        """Whether anything may go back."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        described = _described(func, args, kwargs)
+        if self.place == len(self.made):
+            value = func(*args, **kwargs)
+            if self.repeats:
+                # The program may write over a draw before it is repeated.
+                self.made.append((described, value.clone()))
+                self.place += 1
+            return value
+        known, value = self.made[self.place]
+        if known != described or func._schema.name not in BY_SHAPE:
+            raise NotTraceableError(
+                f"after a return to an earlier random state the program draws by {func}, which is "
+                "not what it drew before, or depends on a tensor's values"
+            )
+        self.place += 1
+        return args[0].copy_(value) if func._schema.is_mutable else value.clone()
+
+
+def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A draw but for the values of its tensors."""
+    leaves, _ = tree_flatten((args, kwargs))
+    return str(func), tuple(
+        (tuple(leaf.shape), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else str(leaf)
+        for leaf in leaves
+    )
+
+
+class ProgressReads(Messenger):
+    """Notes whether a program reads the fit's progress, and the shares that it compares it with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = False
+        self.shares: set[float] = set()
+
+    def _pyro_fit_progress(self, msg: Any) -> None:
+        self.number = True
+
+    def _pyro_fit_reaches(self, msg: Any) -> None:
+        self.shares.add(msg["args"][0])
+
+
+@dataclass(frozen=True)
+class TracedTerm:
+    """The graph of a term's loss and gradients for rows of one shape, which gradients are
+    `present`, how many are of learned parameters, and the shares of the fit that decide branches.
+    """
+
+    graph: GraphModule
+    present: Sequence[bool]
+    learned: int
+    shares: frozenset[float]
+
+    def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
+        """The loss and gradients by the graph."""
+        with torch.no_grad():
+            loss, *found = run(*inputs)
+        values = iter(found)
+        every = [next(values) if there else None for there in self.present]
+        return TermGradients(loss, every[: self.learned], every[self.learned :])
+
+
+def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
+    """A graph's inputs: parameters, statistics, rows, weights and the objective's numbers."""
+    runner = step.runner
+    own = [*runner.parameters.values(), *runner.buffers.values()]
+    like = own[0]
+    # Of the parameters' type, as a number takes that of the tensor that it multiplies; filled in on
+    # the device, which a copy from the host would wait for.
+    given = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    weights = [] if rows.weights is None else [rows.weights]
+    return [*own, *rows.batch, *weights, *given]
+
+
+def traced_term(
+    step: TrainingStep,
+    moved: MovedTerm,
+    rows: StepRows,
+    objective: Objective,
+    numbers: Mapping[str, float],
+) -> TracedTerm:
+    """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
+    runner = step.runner
+    names = [*runner.parameters, *runner.buffers]
+    learned = set(runner.parameters)
+    columns, several = len(rows.batch), rows.weights is not None
+    present: list[bool] = []
+
+    def loss_and_gradients(*inputs: Tensor) -> list[Tensor]:
+        given = iter(inputs)
+        state = {name: next(given) for name in names}
+        own = {n: v.detach().requires_grad_() if n in learned else v for n, v in state.items()}
+        batch = tuple(next(given) for _ in range(columns))
+        weights = next(given) if several else None
+        changing = objective.with_numbers({name: next(given) for name in numbers})
+        with runner.standing_in(own), torch.enable_grad(), RepeatedDraws():
+            found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
+        every = (*found.learned, *found.controls)
+        present[:] = [one is not None for one in every]
+        return [found.loss, *(one.detach() for one in every if one is not None)]
+
+    reads = ProgressReads()
+    with reads:
+        graph = make_fx(loss_and_gradients, tracing_mode="fake", _allow_non_fake_inputs=True)(
+            *(value.detach() for value in graph_inputs(step, rows, numbers))
+        )
+    if reads.number:
+        raise NotTraceableError(
+            "the program computes with the fit's progress, which a graph would keep"
+        )
+    return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
+
 
 MOST_GRAPHS = 8
 """Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
@@ -68,30 +248,22 @@ class _TermStep:
 
     @property
     def shapes(self) -> Hashable:
-        """Of all that a graph is given of the rows."""
         rows = self.rows
         given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
         return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
 
     def key(self, known: _OfTerm, moving: Moving) -> Hashable:
-        """What a graph is made for."""
         reached = tuple((share, self.rows.at >= share) for share in sorted(known.shares))
         return self.shapes, moving.kind, reached
 
 
 class CompiledTerms:
-    """Finds a term's loss and gradients by a graph of them, for a :class:`TrainingStep`.
+    """A term's loss and gradients by a graph of them.
 
-    The first step of a kind (a shape of rows, a phase of the objective) runs the program itself.
-    The second does too; then the term is traced, compiled, and the graph's loss, gradients and
-    running statistics are checked against the program's with the same draws. They are again at the
-    graph's 2nd, 4th, 8th … use, so that what a program changes by itself does not stay unseen. A
-    term whose graph cannot be made, or gives other numbers, is run as it is, and a warning says
-    why.
-
-    Args:
-        backend: "inductor" compiles graphs, "graph" runs them as they were traced.
-        rounded: the type that layers round the factors of products to; None where they do not.
+    The first two steps of a kind (shape of rows, phase of the objective) run the program; then the
+    term is traced, compiled, and checked against the program with the same draws, again at the
+    graph's 2nd, 4th, 8th … use. A term whose graph cannot be made, or differs, runs as it is, with
+    a warning.
     """
 
     def __init__(self, backend: Backend, rounded: torch.dtype | None = None) -> None:
@@ -106,7 +278,6 @@ class CompiledTerms:
         return CompiledSteps(self.backend, **self._counts, reasons=tuple(self._reasons))
 
     def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
-        """A term's loss and gradients."""
         objective = moved.term.objective.at(rows.at)
         known, moving = self._terms[id(moved.term)], objective.moving
         one = _TermStep(step, moved, rows, objective, {} if moving is None else moving.numbers)
@@ -211,8 +382,7 @@ def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
 
 
 def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-    """A graph as machine code, by inductor itself: `torch.compile` would look at each of some
-    twenty inputs before each step, whose shapes are known here."""
+    """A graph as machine code, by inductor without `torch.compile`'s guards on each input."""
     from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
 
     with torch.no_grad():
@@ -241,21 +411,11 @@ def disagreement(
     others: Iterable[tuple[Tensor, Tensor]] = (),
     rounded: torch.dtype | None = None,
 ) -> float:
-    """The largest difference between two losses or gradients of a step, in units of what rounding
-    may make of it; above 1 they differ.
+    """The largest difference of two losses or gradients relative to what rounding explains,
 
-    With `ε` the machine's precision of the type, a tensor `a` of one and `b` of the other,
+        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|);
 
-        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|):
-
-    sums in another order differ by multiples of ε; a gradient that is zero but for rounding, such
-    as that of a bias before batch norm, is judged by the size of the others.
-
-    Example:
-        >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
-        >>> two = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.01]), None])
-        >>> disagreement(one, one), disagreement(one, two) > 10
-        (0.0, True)
+    a gradient that is zero but for rounding is judged by the size of the others.
     """
     more = 0.0 if rounded is None else torch.finfo(rounded).eps
     return max(
@@ -289,6 +449,6 @@ def _worst(
 
 
 def _gap(ours: Tensor, theirs: Tensor) -> Tensor:
-    """The largest difference; infinite and missing numbers are alike where both are."""
+    """The largest difference; infinite or missing numbers in both are alike."""
     alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
     return torch.where(alike, 0.0, (ours - theirs).abs()).max()
