@@ -58,28 +58,6 @@ def test_tables_with_categories_are_told_to_trust_the_crps(tmp_path, capsys, mon
     assert max(map(len, shown.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    "words,code,told",
-    [
-        (["wine", "--imputers", "mice"], 2, "mice given, of marginal"),
-        (["wine", "--imputers", ","], 2, "none given"),
-        (["wine", "--imputers", "gaussian,gaussian"], 2, "names an imputer twice"),
-        (["wine", "--rates", "0.5,2"], 2, "must be a share of the features in (0, 1); it is 2 "),
-        (["wine", "--rates", "half"], 2, "must be a share of the features"),
-        (["wine", "--draws", "1"], 2, "at least 2"),
-        (["wine", "--hide-missing"], 2, "give --drop-missing"),
-        (["wine", "--test-share", "0.999"], 1, "another --test-share"),
-        (["vine"], 2, "did you mean 'wine'?"),
-    ],
-)
-def test_mistakes_are_one_line(words, code, told, capsys):
-    assert main(["impute", *words]) == code
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert told in shown.err
-    assert shown.err.count("\n") == 1
-
-
 def test_help_lists_the_imputers(capsys):
     with pytest.raises(SystemExit) as end:
         main(["impute", "--help"])

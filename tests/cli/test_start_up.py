@@ -37,7 +37,6 @@ REFUSED = [
 explain wine --out results --method l2x --penalty 0.1
 explain wine --out results --method real_x --penalty auto
 explain wine --out results --method real_x --predictor trees
-explain wine --out results --method l2y
 explain wine --out results --regime fixed-in-situ --black-box model.joblib
 explain wine --out results --black-box model.joblib
 explain wine --out results --black-box model.joblib --trust-black-box
@@ -45,18 +44,10 @@ explain wine --out full
 explain wine --out full/there.txt
 explain wine --out results --device cuda:
 evaluate S3 --out full/there.txt
-compare wine --methods lex,lex
-compare wine --methods lexx
-compare wine --methods ,
 compare wien --methods lex
 compare wine --methods lex --test-share 0.9
 compare wine --methods lex --out full
-impute wien
-impute wine --imputers mice
-impute wine --imputers gaussian,gaussian
-impute wine --rates 1.5
 impute wine --test-share 1
-impute wine --hide-missing
 impute wine --out full/there.txt
 impute wine --device cuda:""".splitlines()
 ]
