@@ -25,8 +25,7 @@ TARGETS: Mapping[str, str] = {
 
 
 class ImageSet(NamedTuple):
-    """What is known of a set of images before it is read: channels, height and width of an image,
-    and what must lie under the root."""
+    """Channels, height and width of an image of a set, and its files under the root."""
 
     shape: tuple[int, int, int]
     files: tuple[str, ...]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -18,16 +18,14 @@ class Method:
     """A system by name.
 
     Args:
-        name: its name at the command line, in the scikit-learn face and in comparisons.
         source: its factory, from features (or an architecture) and keyword settings to the system;
-            or where that stands, as `"module:name"`.
+            or its place, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
-        settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to
-            be known before it is loaded; read off its signature if None.
-        epochs: how many times as many epochs as others it takes, where nobody says how many.
-        own_rate: how fast its own stages learn, where no learning rate is given, in words; None for
-            the plan's rate.
+        settings: those of :class:`lexppl.systems.Settings` that the factory takes, known before it
+            is loaded; read off its signature if None.
+        epochs: how many times the usual epochs it takes by default.
+        own_rate: default learning rate of its own stages, in words; None for the plan's.
 
     Example:
         >>> METHODS["l2x"].takes("k"), METHODS["l2x"].takes("penalty")
@@ -47,8 +45,7 @@ class Method:
         """The factory itself, loaded if need be."""
         if not isinstance(self.source, str):
             return self.source
-        module, _, name = self.source.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
+        found: Callable[..., Any] = resolve_name(self.source)
         return found
 
     @cached_property
@@ -154,8 +151,8 @@ def _listed(
     own_rate: str | None = None,
     **fixed: Any,
 ) -> Method:
-    """A method of the library, whose factory is loaded at its first use: what it takes beside
-    features, grouping and the widths of networks, and its factory where that has another name."""
+    """A method of the library, loaded at its first use, with the settings that it takes beside
+    features, grouping and widths."""
     taken = {"features", "grouping", *settings.split(), *networks.split()}
     source = f"lexppl.systems:{home or name}"
     fixed_ones = MappingProxyType(fixed)

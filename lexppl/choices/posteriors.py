@@ -41,8 +41,6 @@ class AskedPosterior:
     """A posterior of the weights, by an inference or by a guide.
 
     Args:
-        inference: of :data:`INFERENCES`, or None.
-        guide: of :data:`GUIDES`, or None.
         prior: standard deviation of the weights' normal prior about 0.
 
     Example:

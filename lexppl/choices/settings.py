@@ -24,22 +24,14 @@ REGIMES = tuple(regime.value.replace(" ", "-") for regime in Regime)
 
 
 def one_of(names: Sequence[str], name: str, value: Any) -> str:
-    """One of some names.
-
-    Raises:
-        ValueError: another value.
-    """
+    """One of some names, or ValueError."""
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} must be one of {list(names)}; it is {value!r}")
     return value
 
 
 def nats_or_auto(name: str, value: Any) -> float | Literal["auto"]:
-    """Nats for each entry kept, or "auto".
-
-    Raises:
-        ValueError: neither.
-    """
+    """Nats for each entry kept, or "auto", or ValueError."""
     if isinstance(value, str):
         if value == AUTO:
             return AUTO
@@ -48,11 +40,7 @@ def nats_or_auto(name: str, value: Any) -> float | Literal["auto"]:
 
 
 def widths(name: str, value: Any) -> tuple[int, ...]:
-    """Widths of hidden layers.
-
-    Raises:
-        ValueError: no sequence of whole numbers from 1 on.
-    """
+    """Widths of hidden layers, or ValueError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValueError(f"{name} must be a sequence of widths, such as (64, 64); it is {value!r}")
     return tuple(int_at_least(f"a width of {name}", width) for width in value)
@@ -60,18 +48,13 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a fit: its line in :data:`SETTINGS` is all that a new one takes.
-
-    The plan of a fit, the estimators of tables and the command line read the table.
+    """A setting of a fit, read by the plan, the estimators of tables and the command line.
 
     Args:
         check: from the setting's name and a value to the value, or the refusal.
-        text: help at the command line; empty for a setting without an option.
-        value: what stands for its value in help.
-        default: the default in words; empty where help states none.
-        argument: the argument of a method's factory by which only some methods take the setting;
-            None for a setting of every fit.
-        choices: its names at the command line, where it is one of some.
+        text, value, default: help at the command line, name of the value, and default in words.
+        argument: of a method's factory, by which only some methods take the setting; None of all.
+        choices: its names at the command line.
     """
 
     check: Callable[[str, Any], Any]
@@ -162,20 +145,15 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 
 
 def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, Any]:
-    """Settings of a fit, checked before any work.
+    """The settings of :data:`SETTINGS` that are not None, checked.
 
     Args:
-        method: a name of :data:`lexppl.systems.METHODS`.
-        option: pattern of what a setting is called.
-        given: of :data:`SETTINGS`; None where there is none.
-
-    Returns:
-        those that are not None.
+        option: pattern of a setting's name in errors.
 
     Raises:
         ValueError: a setting that the method does not take, two that exclude each other, or a
-            value that is none of the setting.
-        TypeError: a name of no setting.
+            wrong value.
+        TypeError: an unknown setting.
 
     Example:
         >>> check_settings("l2x", "--{}", penalty=0.1)
@@ -223,8 +201,8 @@ def has_setting(method: str, setting: str) -> bool:
 
 
 def usual_imputer(method: Method) -> str:
-    """How a table's hidden features are replaced where nobody says: a bound of several imputations
-    draws them from the margins, any other hides them by a constant.
+    """Imputer of a table by default: the margins for a bound of several imputations, else a
+    constant.
 
     Example:
         >>> usual_imputer(METHODS["lex"]), usual_imputer(METHODS["real_x"])
@@ -234,8 +212,7 @@ def usual_imputer(method: Method) -> str:
 
 
 def chooses_penalty(method: str) -> bool:
-    """Whether a method's penalty may be chosen from the data: its constants are in the units that
-    the path is in, and it differs from replicate to replicate in nothing but λ.
+    """Whether a method's penalty may be chosen from the data: replicates differ in λ alone.
 
     Example:
         >>> chooses_penalty("lex"), chooses_penalty("real_x")

@@ -43,6 +43,10 @@ PREDICTION = (
 )
 
 
+Figures = dict[str, list[dict[str, float]]]
+"""By kind, of each replicate, by name."""
+
+
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl evaluate`; the exit code, 0, or 130 if interrupted.
 
@@ -79,9 +83,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     return INTERRUPTED if result.interrupted else 0
 
 
-def judge(
-    result: FitResult, test: Dataset, name: str, draws: int, seed: int
-) -> dict[str, list[dict[str, float]]]:
+def judge(result: FitResult, test: Dataset, name: str, draws: int, seed: int) -> Figures:
     """Figures of each replicate: of selection by mask draws, and by features more likely kept than
     not where a row may keep any number; of prediction."""
     if test.truth is None:
@@ -119,10 +121,7 @@ def _selection(masks: Tensor, truth: Tensor, control: int | None) -> dict[str, f
 
 
 def _description(
-    options: argparse.Namespace,
-    plan: FitPlan,
-    result: FitResult,
-    figures: dict[str, list[dict[str, float]]],
+    options: argparse.Namespace, plan: FitPlan, result: FitResult, figures: Figures
 ) -> dict[str, Any]:
     settings = ("k", "penalty", "imputer", "replicates", "masks", "batch_size", "learning_rate")
     return {
@@ -137,12 +136,7 @@ def _description(
     }
 
 
-def _print(
-    options: argparse.Namespace,
-    plan: FitPlan,
-    result: FitResult,
-    figures: dict[str, list[dict[str, float]]],
-) -> None:
+def _print(options: argparse.Namespace, plan: FitPlan, result: FitResult, figures: Figures) -> None:
     print(
         f"{options.data}: {options.rows} rows, as many to test on; keeps {law_of(plan)}; "
         f"{plan.imputer} imputation; {len(result.history)} epochs in "

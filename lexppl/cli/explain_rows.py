@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ RANKED_DRAWS = 2
 JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
 """EVAL-X, which sees random masks, learns for so many times the explainer's epochs, and ends
 where it no longer gets better."""
+PLANNED = ("k", "masks", "imputations", "folds", "unit")
+"""Settings of a method that the plan has."""
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
 LEAST_EPOCHS, MOST_EPOCHS = 5, 200
@@ -99,63 +102,36 @@ class RowsRun(ExplainRun):
                 raise KeyboardInterrupt
         show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
         observed = None if self.full is None else self.full.predictor
-        has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
         settings = Settings(
             features=source.architecture,
             classes=len(source.data.class_names),
-            k=plan.k,
             penalty=None if isinstance(plan.penalty, str) else plan.penalty,
             black_box=observed,
-            masks=plan.masks,
-            imputations=plan.imputations,
-            folds=plan.folds,
-            unit=plan.unit,
             imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
+            **{
+                name: getattr(plan, name) for name in ("k", "masks", "imputations", "folds", "unit")
+            },
         )
-        self.result = fit(
-            method_system(plan, settings, source.train.x),
-            _rows(source.train, observed),
-            valid=None if source.valid is None else _rows(source.valid, observed),
+        has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
+        self.result = self._fitted(
+            partial(fit, method_system(plan, settings, source.train.x)),
+            "explainer",
+            observed,
             replicates=plan.replicates,
             epochs=plan.epochs,
-            batch_size=plan.batch_size,
             learning_rate=None if has_own_rate else plan.schedule,
-            weight_decay=plan.weight_decay,
-            seed=plan.seed,
-            checkpoint=self.checkpoint("explainer"),
-            progress=self.progress,
         )
         self.result.entry_names = source.data.entry_names
         self.result.class_names = source.data.class_names
 
-    def write_reading(self, folder: Path) -> None:
-        write_reading(self.source, folder)
-
-    def fit_full(self) -> FittedPredictor:
-        epochs, rate = self.plan.epochs, self.plan.schedule
-        fitted: FittedPredictor = self._fit_beside(
-            fit_predictor, "full-predictor", epochs=epochs, learning_rate=rate, patience=None
-        )
-        return fitted
-
-    def fit_judge(self) -> EvalX:
-        """Fit EVAL-X, to which hidden entries are black, or padding."""
-        judge: EvalX = self._fit_beside(
-            fit_evalx,
-            "judge",
-            epochs=JUDGE_EPOCHS * self.plan.epochs,
-            learning_rate=self.plan.learning_rate,
-            patience=JUDGE_PATIENCE,
-        )
-        return judge
-
-    def _fit_beside(self, fit: Callable[..., Any], name: str, **settings: Any) -> Any:
-        """Fit another predictor of the labels, by the explainer's plan."""
+    def _fitted(
+        self, fit: Callable[..., Any], name: str, observed: nn.Module | None = None, **settings: Any
+    ) -> Any:
+        """Fit on the rows, by the plan, to labels or a predictor's outputs."""
         plan, source = self.plan, self.source
         return fit(
-            _rows(source.train),
-            valid=None if source.valid is None else _rows(source.valid),
-            architecture=source.architecture,
+            _rows(source.train, observed),
+            valid=None if source.valid is None else _rows(source.valid, observed),
             batch_size=plan.batch_size,
             weight_decay=plan.weight_decay,
             seed=plan.seed,
@@ -163,6 +139,30 @@ class RowsRun(ExplainRun):
             progress=self.progress,
             **settings,
         )
+
+    def write_reading(self, folder: Path) -> None:
+        write_reading(self.source, folder)
+
+    def fit_full(self) -> FittedPredictor:
+        fitted: FittedPredictor = self._fitted(
+            partial(fit_predictor, architecture=self.source.architecture),
+            "full-predictor",
+            epochs=self.plan.epochs,
+            learning_rate=self.plan.schedule,
+            patience=None,
+        )
+        return fitted
+
+    def fit_judge(self) -> EvalX:
+        """Fit EVAL-X, to which hidden entries are black, or padding."""
+        judge: EvalX = self._fitted(
+            partial(fit_evalx, architecture=self.source.architecture),
+            "judge",
+            epochs=JUDGE_EPOCHS * self.plan.epochs,
+            learning_rate=self.plan.learning_rate,
+            patience=JUDGE_PATIENCE,
+        )
+        return judge
 
     def warnings_of_fit(self) -> list[str]:
         result, plan, found = self.result, self.plan, []

@@ -18,20 +18,15 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
+from lexppl.cli import fit_warnings
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
-from lexppl.cli.fit_warnings import (
-    behind_message,
-    early_message,
-    path_message,
-    table_warnings,
-    warnings_of_posterior,
-)
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_table_report
+from lexppl.cli.results import scores
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
 from lexppl.cli.results.gains import (
     FittedTable,
@@ -41,15 +36,7 @@ from lexppl.cli.results.gains import (
     undecided,
 )
 from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
-from lexppl.cli.results.scores import (
-    EXPLAINER,
-    FULL,
-    Judgement,
-    ScoreRow,
-    agreement,
-    folds_at,
-    judge_black_box,
-)
+from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal.first_answer import first_answer
@@ -163,7 +150,7 @@ class TableRun(ExplainRun):
             "progress": self.progress,
             "watch": watch,
         }
-        with warnings_of_posterior() as self.of_posterior:
+        with fit_warnings.warnings_of_posterior() as self.of_posterior:
             self.fitted = fit_table(plan, rows, **settings)
         self.plan, self.result = self.fitted.plan, self.fitted.result
         # A predictor that was fitted to a black box is no reference for the labels.
@@ -171,7 +158,7 @@ class TableRun(ExplainRun):
 
     def _rows(self, observed: Tensor | None = None) -> EncodedRows:
         source = self.source
-        folds = folds_at(source, source.train_rows)
+        folds = scores.folds_at(source, source.train_rows)
         return EncodedRows.of(source.data, source.train_rows, source.valid_rows, observed, folds)
 
     def write_reading(self, folder: Path) -> None:
@@ -209,10 +196,12 @@ class TableRun(ExplainRun):
             found += self.of_posterior
         else:
             if (path := self.fitted.path) is not None:
-                found += path_message(path.table["penalty"].tolist(), path.index)
+                found += fit_warnings.path_message(path.table["penalty"].tolist(), path.index)
             grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-            found += early_message(result.best_epoch.tolist(), len(result.history), grows)
-        return found + table_warnings(self.source, self.outputs)
+            found += fit_warnings.early_message(
+                result.best_epoch.tolist(), len(result.history), grows
+            )
+        return found + fit_warnings.table_warnings(self.source, self.outputs)
 
     def learned(self) -> tuple[BaseRateGain, float | None]:
         table = self.table
@@ -221,22 +210,22 @@ class TableRun(ExplainRun):
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
         if self.outputs is None:
             return super().other_scores(own)
-        agrees = agreement(self.result, self.outputs, self.source, self.options.seed)
+        agrees = scores.agreement(self.result, self.outputs, self.source, self.options.seed)
         own = replace(own, figures={**own.figures, "agreement": agrees})
-        return [*super().other_scores(own), judge_black_box(self.outputs, self.source)]
+        return [*super().other_scores(own), scores.judge_black_box(self.outputs, self.source)]
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> TableReport:
         source, sections = self.source, self.sections
         if self.plan.regime is Regime.FREE_IN_SITU:
-            own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
-            sections.warn(behind_message(own, full, gain), first=True)
+            own, full = (judgement.log_likelihood(who) for who in (scores.EXPLAINER, scores.FULL))
+            sections.warn(fit_warnings.behind_message(own, full, gain), first=True)
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
         posterior = self.posterior(
             source.test.x[:explained],
             source.test.y[:explained],
             [int(row) for row in numbers],
-            folds_at(source, numbers),
+            scores.folds_at(source, numbers),
         )
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
@@ -300,7 +289,7 @@ class TableRun(ExplainRun):
     ) -> AllPenalties | None:
         """The fit at each of its penalties, if it has several."""
         path = self.fitted.path
-        own = next((score for score in judgement.scores if score.who == EXPLAINER), None)
+        own = next((score for score in judgement.scores if score.who == scores.EXPLAINER), None)
         selects = kind_of(posterior) is PROBABILITY
         if not (self.sections.complete and selects) or path is None or own is None:
             return None

@@ -54,7 +54,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         if options.row:
             lines = _steps(result, x, encoding, options)
         else:
-            lines = _rows(posterior, x, encoding, result)
+            lines = _rows(posterior, x, encoding)
         lines.to_csv(out / ROWS, index=False, float_format=DIGITS)
     print(f"{len(x)} rows explained by {folder}\n")
     print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
@@ -62,9 +62,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
     return 0
 
 
-def _rows(
-    posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, result: FitResult
-) -> pd.DataFrame:
+def _rows(posterior: xr.DataTree, x: Tensor, encoding: TableEncoding) -> pd.DataFrame:
     """A line for each row and feature, the most kept first; the last total is the prediction."""
     means = mask_means(posterior)
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)

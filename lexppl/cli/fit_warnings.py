@@ -4,7 +4,6 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -21,16 +20,14 @@ from lexppl.tabular.estimator_outputs import said_of_all
 PENALTY_HALF_GROWN = 0.55
 """Share of a fit at which `lexppl.inference.annealed` has half the penalty."""
 
-ADVICE: Mapping[str, str] = MappingProxyType(
-    {
-        ALL_OFF: "no row keeps any feature: give a lower --penalty, or --k",
-        ALL_ON: "every row keeps every feature: give a higher --penalty, or --k",
-        ONE_MASK: (
-            "every row keeps the same features: fine if the same ones matter everywhere; if you "
-            "expect them to differ, give a larger --masks, more --epochs, or another --seed"
-        ),
-    }
-)
+ADVICE: Mapping[str, str] = {
+    ALL_OFF: "no row keeps any feature: give a lower --penalty, or --k",
+    ALL_ON: "every row keeps every feature: give a higher --penalty, or --k",
+    ONE_MASK: (
+        "every row keeps the same features: fine if the same ones matter everywhere; if you "
+        "expect them to differ, give a larger --masks, more --epochs, or another --seed"
+    ),
+}
 
 NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +26,7 @@ ROWS = 2000
 NONE: Places = np.zeros(0, dtype=np.int64)
 PATCH, PATCHES_A_SIDE = 4, 14
 """Side of a patch in pixels, and most patches of a side, by default."""
-SMALL: Mapping[str, Any] = MappingProxyType({"blocks": (16, 32), "levels": 2, "width": 8})
+SMALL: Mapping[str, Any] = {"blocks": (16, 32), "levels": 2, "width": 8}
 """Convolutional networks that are fitted in minutes on a processor."""
 
 

@@ -4,8 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from types import MappingProxyType
+from pkgutil import resolve_name
 from typing import Any
 
 from lexppl.cli.options.checks import TABLE, check_options, kind_of_data
@@ -13,16 +12,14 @@ from lexppl.cli.options.parser import parse
 from lexppl.cli.terminal.errors import FAILED, INTERRUPTED, MISUSED, UsageError, message_of
 from lexppl.cli.terminal.process import ended_as_by_ctrl_c, short_warnings
 
-COMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        "explain": "lexppl.cli.explain_table:run_explain",
-        "explain with": "lexppl.cli.explain_with:run_explain_with",
-        "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
-        "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
-        "compare": "lexppl.cli.compare_command:run_compare",
-        "impute": "lexppl.cli.impute_command:run_impute",
-    }
-)
+COMMANDS: Mapping[str, str] = {
+    "explain": "lexppl.cli.explain_table:run_explain",
+    "explain with": "lexppl.cli.explain_with:run_explain_with",
+    "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
+    "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
+    "compare": "lexppl.cli.compare_command:run_compare",
+    "impute": "lexppl.cli.impute_command:run_impute",
+}
 """Place of each command, which is loaded after all checks, as it loads torch."""
 
 
@@ -43,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # At once: the libraries take seconds to load.
             print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
-            command = _command(_name(options))
+            command: Callable[..., int] = resolve_name(COMMANDS[_name(options)])
             with short_warnings():
                 return command(options, ["lexppl", *words])
     except UsageError as error:
@@ -68,12 +65,6 @@ def _name(options: Any) -> str:
     if name == "explain" and kind_of_data(options) != TABLE:
         return "explain images and texts"
     return name
-
-
-def _command(name: str) -> Callable[[Any, Sequence[str]], int]:
-    module, _, function = COMMANDS[name].partition(":")
-    found: Callable[[Any, Sequence[str]], int] = getattr(import_module(module), function)
-    return found
 
 
 def _fail(error: Exception, code: int, debug: bool) -> int:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,14 +15,7 @@ import pandas as pd
 import torch
 
 from lexppl.choices.data_sets import text_names
-from lexppl.cli.image_rows import (
-    NONE,
-    ROWS,
-    DividedRows,
-    Places,
-    RowsDescribed,
-    left_out,
-)
+from lexppl.cli.image_rows import NONE, ROWS, DividedRows, Places, RowsDescribed, left_out
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal.errors import UsageError
@@ -37,7 +29,7 @@ from lexppl.models import texts
 
 WORDS, LENGTH = 10_000, 400
 """Of the vocabulary and of a text, at most, by default; L2X's."""
-SMALL: Mapping[str, Any] = MappingProxyType({"embedding": 32, "filters": 32, "hidden": 64})
+SMALL: Mapping[str, Any] = {"embedding": 32, "filters": 32, "hidden": 64}
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
 VALID_SHARE = 0.2
@@ -108,9 +100,7 @@ def _imdb(options: argparse.Namespace) -> Parts:
 
 def _of_column(options: argparse.Namespace) -> Parts:
     frame = read_frame(
-        Path(options.data).expanduser(),
-        file_format_of(options),
-        column_names=options.column_names,
+        Path(options.data).expanduser(), file_format_of(options), column_names=options.column_names
     )
     frame.columns = [str(column) for column in frame.columns]
     target = _target(frame, options)

@@ -7,19 +7,8 @@ import pandas as pd
 from PIL import Image
 
 FILLER = [
-    "the",
-    "a",
-    "film",
-    "with",
-    "of",
-    "and",
-    "this",
-    "that",
-    "story",
-    "scene",
-    "actor",
-    "was",
-    "had",
+    *("the", "a", "film", "with", "of", "and", "this", "that", "story", "scene", "actor"),
+    *("was", "had"),
 ]
 TELLING = {"bad": "awful", "good": "great"}
 

@@ -1,10 +1,13 @@
 """Small tables in files, for the command line."""
 
+import html
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from lexppl.cli import main
 
 
 def people(rows: int = 90, seed: int = 0) -> pd.DataFrame:
@@ -35,6 +38,18 @@ def written(frame: pd.DataFrame, folder: Path, name: str = "people.csv") -> Path
     path = folder / name
     frame.to_csv(path, index=False)
     return path
+
+
+def explained(folder: Path, *words: object, frame: pd.DataFrame | None = None, code: int = 0):
+    """The folder that `lexppl explain` of a table, by default of people, has written."""
+    path, out = written(people() if frame is None else frame, folder), folder / "r"
+    assert main(["explain", str(path), "--out", str(out), *map(str, words)]) == code
+    return out
+
+
+def page_of(out: Path) -> str:
+    """The report in a folder, unescaped."""
+    return html.unescape((out / "report.html").read_text(encoding="utf-8"))
 
 
 def cases(lines: str) -> dict[str, tuple[list[str], list[str]]]:

@@ -115,6 +115,25 @@ explain wine --out r --regime surrogate-post-hoc => surrogate-post-hoc | --black
 explain wine --out r --regime free-in-situ --black-box m => free-in-situ | --black-box
 evaluate wine => wine | S3
 evaluate S3 --rows 1 => --rows | at least 10
+explain wine --out r --method invse => invalid choice: 'invse'
+explain wine --out r --method real_x --k 3 => real_x has no --k: leave --k=3 out
+explain wine --out r --method senn --penalty 1 => senn has no --penalty
+explain wine --out r --method q_fit --imputer marginal => leave --imputer='marginal' out
+explain wine --out r --method real_x --masks 8 => real_x has no --masks
+explain wine --out r --method real_x --regime self-post-hoc => real_x has no --regime
+compare wine --methods lex,foo --out f.json => foo given, of base_x, fastshap
+compare wine --methods , => none given
+compare wine --methods lex,lex => names a method twice: lex,lex
+compare wine --methods lex --sizes 1,x => must be a whole number of at least 1; it is 'x'
+compare wine => the following arguments are required: --methods
+impute wine --imputers mice => mice given, of marginal
+impute wine --imputers , => none given
+impute wine --imputers gaussian,gaussian => names an imputer twice
+impute wine --rates 0.5,2 => must be a share of the features in (0, 1); it is 2
+impute wine --rates half => must be a share of the features
+impute wine --draws 1 => at least 2
+impute wine --hide-missing => give --drop-missing
+impute vine => did you mean 'wine'?
 """)
 
 
@@ -128,10 +147,19 @@ def test_usage(case, tmp_path, monkeypatch, capsys):
         assert one in line
 
 
-def test_size_of_a_synthetic_set(tmp_path, monkeypatch, capsys):
+BY_DATA = cases("""
+evaluate S3 --k 12 --out s.json => from 1 to 11
+compare wine --methods lex --k 14 --out f.json => k must be a whole number from 1 to 13
+impute wine --test-share 0.999 => another --test-share
+""")
+
+
+@pytest.mark.parametrize("case", BY_DATA)
+def test_what_the_data_cannot_serve(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    code, line = refused(capsys, tmp_path, "evaluate", "S3", "--k", "12", "--out", "s.json")
-    assert code == 1 and "from 1 to 11" in line
+    words, (named,) = BY_DATA[case]
+    code, line = refused(capsys, tmp_path, *words, "--quiet")
+    assert code == 1 and named in line
 
 
 @pytest.mark.smoke
@@ -233,28 +261,6 @@ def test_black_box_file_that_is_none(tmp_path, capsys):
     words[1] = str(tmp_path / "model.pt")
     code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words)
     assert code == 1 and "a state_dict" in line and "torch.jit.script" in line
-
-
-@pytest.mark.complete
-def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", "report.html")
-
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", full)
-    path = written(people(), tmp_path)
-    out = str(tmp_path / "results")
-    code, line = refused_quietly(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK)
-    assert code == 1 and "No space left on device" in line
-
-
-def refused_quietly(capsys, folder: Path, *words: str) -> tuple[int, str]:
-    """As `refused`, for what fails after warnings may have been given."""
-    before = sorted(folder.rglob("*"))
-    code = main(list(words))
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert sorted(folder.rglob("*")) == before
-    return code, captured.err.splitlines()[-1]
 
 
 def test_debug_shows_where(tmp_path):

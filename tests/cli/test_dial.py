@@ -10,51 +10,22 @@ import pytest
 import torch
 
 import lexppl
-from lexppl.cli import main
 from lexppl.cli.results.scores import PREDICTED_MASKS
 from lexppl.data import TableEncoding, divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means
-from tests.cli.accessibility import RESULT, keyboard, run_in
-from tests.cli.tables import people, written
+from tests.cli.accessibility import keyboard
+from tests.cli.tables import explained, page_of, people
 
 OPTIONS = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
 OPTIONS += ["--groups", "none", "--learning-rate", "0.01", "--row", "17"]
 MASKS = 50
 """By which a row is predicted at a penalty that is not in use."""
-READ = """
-<script>
-const slider = document.getElementById("dial-at"), seen = [];
-const cells = id => [...document.querySelectorAll("#dial-" + id + " tr")]
-  .map(line => [...line.children].map(cell => cell.textContent));
-const text = id => document.getElementById("dial-" + id).textContent;
-const move = () => slider.dispatchEvent(new Event("input", {bubbles: true}));
-for (let at = 0; at <= Number(slider.max); at++) {
-  slider.value = String(at); move();
-  seen.push({says: text("says"), scores: text("scores"), groups: cells("groups"),
-    sentence: text("sentence"), spoken: slider.getAttribute("aria-valuetext")});
-}
-const search = document.getElementById("dial-search"), row = document.getElementById("dial-row");
-const all = row.options.length;
-search.value = "17"; search.dispatchEvent(new Event("input", {bubbles: true}));
-const found = [...row.options].map(option => option.textContent);
-row.value = [...row.options].find(option => option.textContent.startsWith("17 ")).value;
-row.dispatchEvent(new Event("change", {bubbles: true}));
-const left = document.createElement("pre");
-left.id = "RESULT";
-left.textContent = JSON.stringify({seen, all, found, row: text("row-says"),
-  steps: cells("steps"), closest: text("closest")});
-document.body.appendChild(left);
-</script>
-""".replace("RESULT", RESULT)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dial")
-    table = written(people(), folder)
-    assert main(["explain", str(table), "--out", str(folder / "results"), *OPTIONS]) == 0
-    return folder / "results"
+    return explained(tmp_path_factory.mktemp("dial"), *OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -113,33 +84,6 @@ def test_accuracy_does_not_hang_on_the_draws(results, encoded):
         assert float(value.removesuffix(" %")) == pytest.approx(right, abs=4.0)
 
 
-def test_the_slider_shows_each_setting_and_a_row_is_picked(results, tmp_path):
-    data, page = data_of(results), results / "report.html"
-    found = run_in(page, tmp_path, READ)
-    for at, (setting, shown) in enumerate(zip(data["settings"], found["seen"], strict=True)):
-        assert shown["says"].startswith(f"{setting['size']:.1f} features a row")
-        assert shown["spoken"] == shown["says"]
-        assert ("in use" in shown["says"]) == (at == data["chosen"])
-        assert shown["sentence"] == setting["sentence"]
-        assert "".join(f"{n}{v} {s}" for n, v, s in setting["scores"]) == shown["scores"]
-        for (name, kept, *_), line in zip(setting["groups"], shown["groups"], strict=True):
-            assert line[0] == name and float(line[1]) == pytest.approx(kept, abs=0.000501)
-    rows = [row["number"] for row in data["rows"]]
-    assert found["all"] == len(rows) and 17 in rows
-    assert any(text.startswith("17 (") for text in found["found"])
-    assert len(found["found"]) < found["all"]
-    place, last = rows.index(17), data["settings"][-1]["rows"]
-    assert found["row"].startswith(f"Row 17: observed {people()['income'][17]}, predicted ")
-    assert [line[:2] for line in found["steps"]] == last[place]["steps"]
-    kept = dict(last[place]["kept"])
-    assert all(
-        line[2] == (f"{kept[line[0]]:.3f}" if line[0] in kept else "") for line in found["steps"]
-    )
-    near = [data["rows"][other] for other in last[place]["closest"]]
-    assert near and all(other["observed"] != people()["income"][17] for other in near)
-    assert all(str(other["number"]) in found["closest"] for other in near)
-
-
 def test_keys_move_the_slider_and_pick_a_row(results, encoded, tmp_path):
     explainer, x, source = encoded
     data = data_of(results)
@@ -162,16 +106,34 @@ def test_keys_move_the_slider_and_pick_a_row(results, encoded, tmp_path):
             kept = [float(line[1]) for line in lines]
             np.testing.assert_allclose(kept, every[order], atol=0.00051)
             right = accuracy_at(encoded, penalty, PREDICTED_MASKS if in_use else MASKS)
-            assert keys.read(text("scores")).startswith(f"right{right:.1f} %")
+            setting, shown = data["settings"][place], keys.read(text("scores"))
+            assert shown.startswith(f"right{right:.1f} %")
+            assert shown == "".join(f"{n}{v} {s}" for n, v, s in setting["scores"])
+            says = keys.read(text("says"))
+            assert says.startswith(f"{setting['size']:.1f} features a row")
+            assert keys.read("document.getElementById('dial-at').ariaValueText") == says
+            assert ("in use" in says) == in_use
+            assert keys.read(text("sentence")) == setting["sentence"]
+        options = "[...document.getElementById('dial-row').options].map(o => o.textContent)"
+        assert len(keys.read(options)) == len(data["rows"])
         keys.press("Tab", *"17")
         assert keys.read("document.activeElement.id") == "dial-search"
+        found = keys.read(options)
+        assert len(found) < len(data["rows"]) and any(one.startswith("17 (") for one in found)
         keys.press("Tab", *"17 (")
         assert keys.read("document.activeElement.id") == "dial-row"
         observed = people()["income"][17]
         assert keys.read(text("row-says")).startswith(f"Row 17: observed {observed}, predicted ")
         place = [row["number"] for row in data["rows"]].index(17)
+        row = data["settings"][last - 1]["rows"][place]
         steps = keys.read(cells.replace("groups", "steps"))
-        assert [line[:2] for line in steps] == data["settings"][last - 1]["rows"][place]["steps"]
+        assert [line[:2] for line in steps] == row["steps"]
+        kept = {name: f"{share:.3f}" for name, share in row["kept"]}
+        assert all(line[2] == kept.get(line[0], "") for line in steps)
+        near = [data["rows"][other] for other in row["closest"]]
+        assert near and all(other["observed"] != observed for other in near)
+        closest = keys.read(text("closest"))
+        assert all(str(other["number"]) in closest for other in near)
 
 
 def test_steps_of_a_row_end_at_its_prediction(results):
@@ -190,9 +152,7 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
     frame = people()
     frame.insert(0, "years", frame["age"] + 0.01)
     words = ["--epochs", "20", "--replicates", "2", "--draws", "3", "--quiet"]
-    out = tmp_path / "results"
-    assert main(["explain", str(written(frame, tmp_path)), "--out", str(out), *words]) == 0
-    for setting in data_of(out)["settings"]:
+    for setting in data_of(explained(tmp_path, *words, frame=frame))["settings"]:
         (group,) = (name for name, *_ in setting["groups"] if {"age", "years"} <= set(name.split()))
         assert dict((n, k) for n, k, *_ in setting["groups"])[group] >= 0.05
         assert group in setting["sentence"]
@@ -201,6 +161,4 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
 def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("lexppl.cli.explain_table.at_each_penalty", None)
     words = ["--epochs", "2", "--replicates", "2", "--draws", "3", "--quiet", "--penalty", "0.02"]
-    out = tmp_path / "results"
-    assert main(["explain", str(written(people(), tmp_path)), "--out", str(out), *words]) == 0
-    assert 'id="dial-at"' not in (out / "report.html").read_text(encoding="utf-8")
+    assert 'id="dial-at"' not in page_of(explained(tmp_path, *words))

@@ -1,7 +1,5 @@
 """`lexppl explain` and `compare` say whether the choice of features encodes the answer."""
 
-import html
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +17,7 @@ from lexppl.models import BernoulliSelector
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
-from tests.cli.tables import numbers, people, written
+from tests.cli.tables import explained, numbers, page_of, people, written
 
 SHORT = ["--epochs", "3", "--replicates", "1", "--draws", "5", "--quiet", "--penalty", "0.02"]
 
@@ -109,10 +107,8 @@ def test_a_choice_by_the_answer_is_told_and_one_by_lot_is_not(table):
 @pytest.mark.complete
 @pytest.mark.parametrize(("rows", "make"), [(300, people), (1000, numbers)])
 def test_it_stands_in_the_terminal_and_on_the_page(tmp_path, capsys, rows, make):
-    table, out = written(make(rows), tmp_path), tmp_path / "r"
-    assert main(["explain", str(table), "--out", str(out), *SHORT]) == 0
+    page = page_of(explained(tmp_path, *SHORT, frame=make(rows)))
     told = " ".join(capsys.readouterr().out.split())
-    page = html.unescape((out / "report.html").read_text(encoding="utf-8"))
     assert f"<h2>{QUESTION}</h2>" in page
     answer = told.partition(QUESTION)[2].partition(" Written to ")[0].strip()
     assert answer and f"<p>{answer}</p>" in page

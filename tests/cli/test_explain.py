@@ -27,7 +27,7 @@ from lexppl.data import TableEncoding, divided_frame
 from lexppl.explanation import explain, mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.models import MLP
-from tests.cli.tables import numbers, people, written
+from tests.cli.tables import explained, numbers, page_of, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "10", "--quiet"]
 SMALLEST = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]
@@ -56,17 +56,10 @@ def run(capsys, *words: str) -> str:
 
 
 def test_files(results):
-    assert sorted(path.name for path in results.iterdir()) == [
-        "directions.csv",
-        "encoding.json",
-        "explainer",
-        "groups.csv",
-        "importance.csv",
-        "penalty_path.csv",
-        "posterior.nc",
-        "report.html",
-        "rows.csv",
-    ]
+    tables = ("directions", "groups", "importance", "penalty_path", "rows")
+    assert {path.name for path in results.iterdir()} == {
+        "encoding.json", "explainer", "posterior.nc", "report.html", *(f"{n}.csv" for n in tables)
+    }  # fmt: skip
     assert [path.name for path in results.parent.iterdir() if "partial" in path.name] == []
 
 
@@ -123,7 +116,7 @@ def test_report_stands_alone(results):
 
 
 def test_report_tells_what_was_run(results, table):
-    page = html.unescape((results / "report.html").read_text(encoding="utf-8"))
+    page = page_of(results)
     for told in (
         "What predicts income in people",
         "How to read this",
@@ -146,7 +139,7 @@ def test_the_penalty_is_from_the_data(results):
     penalty = path["penalty"][path["chosen"]].item()
     explainer = lexppl.load(results / "explainer")
     assert [m.selector.penalty for m in explainer.models] == pytest.approx([penalty] * 2)
-    page = html.unescape((results / "report.html").read_text(encoding="utf-8"))
+    page = page_of(results)
     assert f"λ = {penalty:.3g} nats, from the data" in page
     assert f"In use is λ = {penalty:.3g}" in page and "penalty_path.csv" in page
 
@@ -164,7 +157,7 @@ def test_nothing_is_chosen_that_was_typed_or_cannot_be(words, told, table, tmp_p
     out = tmp_path / "r"
     printed = run(capsys, "explain", table, "--out", out, *SMALLEST, *words)
     assert "penalty_path.csv" not in printed and not (out / "penalty_path.csv").exists()
-    page = html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    page = page_of(out)
     assert told in page and 'id="dial-at"' not in page
 
 
@@ -201,7 +194,7 @@ def test_overwriting(table, tmp_path, capsys):
     mask = masks_of(posterior)["mask"]
     assert mask.sizes["chain"] == 1
     assert (mask.sum("feature") == 2).all()
-    page = (out / "report.html").read_text(encoding="utf-8")
+    page = page_of(out)
     assert "exactly 2 of the features" in page and "There is one replicate only" in page
 
 
@@ -229,16 +222,14 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     """A fit refuses validation rows of one class, so none are set apart, and that is said."""
     frame = people()
     frame["income"] = ["rare", "rare", *["usual"] * 88]
-    path = written(frame, tmp_path)
-    words = ["--test-share", "0.2", *QUICK]
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *words]) == 0
+    out = explained(tmp_path, "--test-share", "0.2", *QUICK, frame=frame)
     captured = capsys.readouterr()
     assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
     assert "too few rows of each class to set any apart" in captured.err
     # 2 rows of 72: three of 74 where each class has one more.
     entropy = -(3 / 74 * np.log(3 / 74) + 71 / 74 * np.log(71 / 74)) / np.log(2.0)
     assert f"not chosen from the data: it is {0.02 * entropy:.3g} nats" in captured.err
-    assert "too few rows of each class" in (tmp_path / "r" / "report.html").read_text("utf-8")
+    assert "too few rows of each class" in page_of(out)
 
 
 @pytest.mark.complete
@@ -274,7 +265,7 @@ def test_black_box_sees_the_table_as_it_was(tmp_path, capsys):
     line = next(line for line in printed.splitlines() if line.strip().startswith("the black box"))
     # Asked on standardised ages it would be right as often as by chance.
     assert float(line.split()[4]) > 0.85
-    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    page = page_of(tmp_path / "r")
     assert "surrogate post-hoc" in page and "model.joblib" in page
 
 
@@ -312,7 +303,7 @@ def test_regimes_with_a_given_predictor(regime, table, tmp_path, capsys):
     explainer = lexppl.load(tmp_path / "r" / "explainer")
     first, second = (model.predictor.state_dict() for model in explainer.models)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    page = page_of(tmp_path / "r")
     assert regime.replace("-", " ", 1).split("-")[0] in page
 
 

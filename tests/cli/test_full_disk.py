@@ -8,8 +8,7 @@ from collections import namedtuple
 
 import pytest
 
-from lexppl.cli import main
-from tests.cli.tables import people, written
+from tests.cli.tables import explained, people, written
 
 QUICK = ["--epochs", "2", "--replicates", "2", "--penalty", "0.02", "--draws", "20", "--quiet"]
 Usage = namedtuple("Usage", "total used free")
@@ -44,11 +43,7 @@ def told_once(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.complete
 @pytest.mark.skipif(os.name != "posix", reason="file sizes are limited as POSIX does")
 @pytest.mark.parametrize(
-    "most",
-    [
-        pytest.param(5_000, id="the model"),
-        pytest.param(200_000, id="the report"),
-    ],
+    "most", [pytest.param(5_000, id="the model"), pytest.param(200_000, id="the report")]
 )
 def test_files_that_cannot_grow(most, tmp_path):
     """Each write beyond the limit fails as on a full disk, wherever it is."""
@@ -67,9 +62,7 @@ def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys
 
     monkeypatch.setattr("lexppl.cli.explain_table.fit_table", fitted)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(600_000, 590_000, 10_000))
-    table = written(people(), tmp_path)
-    out = tmp_path / "results"
-    assert main(["explain", str(table), "--out", str(out), *QUICK]) == 1
+    out = explained(tmp_path, *QUICK, code=1)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"lexppl: error: {out}: at least ")
@@ -84,11 +77,9 @@ def test_what_is_needed_is_no_more_than_what_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "lexppl.cli.explain_table.refuse_without_space", lambda _, needed: asked.append(needed)
     )
-    table = written(people(), tmp_path)
-    out = tmp_path / "results"
     words = ["--epochs", "1", "--replicates", "1", "--penalty", "0.02", "--draws", "2", "--quiet"]
     # Trees that may take the network's place are not known before the fit, and are larger.
     words += ["--predictor", "network"]
-    assert main(["explain", str(table), "--out", str(out), *words]) == 0
+    out = explained(tmp_path, *words)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     assert size / 4 < asked[0] < size

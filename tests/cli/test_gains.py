@@ -1,6 +1,5 @@
 """`lexppl explain` ranks groups of features by what they are worth, and says which are found."""
 
-import html
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
-from tests.cli.tables import numbers, people, written
+from tests.cli.tables import explained, numbers, page_of, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
 FIXED = [*QUICK, "--penalty", "0.02"]
@@ -32,7 +31,7 @@ def ran(out: Path, *words: object) -> tuple[pd.DataFrame, str]:
     table = pd.read_csv(out / "importance.csv", index_col="feature")
     if "found" in table:
         assert not (table["found"] & (table["gain_lower"] <= 0)).any()
-    return table, html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    return table, page_of(out)
 
 
 def flat(capsys) -> str:
@@ -97,9 +96,11 @@ def again(judged, folder):
 
 @pytest.mark.parametrize(("frame", "target"), [(people, "income"), (numbers, "price")])
 def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
-    frame, target, judged, tmp_path
+    frame, target, judged, tmp_path, capsys
 ):
     table, _ = ran(tmp_path / "r", written(frame(), tmp_path), *FIXED)
+    assert table[COLUMNS].notna().all(axis=None)
+    assert f"how much worse {target} is predicted without the group" in flat(capsys)
     gains, source = again(judged, tmp_path / "r"), judged["source"]
     assert judged["predicted"] == target and torch.equal(judged["targets"], source.data.y)
     fits = judged["judge"].result
@@ -208,27 +209,20 @@ def test_the_gain_is_in_predicting_what_is_explained(words, predicted, tmp_path,
     assert f"how much worse {predicted} is predicted without the group" in flat(capsys)
 
 
-def test_a_response_has_gains_too(tmp_path, capsys):
-    table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *FIXED)
-    assert table[COLUMNS].notna().all(axis=None)
-    assert "how much worse price is predicted without the group" in flat(capsys)
-
-
 @pytest.mark.complete
 def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", interrupted)
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 130
+    explained(tmp_path, *FIXED, code=130)
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
     monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
-    assert main(["explain", str(path), "--out", str(tmp_path / "s"), *FIXED]) == 130
-    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
+    out = explained(tmp_path, *FIXED, "--overwrite", code=130)
+    assert sorted(p.name for p in out.iterdir()) == ["encoding.json", "explainer"]
 
 
 @pytest.mark.complete
@@ -242,8 +236,7 @@ def test_a_judge_of_outputs_that_was_interrupted_judges_no_gains(tmp_path, capsy
         return judge
 
     monkeypatch.setattr(explain_table, "fit_judge", cut_short)
-    words = [str(written(people(), tmp_path)), *FIXED, "--regime", "self-post-hoc"]
-    assert main(["explain", *words, "--out", str(tmp_path / "r")]) == 130
+    explained(tmp_path, *FIXED, "--regime", "self-post-hoc", code=130)
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err and "EVAL-X" in captured.out
 
@@ -254,14 +247,13 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
 
     monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", fails)
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 0
+    out = explained(tmp_path, *FIXED)
     captured = capsys.readouterr()
     assert "gains are not known: log p(y | x̃) is NaN in 3 of 18 rows" in captured.err
     assert "Ranked features: the probability" in captured.out
-    table = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
+    table = pd.read_csv(out / "importance.csv", index_col="feature")
     assert table["selection_probability"].is_monotonic_decreasing and "gain" not in table
-    assert "gains are not known" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "gains are not known" in page_of(out)
 
 
 # Groups
@@ -319,14 +311,8 @@ BAD = {
     "nothing": ('{"a": []}', "group 'a' must be a list of columns"),
     "unknown": ('{"a": ["agee"]}', "group 'a' has the column 'agee', which the data does not have"),
     "the target": ('{"a": ["income"]}', "group 'a' has the column 'income', which the data does"),
-    "twice": (
-        '{"a": ["age"], "b": ["age"]}',
-        "column 'age', which is in the group 'a' too",
-    ),
-    "a column's name": (
-        '{"job": ["age"]}',
-        "which no column outside them has",
-    ),
+    "twice": ('{"a": ["age"], "b": ["age"]}', "column 'age', which is in the group 'a' too"),
+    "a column's name": ('{"job": ["age"]}', "which no column outside them has"),
     "missing": (None, "No such file"),
 }
 

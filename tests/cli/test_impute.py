@@ -11,7 +11,7 @@ from lexppl.cli import main
 from lexppl.data import divided_set
 from lexppl.evaluation import imputation
 from lexppl.models.imputers import REFERENCE_ROWS, imputer_of
-from tests.cli.tables import people, written
+from tests.cli.tables import explained, page_of, people, written
 
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
 
@@ -58,28 +58,6 @@ def test_tables_with_categories_are_told_to_trust_the_crps(tmp_path, capsys, mon
     assert max(map(len, shown.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    "words,code,told",
-    [
-        (["wine", "--imputers", "mice"], 2, "mice given, of marginal"),
-        (["wine", "--imputers", ","], 2, "none given"),
-        (["wine", "--imputers", "gaussian,gaussian"], 2, "names an imputer twice"),
-        (["wine", "--rates", "0.5,2"], 2, "must be a share of the features in (0, 1); it is 2 "),
-        (["wine", "--rates", "half"], 2, "must be a share of the features"),
-        (["wine", "--draws", "1"], 2, "at least 2"),
-        (["wine", "--hide-missing"], 2, "give --drop-missing"),
-        (["wine", "--test-share", "0.999"], 1, "another --test-share"),
-        (["vine"], 2, "did you mean 'wine'?"),
-    ],
-)
-def test_mistakes_are_one_line(words, code, told, capsys):
-    assert main(["impute", *words]) == code
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert told in shown.err
-    assert shown.err.count("\n") == 1
-
-
 def test_help_lists_the_imputers(capsys):
     with pytest.raises(SystemExit) as end:
         main(["impute", "--help"])
@@ -121,10 +99,8 @@ def test_a_name_that_is_none_is_refused():
     "name", ["gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data"]
 )
 def test_the_report_says_what_hidden_features_are(name, tmp_path):
-    table = written(people(), tmp_path)
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet", "--imputer", name]
     words += ["--penalty", "0.02", "--predictor", "network"]
-    assert main(["explain", str(table), "--out", str(tmp_path / "r"), *words]) == 0
-    report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    assert IMPUTERS[name].replace("'", "&#39;") in report
+    report = page_of(explained(tmp_path, *words))
+    assert IMPUTERS[name] in report
     assert ("it holds rows of the training data" in report) == (name in HOLDING_ROWS)

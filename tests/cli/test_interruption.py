@@ -19,7 +19,7 @@ from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
-from tests.cli.tables import people, written
+from tests.cli.tables import explained, people, written
 
 QUICK = ["--epochs", "6", "--replicates", "2", "--draws", "5", "--quiet"]
 
@@ -39,9 +39,7 @@ def interrupt(monkeypatch, at: int, owner: object, name: str) -> None:
 
 def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
     interrupt(monkeypatch, 3, TrainingLoop, "_validate")
-    path = written(people(), tmp_path)
-    out = tmp_path / "results"
-    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
+    out = explained(tmp_path, *QUICK, code=130)
     captured = capsys.readouterr()
     assert "interrupted after 2 of 6 epochs" in captured.err
     assert "the explainer" in captured.out and "EVAL-X" not in captured.out
@@ -54,9 +52,7 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     # Six epochs are the explainer's, six the predictor's that sees everything.
     interrupt(monkeypatch, 14, TrainingLoop, "_epoch")
-    path = written(people(), tmp_path)
-    out = tmp_path / "results"
-    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
+    out = explained(tmp_path, *QUICK, code=130)
     captured = capsys.readouterr()
     assert "sees everything" in captured.out and "EVAL-X" not in captured.out
     assert "the scores were interrupted" in captured.err
@@ -75,8 +71,7 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
 def test_nothing_is_left(at, owner, name, tmp_path, monkeypatch, capsys):
     place = TrainingLoop if owner.endswith("TrainingLoop") else sys.modules[owner]
     interrupt(monkeypatch, at, place, name)
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "results"), *QUICK]) == 130
+    explained(tmp_path, *QUICK, code=130)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == "lexppl: interrupted; nothing was written"
@@ -95,9 +90,7 @@ def loads(out) -> FitResult:
 def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsys):
     """Rows may be so many that it takes minutes."""
     interrupt(monkeypatch, 1, TrainingLoop, "_validate")
-    out = tmp_path / "results"
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(out), *QUICK, "--penalty", "0.02"]) == 130
+    out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=130)
     assert "interrupted after 1 of 6 epochs" in capsys.readouterr().err
     explainer = loads(out)
     assert np.isnan(explainer.best_valid).all()
@@ -116,10 +109,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
 )
 def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):
     interrupt(monkeypatch, 1, owner, name)
-    out = tmp_path / "results"
-    path = written(people(), tmp_path)
-    words = [*QUICK, "--penalty", "0.02"]
-    assert main(["explain", str(path), "--out", str(out), *words]) == 130
+    out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=130)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == (
@@ -134,10 +124,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
         raise ValueError("no such colour")
 
     monkeypatch.setattr("lexppl.cli.explain_table.write_report", fails)
-    out = tmp_path / "results"
-    path = written(people(), tmp_path)
-    words = [*QUICK, "--penalty", "0.02"]
-    assert main(["explain", str(path), "--out", str(out), *words]) == 1
+    out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=1)
     told = capsys.readouterr().err.splitlines()[-2:]
     assert told[0].startswith("lexppl: not all was done:")
     assert told[1] == "lexppl: error: no such colour"

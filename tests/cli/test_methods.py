@@ -54,25 +54,6 @@ def test_a_method_explains_a_response(tmp_path, capsys):
     assert "meed explains labels" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--method", "invse"], "invalid choice: 'invse'"),
-        (["--method", "real_x", "--k", "3"], "real_x has no --k: leave --k=3 out"),
-        (["--method", "senn", "--penalty", "1"], "senn has no --penalty"),
-        (["--method", "q_fit", "--imputer", "marginal"], "leave --imputer='marginal' out"),
-        (["--method", "real_x", "--masks", "8"], "real_x has no --masks"),
-        (["--method", "real_x", "--regime", "self-post-hoc"], "real_x has no --regime"),
-    ],
-)
-def test_options_that_a_method_does_not_read_are_refused(words, message, tmp_path, capsys):
-    assert main(["explain", "wine", *words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert len(told.splitlines()) == 1
-    assert not (tmp_path / "r").exists()
-
-
 def test_methods_side_by_side(tmp_path, capsys):
     words = ["compare", "wine", "--methods", "lex,l2x,q_fit,permutation", "--sizes", "1,2"]
     assert main([*words, "--out", str(tmp_path / "f.json"), *QUICK]) == 0
@@ -92,27 +73,6 @@ def test_methods_side_by_side(tmp_path, capsys):
         assert f"{row['accuracy@1']:.3f} {interval}" in shown
     assert "seconds to fit" in shown and max(map(len, shown.splitlines())) <= 80
     assert told["command"][:3] == ["lexppl", "compare", "wine"]
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--methods", "lex,foo"], "foo given, of base_x, fastshap"),
-        (["--methods", ","], "none given"),
-        (["--methods", "lex,lex"], "names a method twice: lex,lex"),
-        (["--methods", "lex", "--k", "14"], "k must be a whole number from 1 to 13"),
-        (["--methods", "lex", "--sizes", "1,x"], "must be a whole number of at least 1; it is 'x'"),
-        ([], "the following arguments are required: --methods"),
-    ],
-)
-def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, capsys):
-    out = ["--out", str(tmp_path / "f.json")]
-    assert main(["compare", "wine", *words, *out, *QUICK]) in (1, 2)
-    told = capsys.readouterr().err
-    assert message in told
-    assert len(told.splitlines()) == 1
-    assert not (tmp_path / "f.json").exists()
 
 
 @pytest.mark.complete(but=1)

@@ -1,6 +1,5 @@
 """The report as a reader has it: wide and narrow, light and dark, and by axe-core's checks."""
 
-import html
 import re
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from lexppl.evaluation import direction_table, feature_effects, revealed_predict
 from lexppl.explanation.reading.feature_values import decoded_values, feature_values
 from lexppl.explanation.reading.masks import masks_of
 from tests.cli.accessibility import DARK, LIGHT, checked
-from tests.cli.tables import numbers, people, written
+from tests.cli.tables import explained, numbers, page_of, people, written
 
 LEARNED = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
 LEARNED += ["--learning-rate", "0.003"]
@@ -33,26 +32,16 @@ def classes(rows: int = 300) -> pd.DataFrame:
     return frame
 
 
-def ran(frame: pd.DataFrame, folder: Path, *words: str) -> Path:
-    out = folder / "r"
-    path = written(frame, folder)
-    assert main(["explain", str(path), "--out", str(out), *words]) == 0
-    return out
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
-    words = [word for row in ROWS for word in ("--row", str(row))]
-    return ran(people(300), tmp_path_factory.mktemp("people"), *LEARNED, *words)
+    folder = tmp_path_factory.mktemp("people")
+    words = [word for row in ROWS for word in ("--row", row)]
+    return explained(folder, *LEARNED, *words, frame=people(300))
 
 
 @pytest.fixture(scope="module")
 def of_classes(tmp_path_factory) -> Path:
-    return ran(classes(), tmp_path_factory.mktemp("classes"), *LEARNED)
-
-
-def page_of(out: Path) -> str:
-    return html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    return explained(tmp_path_factory.mktemp("classes"), *LEARNED, frame=classes())
 
 
 # Accessibility
@@ -180,7 +169,7 @@ def test_the_posterior_has_values_and_gains_of_its_rows(results):
 
 @pytest.mark.complete
 def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
-    out = ran(numbers(200), tmp_path, *LEARNED, "--row", "7")
+    out = explained(tmp_path, *LEARNED, "--row", 7, frame=numbers(200))
     page = page_of(out)
     assert "direction (price)" in page and "mean of the rows fitted on" in page
     table = pd.read_csv(out / "directions.csv").set_index("feature")
@@ -196,7 +185,7 @@ def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
 def test_rare_classes_have_their_average_precision_and_base_rate(tmp_path, capsys):
     frame = people(300)
     frame["income"] = np.where(np.arange(300) % 10 == 0, "rare", "usual")
-    ran(frame, tmp_path, *QUICK)
+    explained(tmp_path, *QUICK, frame=frame)
     printed = capsys.readouterr().out
     line = next(line for line in printed.splitlines() if line.strip().startswith("the base rate"))
     assert line.split()[3:7] == ["0", "0.900", "0.500", "0.100"]
@@ -227,12 +216,11 @@ def interrupted(*_, **__):
 
 def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 130
+    out = explained(tmp_path, *QUICK, code=130)
     assert "single rows and directions were interrupted" in capsys.readouterr().err
-    page = page_of(tmp_path / "r")
+    page = page_of(out)
     assert "single rows and directions were interrupted" in page and "Ranked by gain" in page
-    assert not (tmp_path / "r" / "directions.csv").exists()
+    assert not (out / "directions.csv").exists()
 
 
 @pytest.mark.complete
@@ -241,7 +229,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
         raise FloatingPointError("the log-odds of some rows are NaN or infinite")
 
     monkeypatch.setattr("lexppl.cli.results.single_rows.feature_effects", fails)
-    out = ran(people(), tmp_path, *QUICK)
+    out = explained(tmp_path, *QUICK)
     assert "directions are not known: the log-odds" in capsys.readouterr().err
     assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
     assert "direction (" not in page_of(out)
@@ -251,7 +239,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
 def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
     monkeypatch.setattr("lexppl.cli.results.single_rows.EVALUATIONS", 2 * 8 * 5 * 7)
     monkeypatch.setattr("lexppl.cli.results.single_rows.LEAST_ROWS", 3)
-    table = pd.read_csv(ran(people(), tmp_path, *QUICK) / "directions.csv")
+    table = pd.read_csv(explained(tmp_path, *QUICK) / "directions.csv")
     # Seven rows of 18 are judged, and no more can keep a feature.
     assert 3.0 < table.loc[table["level"].isna(), "kept"].max() <= 7.0
 

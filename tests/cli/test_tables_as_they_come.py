@@ -14,6 +14,7 @@ from lexppl.cli.terminal.errors import message_of, one_line
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of
+from tests.cli.tables import explained, page_of
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 
@@ -113,13 +114,11 @@ def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame(draw.normal(size=(90, 2)), columns=["a", "b"])
     frame["y"] = np.where(frame.a > 0, "u", "v")
-    path = tmp_path / "t.csv"
-    frame.to_csv(path, index=False)
     joblib.dump(DummyClassifier().fit(frame[["a", "b"]], frame.y), tmp_path / "m.joblib")
     words = ["--black-box", str(tmp_path / "m.joblib"), "--trust-black-box", *QUICK]
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *words]) == 0
+    out = explained(tmp_path, *words, frame=frame)
     assert "the black box says the same of every row" in capsys.readouterr().err
-    assert "the same of every row" in (tmp_path / "r" / "report.html").read_text("utf-8")
+    assert "the same of every row" in page_of(out)
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,9 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from lexppl.choices import data_sets, posteriors
 from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.data_sets import (
-    IMAGE_SETS,
-    TARGETS,
-    image_names,
-    shipped_names,
-    synthetic_names,
-    text_names,
-)
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, OF_WORDS, image_imputers
-from lexppl.choices.posteriors import (
-    BAYES_LIBRARY,
-    HAMILTONIAN,
-    NEED_BAYES,
-    PRIOR_SCALE,
-    WITH_PRIOR,
-    AskedPosterior,
-)
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, SETTINGS, check_settings
 from lexppl.cli.options.readers import names_of
@@ -252,7 +237,7 @@ def _check_device(name: str) -> None:
     raise UsageError(f"--device {name}: no such device on this machine")
 
 
-def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
+def posterior_of(options: argparse.Namespace) -> posteriors.AskedPosterior | None:
     """The posterior of the weights that was typed, if any.
 
     Raises:
@@ -268,10 +253,10 @@ def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
             )
         return None
     typed = f"--{named} {values[named]}"
-    if options.method not in WITH_PRIOR:
+    if options.method not in posteriors.WITH_PRIOR:
         raise UsageError(
             f"{typed}: the weights of {options.method} have no prior here; "
-            f"--method {' or '.join(WITH_PRIOR)} has one"
+            f"--method {' or '.join(posteriors.WITH_PRIOR)} has one"
         )
     if options.black_box or options.regime is not None:
         raise UsageError(f"{typed} explains the labels: leave --black-box and --regime out")
@@ -280,15 +265,15 @@ def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
     _refuse_beside(typed, options, OF_ITS_OWN)
     if named == "inference":
         _refuse_beside(typed, options, OF_EPOCHS)
-        if values[named] in HAMILTONIAN and options.imputer not in (None, "constant"):
+        if values[named] in posteriors.HAMILTONIAN and options.imputer not in (None, "constant"):
             raise UsageError(
                 f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
                 "leave it out"
             )
-    if values[named] in NEED_BAYES:
-        _check_installed(typed, BAYES_LIBRARY, "bayes")
-    prior = PRIOR_SCALE if values["prior"] is None else values["prior"]
-    return AskedPosterior(values["inference"], values["guide"], prior)
+    if values[named] in posteriors.NEED_BAYES:
+        _check_installed(typed, posteriors.BAYES_LIBRARY, "bayes")
+    prior = posteriors.PRIOR_SCALE if values["prior"] is None else values["prior"]
+    return posteriors.AskedPosterior(values["inference"], values["guide"], prior)
 
 
 def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:
@@ -301,9 +286,9 @@ def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ..
 def kind_of_data(options: argparse.Namespace) -> str:
     """Kind of DATA: :data:`TABLE`, images or texts."""
     name = options.data
-    if name in image_names() or (name and Path(name).expanduser().is_dir()):
+    if name in data_sets.image_names() or (name and Path(name).expanduser().is_dir()):
         return IMAGES
-    if name in text_names() or getattr(options, "text", None) is not None:
+    if name in data_sets.text_names() or getattr(options, "text", None) is not None:
         return TEXTS
     return TABLE
 
@@ -316,11 +301,11 @@ def check_data(options: argparse.Namespace) -> None:
             larger than an image.
     """
     kind, name = kind_of_data(options), options.data
-    if name not in (*image_names(), *text_names(), *shipped_names()):
+    if name not in (*data_sets.image_names(), *data_sets.text_names(), *data_sets.shipped_names()):
         path = Path(name).expanduser()
         if not path.exists():
             raise UsageError(_unknown(name, path))
-    if name in shipped_names() and (typed := typed_of(options, ROWS, COLUMNS, FILE)):
+    if name in data_sets.shipped_names() and (typed := typed_of(options, ROWS, COLUMNS, FILE)):
         raise UsageError(
             f"{name} is a data set that comes along, and {typed[0]} is for tables in files; for a "
             f"file of that name give ./{name}"
@@ -365,10 +350,10 @@ def _check_images(options: argparse.Namespace) -> None:
         raise UsageError(f"--text is for a table with a column of texts; {name} has images")
     _refuse(options, "is for texts", TEXTS)
     _refuse(options, "is for tables", ROWS, COLUMNS, FILE)
-    if name in image_names():
+    if name in data_sets.image_names():
         _refuse_options(options, "is for a folder of images", "--size", "--grayscale")
-        shape = IMAGE_SETS[name].shape[1:]
-        _check_set(options, " and ".join(IMAGE_SETS[name].files))
+        shape = data_sets.IMAGE_SETS[name].shape[1:]
+        _check_set(options, " and ".join(data_sets.IMAGE_SETS[name].files))
     else:
         why = "is for a set by name, and this is a folder"
         _refuse_options(options, why, "--root", "--download")
@@ -382,7 +367,7 @@ def _check_images(options: argparse.Namespace) -> None:
 def _check_texts(options: argparse.Namespace) -> None:
     _refuse(options, "is for images", IMAGES)
     _refuse(options, "is for tables of other columns than texts", COLUMNS)
-    if options.data in text_names():
+    if options.data in data_sets.text_names():
         why = "is for a table with a column of texts"
         _refuse_options(options, why, "--text")
         _refuse(options, why, ROWS, FILE)
@@ -425,8 +410,10 @@ def _refuse_options(options: argparse.Namespace, why: str, *names: str) -> None:
 def _unknown(name: str, path: Path) -> str:
     if path.suffix or len(path.parts) > 1:
         return f"there is no file {name!r}"
-    known = (*shipped_names(), *image_names(), *text_names())
+    known = (*data_sets.shipped_names(), *data_sets.image_names(), *data_sets.text_names())
     if close := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"there is no data set or file {name!r}; did you mean {close[0]!r}?"
-    sets = " and ".join(", ".join(map(repr, names)) for names in (TARGETS, synthetic_names()))
+    sets = " and ".join(
+        ", ".join(map(repr, names)) for names in (data_sets.TARGETS, data_sets.synthetic_names())
+    )
     return f"there is no data set or file {name!r}; the sets that come along are {sets}"

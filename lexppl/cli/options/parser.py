@@ -1,11 +1,9 @@
 """The parser: words to options."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 import lexppl
@@ -15,14 +13,7 @@ from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import METHODS
 from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
 from lexppl.cli.options.readers import Options
-from lexppl.cli.options.table import (
-    COMMANDS,
-    FIRST_OPTIONS,
-    FOLDS,
-    INSTEAD,
-    REPLICATES,
-    SHARE,
-)
+from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE
 from lexppl.cli.terminal.errors import UsageError
 
 WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
@@ -31,26 +22,21 @@ WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
 class OneLineParser(argparse.ArgumentParser):
     """A parser with errors in one line, and help of its first options."""
 
-    first: Mapping[str, str | None] = MappingProxyType({})
+    first: Mapping[str, str | None] = {}
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def format_help(self) -> str:
         """Help of the first options and the examples, if there are any; else of all."""
-        if not self.first:
-            return super().format_help()
-        epilog, texts = str(self.epilog), [(action, action.help) for action in self._actions]
-        for action in self._actions:
-            names = [n for n in (*action.option_strings, action.metavar) if n in self.first]
-            action.help = (self.first[str(names[0])] or action.help) if names else argparse.SUPPRESS
-        self.epilog = "\n".join(epilog[epilog.find(EXAMPLES) :].splitlines()[:SHOWN_EXAMPLES])
-        try:
-            return super().format_help()
-        finally:
-            self.epilog = epilog
-            for action, text in texts:
-                action.help = text
+        if self.first:
+            for action in self._actions:
+                names = [n for n in (*action.option_strings, action.metavar) if n in self.first]
+                text = self.first[str(names[0])] if names else argparse.SUPPRESS
+                action.help = text or action.help
+            examples = str(self.epilog).partition(EXAMPLES)[2].splitlines()
+            self.epilog = "\n".join([EXAMPLES, *examples[1:SHOWN_EXAMPLES]])
+        return super().format_help()
 
 
 class _HelpAll(argparse.Action):
@@ -61,7 +47,7 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     """Options of the words typed.
 
     Raises:
@@ -71,7 +57,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     options = parser().parse_args(argv)
     if options.command == "explain":
         if options.explainer is not None:
-            check_beside(sys.argv[1:] if argv is None else argv)
+            check_beside(argv)
         shares = ("valid_share", "test_share")
         options.holds_out = any(getattr(options, name) is not None for name in shares)
         for name in shares:

@@ -22,11 +22,7 @@ from lexppl.tabular.table_columns import markers_in
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
     """Settings of a method's plan that were typed."""
     typed = {name: getattr(options, name, None) for name in SETTINGS if name != "regime"}
-    return {
-        name: value
-        for name, value in typed.items()
-        if value is not None and has_setting(method, name)
-    }
+    return {n: v for n, v in typed.items() if v is not None and has_setting(method, n)}
 
 
 def plan_of(

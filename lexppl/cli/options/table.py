@@ -5,7 +5,6 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from lexppl.argument_checks import finite_float
@@ -27,9 +26,12 @@ from lexppl.cli.options.readers import (
     with_meanings,
 )
 
-EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
-    {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
-)
+EVALUATED_BY: Mapping[str, Any] = {
+    "epochs": 300,
+    "batch_size": 1000,
+    "penalty": 0.0225,
+    "imputer": "gaussian",
+}
 """The fit of `lexppl evaluate` by default; the penalty in nats an entry."""
 FOLDS, REPLICATES = 5, 4
 """Replicates of `lexppl explain` by default, of tables (a fold each) and of other data."""
@@ -38,19 +40,17 @@ SHARE, FDR = 0.2, 0.1
 
 ROWS, FILE, COLUMNS, TABLES = "rows", "file", "columns", "tables"
 IMAGES, TEXTS, BOTH = "images", "texts", "images and texts"
-KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        ROWS: "--target --drop-missing",
-        FILE: "--separator --decimal --encoding --column-names --missing",
-        COLUMNS: "--task --drop --keep --categorical --hide-missing --missing-indicator "
-        "--drop-constant --rare --dates",
-        TABLES: "--predictor --regime --black-box --inference --guide --prior --fwer --groups "
-        "--group --time",
-        IMAGES: "--patches --size --grayscale --networks --download",
-        TEXTS: "--vocabulary --length --keep-words",
-        BOTH: "--root --rows",
-    }
-)
+KINDS: Mapping[str, str] = {
+    ROWS: "--target --drop-missing",
+    FILE: "--separator --decimal --encoding --column-names --missing",
+    COLUMNS: "--task --drop --keep --categorical --hide-missing --missing-indicator "
+    "--drop-constant --rare --dates",
+    TABLES: "--predictor --regime --black-box --inference --guide --prior --fwer --groups "
+    "--group --time",
+    IMAGES: "--patches --size --grayscale --networks --download",
+    TEXTS: "--vocabulary --length --keep-words",
+    BOTH: "--root --rows",
+}
 """Options that are not for DATA of every kind. ROWS and FILE: of tables and of columns of texts;
 COLUMNS: of the other columns of a table."""
 INSTEAD = (
@@ -60,21 +60,19 @@ INSTEAD = (
     ("--checkpoint", "--resume"),
 )
 """Options of which one alone may be typed."""
-FIRST_OPTIONS: Mapping[str, str | None] = MappingProxyType(
-    {
-        **dict.fromkeys(("DATA", "--help", "--help-all", "--out", "--overwrite", "--target")),
-        "--with": "explain new rows by the explainer of an earlier run, without a fit",
-        "--method": "the method (default: lex); --help-all lists all",
-        **dict.fromkeys(("--penalty", "--trust-black-box", "--seed", "--fdr")),
-        "--black-box": "explain this fitted model, a joblib or pickle file; LOADING SUCH A FILE "
-        "RUNS THE CODE IN IT: give only files that you trust",
-        "--k": SETTINGS["k"].text,
-        "--row": "explain this row step by step, counted from 0 (repeat for more)",
-        "--groups": "features that are judged together: a JSON file of names and columns",
-        "--group": "rows with the same cell here, such as a patient's, stay in one fold",
-        "--time": "the folds follow each other by this column of numbers or dates",
-    }
-)
+FIRST_OPTIONS: Mapping[str, str | None] = {
+    **dict.fromkeys(("DATA", "--help", "--help-all", "--out", "--overwrite", "--target")),
+    "--with": "explain new rows by the explainer of an earlier run, without a fit",
+    "--method": "the method (default: lex); --help-all lists all",
+    **dict.fromkeys(("--penalty", "--trust-black-box", "--seed", "--fdr")),
+    "--black-box": "explain this fitted model, a joblib or pickle file; LOADING SUCH A FILE "
+    "RUNS THE CODE IN IT: give only files that you trust",
+    "--k": SETTINGS["k"].text,
+    "--row": "explain this row step by step, counted from 0 (repeat for more)",
+    "--groups": "features that are judged together: a JSON file of names and columns",
+    "--group": "rows with the same cell here, such as a patient's, stay in one fold",
+    "--time": "the folds follow each other by this column of numbers or dates",
+}
 """Options that `lexppl explain --help` lists, some with shorter texts."""
 EACH = {"action": "append", "default": []}
 MANY = {"action": "extend", "nargs": "+", "default": []}
@@ -263,111 +261,108 @@ class Command:
     options: Mapping[str, Options]
 
 
-COMMANDS: Mapping[str, Command] = MappingProxyType(
-    {
-        "explain": Command(
-            "DATA --out DIR",
-            {
-                "": options_of(
-                    """
+COMMANDS: Mapping[str, Command] = {
+    "explain": Command(
+        "DATA --out DIR",
+        {
+            "": options_of(
+                """
 DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a folder that has a
     folder of images for each class
 --out DIR  folder to write to
 --overwrite  replace what an earlier run left in DIR
 --with DIR  explain the rows of the file DATA by the explainer of an earlier run, without a fit:
     importance.csv, and rows.csv of all rows, or step by step of those of --row""",
-                    out={"required": True},
-                    **{"with": {"dest": "explainer"}},
-                ),
-                "the table": TABLE,
-                "images and texts": PICTURES | TEXT_OPTIONS,
-                "the explainer": EXPLAINER,
-                "a posterior of the weights, for lex": POSTERIOR,
-                "explaining a model of yours (a black box)": BLACK_BOX
-                | settings_of({"regime": None}),
-                "the fit": _fit(*_shares(None, "held out, scored and explained")),
-                "what is found": FOUND,
-                "long runs": LONG_RUNS,
-                "the output": OUTPUT,
-            },
-        ),
-        "evaluate": Command(
-            "SET",
-            {
-                "": {"SET": {"help": "see below", "choices": synthetic_names()}}
-                | options_of(
-                    "--rows  rows to fit on, as many to test on (default: 10000)",
-                    rows={"type": whole(10), "default": 10_000},
-                )
-                | OUT_FILE,
-                "the explainer": settings_of(
-                    {
-                        "k": None,
-                        "penalty": EVALUATED_BY["penalty"],
-                        "imputer": EVALUATED_BY["imputer"],
-                        "replicates": 1,
-                    },
-                    replicates={"default": 1},
-                ),
-                "the fit": _fit(*_shares(0.1), **EVALUATED_BY),
-                "the output": OUTPUT,
-            },
-        ),
-        "compare": Command(
-            "DATA --methods A,B,…",
-            {
-                "": options_of(
-                    """
+                out={"required": True},
+                **{"with": {"dest": "explainer"}},
+            ),
+            "the table": TABLE,
+            "images and texts": PICTURES | TEXT_OPTIONS,
+            "the explainer": EXPLAINER,
+            "a posterior of the weights, for lex": POSTERIOR,
+            "explaining a model of yours (a black box)": BLACK_BOX | settings_of({"regime": None}),
+            "the fit": _fit(*_shares(None, "held out, scored and explained")),
+            "what is found": FOUND,
+            "long runs": LONG_RUNS,
+            "the output": OUTPUT,
+        },
+    ),
+    "evaluate": Command(
+        "SET",
+        {
+            "": {"SET": {"help": "see below", "choices": synthetic_names()}}
+            | options_of(
+                "--rows  rows to fit on, as many to test on (default: 10000)",
+                rows={"type": whole(10), "default": 10_000},
+            )
+            | OUT_FILE,
+            "the explainer": settings_of(
+                {
+                    "k": None,
+                    "penalty": EVALUATED_BY["penalty"],
+                    "imputer": EVALUATED_BY["imputer"],
+                    "replicates": 1,
+                },
+                replicates={"default": 1},
+            ),
+            "the fit": _fit(*_shares(0.1), **EVALUATED_BY),
+            "the output": OUTPUT,
+        },
+    ),
+    "compare": Command(
+        "DATA --methods A,B,…",
+        {
+            "": options_of(
+                """
 DATA  as in explain: a name or a table
 --methods A,B,…  see below""",
-                    methods={
-                        "required": True,
-                        "type": partial(
-                            names_of,
-                            one="a method",
-                            # A view: methods may be registered later.
-                            known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
-                        ),
-                    },
-                )
-                | OUT_FILE
-                | QUIET,
-                "the table": TABLE,
-                "the methods": options_of(
-                    """
+                methods={
+                    "required": True,
+                    "type": partial(
+                        names_of,
+                        one="a method",
+                        # A view: methods may be registered later.
+                        known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
+                    ),
+                },
+            )
+            | OUT_FILE
+            | QUIET,
+            "the table": TABLE,
+            "the methods": options_of(
+                """
 --k  features that a row keeps, for methods that take a number of them (default: a quarter of all,
     rounded up; lex: as many as pay)
 --sizes K,L,…  numbers of features by which rankings are judged (default: 1,3,5)
 --replicates R  fits of each method from different seeds, averaged (default: 1)
 --leaks  also how much each method's choice of features encodes of the answer, beyond their values:
     networks are fitted for each method and each of --sizes""",
-                    k=WHOLE,
-                    sizes={"type": several(whole(1))},
-                    replicates={**WHOLE, "default": 1},
-                ),
-                "the fit": _fit(*_shares(SHARE, "held out and judged")),
-            },
-        ),
-        "impute": Command(
-            "DATA",
-            {
-                "": options_of("DATA  as in explain: a name or a table") | OUT_FILE | QUIET,
-                "the table": TABLE,
-                "images": PICTURES,
-                "the imputers": options_of(
-                    """
+                k=WHOLE,
+                sizes={"type": several(whole(1))},
+                replicates={**WHOLE, "default": 1},
+            ),
+            "the fit": _fit(*_shares(SHARE, "held out and judged")),
+        },
+    ),
+    "impute": Command(
+        "DATA",
+        {
+            "": options_of("DATA  as in explain: a name or a table") | OUT_FILE | QUIET,
+            "the table": TABLE,
+            "images": PICTURES,
+            "the imputers": options_of(
+                """
 --imputers A,B,…  see below (default: all but those that take longer)
 --rates RATE,…  shares of the features that are hidden (default: 0.1,0.3,0.5,0.7,0.9)
 --draws D  draws of each row and rate (default: 50)""",
-                    rates={"type": several(share("the features"))},
-                    draws={"type": whole(2), "default": 50},
-                )
-                | SEED
-                | _shares(SHARE, "held out and scored")[1],
-            },
-        ),
-    }
-)
+                rates={"type": several(share("the features"))},
+                draws={"type": whole(2), "default": 50},
+            )
+            | SEED
+            | _shares(SHARE, "held out and scored")[1],
+        },
+    ),
+}
 
 
 def typed_of(options: argparse.Namespace, *kinds: str) -> list[str]:

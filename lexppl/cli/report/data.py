@@ -75,10 +75,6 @@ class Report(ABC):
         return kind_of(self.posterior)
 
     @abstractmethod
-    def summary(self) -> list[str]:
-        """What was done, in some lines."""
-
-    @abstractmethod
     def files(self) -> dict[str, str]:
         """Files and their meanings, the report first."""
 
@@ -124,31 +120,30 @@ class TableReport(Report):
 
     def files(self) -> dict[str, str]:
         """Files and their meanings, the report first."""
+        details, has_gains = self.details, self.gains is not None
         importance = "the ranked features, with intervals and agreement"
-        files = {"report.html": "", "importance.csv": importance}
-        if self.gains is not None:
-            groups = "the ranked groups, with intervals, agreement, gains and p-values"
-            importance += ", their groups, gains and p-values"
-            files = {"report.html": "", "groups.csv": groups, "importance.csv": importance}
-        if self.details.directions is not None:
-            files["directions.csv"] = (
-                "which way each feature moves the prediction, by class and level"
-            )
-        if self.details.rows:
-            files["rows.csv"] = "the rows of this page, feature by feature"
-        if self.path is not None:
-            files["penalty_path.csv"] = (
-                "features kept and held-out log-likelihood at each penalty tried"
-            )
-        files["posterior.nc"] = (
+        importance += ", their groups, gains and p-values" * has_gains
+        posterior = (
             f"{self.options.draws} mask draws a row and replicate, given the row alone (prior) and "
             "its response too (posterior), for ArviZ; with the rows' log-likelihood, their values, "
             "and their gains where they are known"
         )
-        files["explainer/"] = self.explainer_file()
-        if self.source.data.encoding is not None:
-            files["encoding.json"] = "how the table's columns became features"
-        return files
+        groups = "the ranked groups, with intervals, agreement, gains and p-values"
+        directions = "which way each feature moves the prediction, by class and level"
+        path = "features kept and held-out log-likelihood at each penalty tried"
+        encoding = "how the table's columns became features"
+        every = (
+            ("report.html", True, ""),
+            ("groups.csv", has_gains, groups),
+            ("importance.csv", True, importance),
+            ("directions.csv", details.directions is not None, directions),
+            ("rows.csv", bool(details.rows), "the rows of this page, feature by feature"),
+            ("penalty_path.csv", self.path is not None, path),
+            ("posterior.nc", True, posterior),
+            ("explainer/", True, self.explainer_file()),
+            ("encoding.json", self.source.data.encoding is not None, encoding),
+        )
+        return {name: meaning for name, is_written, meaning in every if is_written}
 
     def _fitted(self) -> str:
         plan, sampler = self.plan, self.result.sampler
@@ -321,18 +316,21 @@ class RowsReport(Report):
         ranked = f"the {self.source.data.entries} by their row and column, with intervals"
         if texts:
             ranked = "the words by how much of them is kept, with intervals"
-        files = {"report.html": "", "importance.csv": ranked}
-        if self.rows:
-            files["rows.csv"] = "single rows, step by step"
-        files["posterior.nc"] = (
+        posterior = (
             f"{self.options.draws} mask draws of each of {len(self.numbers[0])} held-out rows and "
             "each replicate, for ArviZ; with their log-likelihood"
         )
-        files["explainer/"] = self.explainer_file()
-        if texts:
-            files["vocabulary.json"] = "the words that it knows, with their numbers"
-            files["texts.json"] = "how many words of a text it reads, and which end of a longer one"
-        return files
+        reading = "how many words of a text it reads, and which end of a longer one"
+        every = (
+            ("report.html", True, ""),
+            ("importance.csv", True, ranked),
+            ("rows.csv", bool(self.rows), "single rows, step by step"),
+            ("posterior.nc", True, posterior),
+            ("explainer/", True, self.explainer_file()),
+            ("vocabulary.json", texts, "the words that it knows, with their numbers"),
+            ("texts.json", texts, reading),
+        )
+        return {name: meaning for name, is_written, meaning in every if is_written}
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,7 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.words import (
-    consistency,
-    draws_text,
-    reading,
-)
+from lexppl.cli.report.words import consistency, draws_text, reading
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block

@@ -31,7 +31,6 @@ MATTERS = 0.05
 FEW_ROWS_BIAS = 10.0
 """Nats over the number of rows by which networks of few rows may find too much: of a switch's
 honest masks up to .03 of 400 rows in four folds, and 0 of 10,000."""
-CONSTANT = "constant"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ class EncodedChoice:
         ]
 
     def _advice(self) -> str:
-        if self.imputer == CONSTANT:
+        if self.imputer == "constant":
             return (
                 "hidden features are a constant here, which shows which they are: give another "
                 "--imputer, such as marginal"

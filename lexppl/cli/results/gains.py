@@ -171,14 +171,8 @@ def judge_learning(fitted: FittedTable) -> BaseRateGain:
     source, seed = fitted.source, fitted.seed
     chosen = _judged_rows(source.test.x, seed)
     train_y, y = fitted.targets(source.train_rows), fitted.targets(source.test_rows)
-    return gain_over_base_rate(
-        fitted.result,
-        train_y,
-        source.test.x[chosen],
-        y[chosen],
-        seed=seed,
-        folds=_folds(source, chosen),
-    )
+    x, folds = source.test.x[chosen], _folds(source, chosen)
+    return gain_over_base_rate(fitted.result, train_y, x, y[chosen], seed=seed, folds=folds)
 
 
 def undecided(fitted: FittedTable) -> float | None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,17 +26,15 @@ from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 
-FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "accuracy": "accuracy",
-        "auroc": "AUROC",
-        "average_precision": "avg precision",
-        "log_likelihood": "log-likelihood",
-        "rmse": "RMSE",
-        "r2": "R²",
-        "agreement": "agrees with the black box",
-    }
-)
+FIGURE_NAMES: Mapping[str, str] = {
+    "accuracy": "accuracy",
+    "auroc": "AUROC",
+    "average_precision": "avg precision",
+    "log_likelihood": "log-likelihood",
+    "rmse": "RMSE",
+    "r2": "R²",
+    "agreement": "agrees with the black box",
+}
 JUDGED_DRAWS = 20
 """Mask draws a row for EVAL-X."""
 PREDICTED_MASKS = 100

@@ -4,35 +4,32 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
-from types import MappingProxyType
 
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "give column_names": "give --column-names",
-        "column_names must": "--column-names must",
-        "column_names is for": "--column-names is for",
-        "separator must": "--separator must",
-        "its separator given": "its separator given as --separator",
-        ": give separator": ": give --separator",
-        "text_encoding must": "--encoding must",
-        "drop names": "--drop names",
-        "keep names": "--keep names",
-        "categorical names": "--categorical names",
-        "task must": "--task must",
-        "output='logits', 'probabilities' or 'response'": (
-            "--black-box-output logits, probabilities or response"
-        ),
-        "output='logits'": "--black-box-output logits",
-        "(was it fitted on the features of lexppl.data?)": (
-            "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
-        ),
-        "k must be": "--k must be",
-        "another test_share": "another --test-share",
-        "give size= and grayscale=": "give --size and --grayscale",
-        "root must be a folder": "--root must be a folder",
-        "lower valid_share and test_share": "lower --valid-share and --test-share",
-    }
-)
+OPTIONS: Mapping[str, str] = {
+    "give column_names": "give --column-names",
+    "column_names must": "--column-names must",
+    "column_names is for": "--column-names is for",
+    "separator must": "--separator must",
+    "its separator given": "its separator given as --separator",
+    ": give separator": ": give --separator",
+    "text_encoding must": "--encoding must",
+    "drop names": "--drop names",
+    "keep names": "--keep names",
+    "categorical names": "--categorical names",
+    "task must": "--task must",
+    "output='logits', 'probabilities' or 'response'": (
+        "--black-box-output logits, probabilities or response"
+    ),
+    "output='logits'": "--black-box-output logits",
+    "(was it fitted on the features of lexppl.data?)": (
+        "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
+    ),
+    "k must be": "--k must be",
+    "another test_share": "another --test-share",
+    "give size= and grayscale=": "give --size and --grayscale",
+    "root must be a folder": "--root must be a folder",
+    "lower valid_share and test_share": "lower --valid-share and --test-share",
+}
 """Names in the library's errors, and at the command line."""
 ARGUMENT = re.compile(
     r"\b(?P<name>drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
@@ -40,6 +37,10 @@ ARGUMENT = re.compile(
     r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
 )
 """An argument of a reading function in an error."""
+
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes: bad data or files, a bad command, Ctrl-C."""
 
 
 class UsageError(Exception):
@@ -89,11 +90,3 @@ def _typed(argument: re.Match[str]) -> str:
         return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
     values = value if isinstance(value, list | tuple) else [value]
     return " ".join([option, *(shlex.quote(str(one)) for one in values)])
-
-
-FAILED = 1
-"""Data or files that do not serve."""
-MISUSED = 2
-"""A command that cannot be carried out as it was typed."""
-INTERRUPTED = 130
-"""Ctrl-C."""

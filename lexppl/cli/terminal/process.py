@@ -5,23 +5,15 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 from typing import Any
 
 from lexppl.cli.terminal.output import warn
-
-ENDING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that ask the program to end."""
 
 
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
     """Treat the signal of schedulers and `kill` as Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with _handled((signal.SIGTERM,), interrupt):
+    with _handled((signal.SIGTERM,), signal.default_int_handler):
         yield
 
 
@@ -29,11 +21,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 def deferred_interrupts(raises: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt of a signal in the block at its end, or ignore it."""
     received: list[int] = []
-
-    def record(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    with _handled(ENDING, record):
+    with _handled((signal.SIGINT, signal.SIGTERM), lambda number, frame: received.append(number)):
         yield
     if received and raises:
         raise KeyboardInterrupt

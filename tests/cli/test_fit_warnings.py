@@ -6,19 +6,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli import main
-from lexppl.cli.fit_warnings import behind_message, collapse_messages
+from lexppl.cli.fit_warnings import (
+    behind_message,
+    collapse_messages,
+    early_message,
+    learned_messages,
+    path_message,
+)
 from lexppl.evaluation.prediction import BaseRateGain
-from tests.cli.tables import people, written
+from tests.cli.tables import explained
 
+LEARNED = BaseRateGain(0.2, 0.02, 100)
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
 
 
 @pytest.mark.complete(but=2)
 @pytest.mark.parametrize("words", [[], ["--epoch-lines"], ["--epoch-lines", "--quiet"]])
 def test_lines_are_there_where_they_are_asked_for(tmp_path, capsys, words):
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK, *words]) == 0
+    explained(tmp_path, *QUICK, *words)
     lines = re.findall(
         r"^epoch (\d) of 2: train \S+, valid \S+, \S+ s$", capsys.readouterr().err, re.M
     )
@@ -31,8 +36,7 @@ SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
 
 def warned(folder, table, capsys, *words):
     """What a run warns of."""
-    command = ["explain", str(written(table, folder)), "--out", str(folder / "r"), *SHORT]
-    assert main([*command, "--overwrite", *words]) == 0
+    explained(folder, *SHORT, "--overwrite", *words, frame=table)
     return capsys.readouterr().err
 
 
@@ -80,6 +84,29 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
     assert learned.endswith("give a lower --penalty, or --k")
     assert "as should be where none says anything" in idle
     assert collapse_messages(["all on"], learned=False) == collapse_messages(["all on"])
+    assert collapse_messages([None, None]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "begin"),
+    [
+        (learned_messages(LEARNED, 0.1), ""),
+        (
+            learned_messages(BaseRateGain(0.01, 0.05, 100), 0.1),
+            "on held-out rows the explainer p",
+        ),
+        (behind_message(-0.5, -0.48, LEARNED), ""),
+        (behind_message(None, -0.4, LEARNED), ""),
+        (behind_message(-0.6, -0.4, LEARNED), "the explainer predicts worse than a predictor that"),
+        (early_message([150, 190], 200, True), ""),
+        (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
+        (path_message([0.01, 0.02, 0.04], 1), ""),
+        (path_message([0.01, 0.02, 0.04], 0), "the penalty chosen, 0.01 nats, is the smallest"),
+        (collapse_messages(["all off", None]), "collapse in 1 of 2 replicates (all off): no r"),
+    ],
+)
+def test_warnings_are_given_where_they_are_due(found, begin):
+    assert len(found) == bool(begin) and "".join(found).startswith(begin)
 
 
 @pytest.mark.parametrize(
