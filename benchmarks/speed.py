@@ -37,7 +37,7 @@ from lexppl import explain
 from lexppl.data import synthetic
 from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.training.compiled.compiled import Backend
+from lexppl.inference.training.compiled import Backend
 from lexppl.inference.training.watch import Epoch
 from lexppl.models import Grouping
 from lexppl.systems import lex

@@ -46,11 +46,9 @@ ROOMS = {
     "inference": {
         "objective": set(),
         "estimators": {"objective"},
-        "replicates": {"objective", "estimators"},
         "posterior": {"objective", "estimators"},
-        "training": {"objective", "estimators", "replicates", "posterior"},
+        "training": {"objective", "estimators", "posterior"},
     },
-    "inference/training": {"rows": set(), "compiled": {"rows"}, "distributed": {"rows"}},
     "models": {
         "imputers": set(),
         "priors": set(),
@@ -70,9 +68,8 @@ ROOMS = {
     "cli": {
         "terminal": set(),
         "options": {"terminal"},
-        "judged": {"terminal"},
-        "report": {"options", "judged"},
-        "images_and_texts": {"terminal", "options", "judged", "report"},
+        "results": {"terminal"},
+        "report": {"terminal", "options", "results"},
     },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

@@ -10,12 +10,9 @@ import pandas as pd
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.outputs import json_output
-from lexppl.cli.source import read_source
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.table_rows import read_source
+from lexppl.cli.terminal.output import json_output, records, show_progress, text_table
+from lexppl.cli.terminal.process import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import check_meter_rows
@@ -26,21 +23,8 @@ from lexppl.tabular.predictors import fit_full_predictor
 from lexppl.tabular.table_fit import fit_table
 
 
-@short_warnings()
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl compare`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code, 0.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-        ImportError: a method whose library is not installed.
-    """
+    """Carry out `lexppl compare`; the exit code, 0."""
     device = device_of(options.device)
     with json_output(options, command) as write:
         source = read_source(options, device)
@@ -48,12 +32,20 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
             check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(options, source)
-        write({"methods": _records(table)})
+        write({"methods": records(table.rename_axis("method"))})
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
-    print(text_table(*_seconds_cells(table)))
-    for size in dict.fromkeys(name.split("@")[1] for name in _figures(table)):
+    lines = list(table.to_dict("index").items())
+    times = [
+        [str(name), *(_seconds(line[column]) for column in ("fit_seconds", "seconds_per_row"))]
+        for name, line in lines
+    ]
+    print(text_table(["method", "seconds to fit", "a row"], times))
+    figures = [name for name in table.columns if f"{name}_lower" in table.columns]
+    for size in dict.fromkeys(name.partition("@")[2] for name in figures):
+        shown = [name for name in figures if name.partition("@")[2] == size]
+        cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
         print()
-        print(text_table(*_cells(table, size)))
+        print(text_table(["method", *shown], cells))
     print("  @k: each row's k most important features are kept; random is the order to beat")
     if options.leaks:
         print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
@@ -71,7 +63,7 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
         for name in (*own, DEFAULT_METHOD)
     }
     usual = plans[DEFAULT_METHOD]
-    tell("fitting the predictor that sees everything", options.quiet)
+    show_progress("fitting the predictor that sees everything", options.quiet)
     full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
     seconds: dict[str, float] = {}
@@ -79,13 +71,15 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
         if name in LIBRARIES:
             compared[name] = name
             continue
-        tell(f"fitting {name}", options.quiet)
+        show_progress(f"fitting {name}", options.quiet)
         started = time.perf_counter()
         compared[name] = fit_table(plans[name], rows, full=full, progress=progress).result
         seconds[name] = time.perf_counter() - started
         if plans[name].needs_full_predictor:
             seconds[name] += float(full.result.history.seconds.sum())
-    tell("judging", options.quiet)
+    show_progress("judging", options.quiet)
+    names = {"hidden": "predictor_hidden", "epochs": "epochs", "batch_size": "batch_size"}
+    fit_options = {name: getattr(usual, setting) for name, setting in names.items()}
     return compare(
         compared,
         source.train,
@@ -93,46 +87,12 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
         valid=source.valid,
         model=full,
         sizes=options.sizes,
-        fit_options={
-            "hidden": usual.predictor_hidden,
-            "epochs": usual.epochs,
-            "batch_size": usual.batch_size,
-        },
+        fit_options=fit_options,
         seconds=seconds,
         leaks=options.leaks,
         seed=options.seed,
         progress=progress,
     )
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {"method": name} | {str(k): None if pd.isna(v) else float(v) for k, v in row.items()}
-        for name, row in table.to_dict("index").items()
-    ]
-
-
-def _figures(table: pd.DataFrame) -> list[str]:
-    """Names of the figures, without those of their bounds."""
-    return [name for name in table.columns if f"{name}_lower" in table.columns]
-
-
-def _seconds_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    rows = [
-        [str(name), _seconds(row["fit_seconds"]), _seconds(row["seconds_per_row"])]
-        for name, row in table.to_dict("index").items()
-    ]
-    return ["method", "seconds to fit", "a row"], rows
-
-
-def _cells(table: pd.DataFrame, size: str) -> tuple[list[str], list[list[str]]]:
-    """The figures at one size, each with its interval."""
-    shown = [name for name in _figures(table) if name.split("@")[1] == size]
-    rows = [
-        [str(name), *(_with_interval(row, figure) for figure in shown)]
-        for name, row in table.to_dict("index").items()
-    ]
-    return ["method", *shown], rows
 
 
 def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
@@ -144,7 +104,7 @@ def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Two digits, however few; a dash where nobody knows.
+    """Two digits, or a dash if not known.
 
     Example:
         >>> _seconds(12.34), _seconds(0.000123), _seconds(0.0)

@@ -3,21 +3,19 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged.judging import PREDICTED_MASKS
-from lexppl.cli.notes import collapse_messages, early_message
+from lexppl.cli.fit_warnings import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
-from lexppl.cli.outputs import json_output
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.exit_codes import INTERRUPTED
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell, warn
+from lexppl.cli.results.scores import PREDICTED_MASKS
+from lexppl.cli.terminal.errors import INTERRUPTED
+from lexppl.cli.terminal.output import json_output, show_progress, text_table, warn
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
@@ -48,43 +46,36 @@ PREDICTION = (
 )
 
 
-@short_warnings()
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl evaluate`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code: 0, or 130 if the fit was interrupted.
+    """Carry out `lexppl evaluate`; the exit code, 0, or 130 if interrupted.
 
     Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed.
-        KeyboardInterrupt: interrupted before there was anything to judge.
+        KeyboardInterrupt: before there was anything to judge.
     """
     device = device_of(options.device)
     with json_output(options, command) as write:
         data = synthetic(options.data, options.rows, options.seed).to(device)
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
-        rows = _rows(data, options)
+        labels = data.y.cpu().numpy()
+        places = training_and_validation(labels, options.valid_share, options.seed)
+        rows = EncodedRows.of(data, *places)
         unit = entropy_unit(rows.train[1], len(data.class_names or ()))
         plan = plan_of(options, len(rows.train[0]), data, unit=unit, **EVALUATED_BY)
-        tell(f"fitting on {options.data}", options.quiet)
+        show_progress(f"fitting on {options.data}", options.quiet)
         fitted = fit_table(plan, rows, progress=not options.quiet)
         plan, result = fitted.plan, fitted.result
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
-        messages = collapse_messages(result.collapse)
-        if not result.interrupted:
-            best = result.best_epoch.tolist()
-            messages += early_message(best, len(result.history), plan.penalty is not None)
+        epochs, messages = len(result.history), collapse_messages(result.collapse)
         if result.interrupted:
-            messages.insert(0, f"interrupted after {len(result.history)} epochs")
+            messages.insert(0, f"interrupted after {epochs} epochs")
+        else:
+            has_penalty = plan.penalty is not None
+            messages += early_message(result.best_epoch.tolist(), epochs, has_penalty)
         for message in messages:
             warn(message)
-        tell("judging", options.quiet)
+        show_progress("judging", options.quiet)
         figures = judge(result, test, options.data, options.draws, options.seed)
         write(_description(options, plan, result, figures))
     _print(options, plan, result, figures)
@@ -94,38 +85,21 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
 def judge(
     result: FitResult, test: Dataset, name: str, draws: int, seed: int
 ) -> dict[str, list[dict[str, float]]]:
-    """Figures of each replicate: of selection by its mask draws, and, where a row may keep any
-    number of features, by the features that are more likely kept than not; of prediction.
-
-    Args:
-        result: the fit.
-        test: rows with truth.
-        name: of the synthetic set.
-        draws: mask draws a row.
-        seed: of the draws.
-    """
+    """Figures of each replicate: of selection by mask draws, and by features more likely kept than
+    not where a row may keep any number; of prediction."""
     if test.truth is None:
         raise ValueError(f"{name} has no truth to judge by")
     distribution = synthetic_set(name)
+    masks_a_row: dict[str, Any] = {"masks": PREDICTED_MASKS, "seed": seed}
     posterior = explain(result, test.x, draws=draws, seed=seed)
     probability = mask_means(posterior)
     masks = masks_of(posterior)[probability.attrs["site"]].values
-    drawn = [
-        _selection(torch.from_numpy(chain), test.truth, distribution.control) for chain in masks
-    ]
+    select = partial(_selection, truth=test.truth, control=distribution.control)
     likely = torch.from_numpy(probability.values) > 0.5
-    fixed = bool((masks.sum(-1) == masks.sum(-1).flat[0]).all())
-    thresholded = [] if fixed else [_selection(c, test.truth, distribution.control) for c in likely]
-    predictions = predictive(result, test.x, masks=PREDICTED_MASKS, seed=seed)
-    gaps = oracle_gaps(
-        result,
-        Oracle(distribution),
-        test.x,
-        test.y,
-        truth=test.truth,
-        masks=PREDICTED_MASKS,
-        seed=seed,
-    )
+    is_fixed = bool((masks.sum(-1) == masks.sum(-1).flat[0]).all())
+    predictions = predictive(result, test.x, **masks_a_row)
+    oracle = Oracle(distribution)
+    gaps = oracle_gaps(result, oracle, test.x, test.y, truth=test.truth, **masks_a_row)
     prediction = [
         {
             "accuracy": prediction_scores(p, test.y).accuracy or 0.0,
@@ -135,19 +109,16 @@ def judge(
         }
         for p, gap in zip(predictions, gaps, strict=True)
     ]
-    return {"mask_draws": drawn, "likely_masks": thresholded, "prediction": prediction}
+    return {
+        "mask_draws": [select(torch.from_numpy(chain)) for chain in masks],
+        "likely_masks": [] if is_fixed else [select(chain) for chain in likely],
+        "prediction": prediction,
+    }
 
 
 def _selection(masks: Tensor, truth: Tensor, control: int | None) -> dict[str, float]:
     scores = asdict(selection_scores(masks.to(truth.device), truth, control))
     return {name: scores[name] for name, _ in SELECTION if scores[name] is not None}
-
-
-def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
-    """A share of the rows chooses the best epoch."""
-    labels = data.y.cpu().numpy()
-    places = training_and_validation(labels, options.valid_share, options.seed)
-    return EncodedRows.of(data, *places)
 
 
 def _description(
@@ -180,21 +151,16 @@ def _print(
         f"{plan.imputer} imputation; {len(result.history)} epochs in "
         f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
     )
-    print()
-    head = ["selection", "mask draws"]
-    columns = [figures["mask_draws"]]
-    if figures["likely_masks"]:
-        head.append("p > ½")
-        columns.append(figures["likely_masks"])
+    likely = figures["likely_masks"]
+    columns = [figures["mask_draws"], *([likely] if likely else [])]
     rows = [
         [label, *(_mean(column, name) for column in columns)]
         for name, label in SELECTION
         if name in figures["mask_draws"][0]
     ]
-    print(text_table(head, rows))
-    print()
+    print(f"\n{text_table(['selection', 'mask draws', 'p > ½'][: len(columns) + 1], rows)}")
     rows = [[label, _mean(figures["prediction"], name)] for name, label in PREDICTION]
-    print(text_table(["prediction", ""], rows))
+    print(f"\n{text_table(['prediction', ''], rows)}")
     if plan.replicates > 1:
         print(f"\n  means of {plan.replicates} replicates ± their standard deviation")
     if options.out is not None:

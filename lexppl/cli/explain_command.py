@@ -1,4 +1,4 @@
-"""`lexppl explain`: fit an explainer, judge it and draw its masks, whatever the data; write it."""
+"""`lexppl explain`, whatever the data: fit, write the model, judge, draw masks, report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.judged.closer_look import ExplainedRow
-from lexppl.cli.judged.judging import (
+from lexppl.sealed_files import is_full_disk, output_folder
+from lexppl.cli.fit_warnings import collapse_messages, learned_messages
+from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.results.scores import (
     JUDGED_DRAWS,
     PREDICTED_MASKS,
     Judgement,
@@ -27,62 +29,65 @@ from lexppl.cli.judged.judging import (
     judge_explainer,
     score_full,
 )
-from lexppl.cli.notes import collapse_messages, learned_messages
-from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import EXPLAINER, IMPORTANCE, MODEL, OUTPUTS, POSTERIOR, ROWS
-from lexppl.cli.terminal.exit_codes import INTERRUPTED
-from lexppl.cli.terminal.signals import deferred_interrupts
-from lexppl.cli.terminal.standard_error import progress_of, tell, warn
+from lexppl.cli.results.single_rows import ExplainedRow
+from lexppl.cli.terminal.errors import INTERRUPTED
+from lexppl.cli.terminal.output import (
+    EXPLAINER,
+    IMPORTANCE,
+    MODEL,
+    OUTPUTS,
+    POSTERIOR,
+    ROWS,
+    progress_of,
+    show_progress,
+    warn,
+)
+from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior
 from lexppl.inference import Checkpoints, FitResult
-from lexppl.inference.training.checkpoint import below
 from lexppl.saving import save
-from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.tabular.fit_plan import FitPlan
 
 PROPOSALS = 2
-"""Masks weighed for each draw of those given the held-out y."""
+"""Masks weighed for each draw given the held-out y."""
 DIGITS = "%.4g"
-"""Of numbers in tables for people; what is computed with is in posterior.nc."""
+"""Of numbers in tables; posterior.nc has all."""
 
 
 class Sections:
-    """Sections of a report, one after the other: Ctrl-C leaves out the one under way, and a second
-    one ends the run.
+    """Sections of a report in order: Ctrl-C skips the one that runs, a second one ends the run.
 
     Args:
-        quiet: whether what begins is not announced.
-        complete: False where Ctrl-C has ended the fit already.
+        complete: False where Ctrl-C has ended the fit.
     """
 
     def __init__(self, quiet: bool, complete: bool = True) -> None:
         self.quiet, self.complete = quiet, complete
-        self.notes: list[str] = []
+        self.warnings: list[str] = []
 
-    def warn(self, notes: Sequence[str], first: bool = False) -> None:
-        """Warn of what the reader should mind, here and in the report, where it may come first."""
-        for note in notes:
-            warn(note)
-        self.notes = [*notes, *self.notes] if first else [*self.notes, *notes]
+    def warn(self, messages: Sequence[str], first: bool = False) -> None:
+        """Print warnings and keep them for the report, where they may come first."""
+        for message in messages:
+            warn(message)
+        ordered = (messages, self.warnings) if first else (self.warnings, messages)
+        self.warnings = [message for part in ordered for message in part]
 
     def run(
-        self, what: str, work: Callable[[], Any], otherwise: Any, early: str, failed: str = ""
+        self, name: str, work: Callable[[], Any], otherwise: Any, early: str, failed: str = ""
     ) -> Any:
-        """A section's result.
+        """The result of a section, or `otherwise`.
 
         Args:
-            what: what begins, in words; empty where the section says so itself.
-            work: the section.
-            otherwise: the result where it is left out.
-            early: the note where Ctrl-C has left it out.
-            failed: the beginning of the note where numbers are no numbers; raised if empty.
+            name: printed before it; nothing if empty.
+            early: warning after Ctrl-C.
+            failed: begin of the warning of numbers that are none; raised if empty.
         """
-        if what:
-            tell(what, self.quiet)
+        if name:
+            show_progress(name, self.quiet)
         try:
             return work()
         except KeyboardInterrupt:
@@ -98,19 +103,14 @@ class Sections:
 
 
 class ExplainRun(ABC):
-    """One run of `lexppl explain` on data of one kind.
-
-    Args:
-        options: as typed.
-        command: the words that were typed, for the report.
-    """
+    """One run of `lexppl explain` on data of one kind."""
 
     source: Any
     plan: FitPlan
     result: FitResult
     sections: Sections
     full: FittedPredictor | None = None
-    """The predictor of the labels that sees everything, where it was fitted first."""
+    """The predictor of the labels that sees everything, if fitted first."""
     entries = "features"
     masks: ClassVar[int] = PREDICTED_MASKS
     draws: ClassVar[int] = JUDGED_DRAWS
@@ -122,7 +122,7 @@ class ExplainRun(ABC):
 
     @abstractmethod
     def read(self, device: Any) -> None:
-        """Read the rows, and plan the fit."""
+        """Read the rows and plan the fit."""
 
     @abstractmethod
     def fit(self) -> None:
@@ -141,39 +141,35 @@ class ExplainRun(ABC):
         """Fit EVAL-X of the labels."""
 
     @abstractmethod
-    def notes_of_fit(self) -> list[str]:
-        """What the reader should mind of the fit."""
+    def warnings_of_fit(self) -> list[str]:
+        """Warnings about the fit."""
 
     @abstractmethod
     def learned(self) -> tuple[BaseRateGain, float | None]:
-        """What predictions are worth against the base rate, and the share of undecided masks."""
+        """Gain over the base rate, and share of undecided masks."""
 
     @abstractmethod
-    def found(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
-        """Draw the posterior, run the other sections, and gather what was found."""
+    def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
+        """Draw the posterior, run the other sections, and gather their results."""
 
     @abstractmethod
-    def write(self, folder: Path, found: Any) -> None:
+    def write(self, folder: Path, report: Any) -> None:
         """Write the posterior, the tables and the report."""
 
     @abstractmethod
-    def show(self, found: Any, folder: Path) -> None:
-        """Print what was found."""
+    def show(self, report: Any, folder: Path) -> None:
+        """Print the report."""
 
     def threads(self) -> AbstractContextManager[None]:
         """How many threads torch may use."""
         return nullcontext()
 
     def run(self) -> int:
-        """Carry it out: the model is written first, then what follows from it, whose failure leaves
-        the model alone in the folder.
-
-        Returns:
-            the exit code: 0, or 130 if the fit or what follows was interrupted.
+        """Carry it out: 0, or 130 if interrupted. The model is written first, and stays if what
+        follows fails.
 
         Raises:
-            UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-            KeyboardInterrupt: interrupted before there was anything to write.
+            KeyboardInterrupt: before there was anything to write.
         """
         options, out, ended = self.options, Path(self.options.out), None
         device = device_of(options.device)
@@ -188,36 +184,33 @@ class ExplainRun(ABC):
                     save(self.result, folder / EXPLAINER)
                     self.write_reading(folder)
                 try:
-                    found = self._find()
-                    self.write(folder, found)
+                    report = self._report()
+                    self.write(folder, report)
                 except (Exception, KeyboardInterrupt) as error:
-                    # What has no room for the results is left as it was.
+                    # Without room for the results the folder is left as it was.
                     if is_full_disk(error):
                         raise
                     _keep_model(folder)
                     ended = error
         if ended is None:
-            self.show(found, out)
+            self.show(report, out)
             return 0 if self.sections.complete else INTERRUPTED
         stopped = isinstance(ended, KeyboardInterrupt)
         why = "interrupted" if stopped else "not all was done"
-        tell(f"{why}: {out} holds the fitted explainer, and not what follows from it")
+        show_progress(f"{why}: {out} holds the fitted explainer, and not what follows from it")
         if not stopped:
             raise ended
         return INTERRUPTED
 
-    def checkpoint(self, *names: str) -> Checkpoints | None:
-        """Where the states of a fit are kept, below the folder that was typed; None for nowhere."""
+    def checkpoint(self, name: str) -> Checkpoints | None:
+        """Where the state of a fit is kept, if anywhere."""
         folder = self.options.resume or self.options.checkpoint
-        kept = None if folder is None else Checkpoints(folder)
-        for name in names:
-            kept = below(kept, name)
-        return kept
+        return None if folder is None else Checkpoints(folder).below(name)
 
     def posterior(
         self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
     ) -> Posterior:
-        """The masks of rows, given x alone and given y too."""
+        """Masks of rows, given x alone and given y too."""
         draw = partial(explain if folds is None else folds.posterior, self.result)
         return draw(
             x,
@@ -229,12 +222,25 @@ class ExplainRun(ABC):
             row_names=row_names,
         )
 
+    def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
+        """Fields of a report on data of any kind, but for the ranking."""
+        return {
+            "options": self.options,
+            "command": self.command,
+            "source": self.source,
+            "plan": self.plan,
+            "result": self.result,
+            "posterior": posterior,
+            "judgement": judgement,
+            "warnings": tuple(self.sections.warnings),
+        }
+
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
-        """The scores so far, the explainer's first, with those of other models that there are."""
+        """The explainer's scores, with those of models that need no fit."""
         return [own, judge_base_rate(self.source)]
 
-    def _find(self) -> Any:
-        self.sections.warn(self.notes_of_fit())
+    def _report(self) -> Any:
+        self.sections.warn(self.warnings_of_fit())
         gain, undecided = self.learned()
         sampled = self.result.sampler is not None
         self.sections.warn(self._worded(learned_messages(gain, undecided, sampled)))
@@ -242,11 +248,11 @@ class ExplainRun(ABC):
         as_good = judgement.as_good_as_all(gain.error)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
-        tell("drawing the posterior", self.options.quiet)
-        return self.found(gain, judgement, judge)
+        show_progress("drawing the posterior", self.options.quiet)
+        return self.report(gain, judgement, judge)
 
     def judged(self) -> tuple[Judgement, EvalX | None]:
-        """The scores, and EVAL-X; an interrupted fit is scored by itself."""
+        """Scores, and EVAL-X; of an interrupted fit its own scores alone."""
         scores: list[ScoreRow] = []
         early = "the scores were interrupted and are not complete"
         work = partial(self._scores, scores)
@@ -261,10 +267,10 @@ class ExplainRun(ABC):
             return None, None
         full = self.full
         if full is None:
-            tell("fitting a predictor that sees everything", quiet)
+            show_progress("fitting a predictor that sees everything", quiet)
             full = self.fit_full()
         scores.append(score_full(full, source))
-        tell("fitting EVAL-X, the judge", quiet)
+        show_progress("fitting EVAL-X, the judge", quiet)
         judge = self.fit_judge()
         if full.result.interrupted or judge.result.interrupted:
             raise KeyboardInterrupt
@@ -272,14 +278,14 @@ class ExplainRun(ABC):
         scores.append(row)
         return judge, curve
 
-    def _worded(self, notes: list[str]) -> list[str]:
-        return [note.replace("features", self.entries) for note in notes]
+    def _worded(self, messages: list[str]) -> list[str]:
+        return [message.replace("features", self.entries) for message in messages]
 
 
 def write_tables(
     folder: Path, posterior: Posterior, ranking: pd.DataFrame, lines: pd.DataFrame | None
 ) -> None:
-    """Write the posterior, the ranking, and the lines of single rows where there are any."""
+    """Write the posterior, the ranking, and lines of single rows, if any."""
     save_posterior(posterior, folder / POSTERIOR)
     ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
     if lines is not None:
@@ -287,7 +293,7 @@ def write_tables(
 
 
 def lines_of(rows: Sequence[ExplainedRow]) -> pd.DataFrame | None:
-    """Single rows step by step as lines of a table; None of no rows."""
+    """Single rows as lines of a table, if any."""
     return pd.concat([row.lines() for row in rows], ignore_index=True) if rows else None
 
 

@@ -11,56 +11,51 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.sealed_files import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
-from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
-from lexppl.cli.judged.encoded_choice import judge_choice
-from lexppl.cli.judged.gains import (
+from lexppl.cli.fit_warnings import (
+    behind_message,
+    early_message,
+    path_message,
+    table_warnings,
+    warnings_of_posterior,
+)
+from lexppl.cli.options.checks import check_row_numbers, regime_of
+from lexppl.cli.options.plan_options import groups_of, plan_of
+from lexppl.cli.report.data import TableReport
+from lexppl.cli.report.page import write_report
+from lexppl.cli.report.printed import print_table_report
+from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
+from lexppl.cli.results.gains import (
+    FittedTable,
     JudgedGains,
-    explained_by,
-    explained_targets,
     judge_gains,
     judge_learning,
     undecided,
 )
-from lexppl.cli.judged.judged_rows import folds_at
-from lexppl.cli.judged.judging import (
+from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
+from lexppl.cli.results.scores import (
     EXPLAINER,
     FULL,
     Judgement,
     ScoreRow,
     agreement,
+    folds_at,
     judge_black_box,
 )
-from lexppl.cli.judged.settings import Settings, at_each_penalty
-from lexppl.cli.notes import (
-    behind_message,
-    early_message,
-    path_message,
-    table_notes,
-    warnings_of_posterior,
-    what_is_fitted,
-)
-from lexppl.cli.options.checks import regime_of
-from lexppl.cli.options.feature_groups import groups_of
-from lexppl.cli.options.plan_options import plan_of
-from lexppl.cli.outputs import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT
-from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.page import write_report
-from lexppl.cli.report.printed import print_findings
-from lexppl.cli.source import capped, read_source
+from lexppl.cli.results.single_rows import Details, add_row_values, details_of
+from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal.first_answer import first_answer
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT, show_progress
+from lexppl.cli.terminal.process import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.learned import BaseRateGain
@@ -72,12 +67,12 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
-from lexppl.sealed_files import refuse_without_space
+from lexppl.summary import counted
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import fit_full_predictor, fit_judge
+from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import TableFit, fit_table
 
@@ -88,14 +83,14 @@ NO_VALIDATION = (
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
+CHOICE = "whether the choice of features encodes the answer is"
 LEAST_REPORT = 200_000
-"""Bytes of the smallest report, with the posterior and the tables beside it."""
+"""Bytes of the smallest report, with the posterior and the tables."""
 BYTES_OF_A_WEIGHT = 4
 
 
-@short_warnings()
 def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl explain` of a table: :meth:`ExplainRun.run`."""
+    """Carry out `lexppl explain` of a table; the exit code."""
     return TableRun(options, command).run()
 
 
@@ -104,16 +99,22 @@ class TableRun(ExplainRun):
 
     source: DividedTable
     groups: FeatureGroups
-    """Of the features that are judged together."""
     fitted: TableFit
     outputs: Tensor | None = None
-    """What the black box says of every row."""
+    """Of the black box for every row."""
+
+    @property
+    def table(self) -> FittedTable:
+        """The explainer with all that it was fitted to."""
+        observed = self.outputs, self.full, self.options.seed
+        return FittedTable(self.result, self.plan, self.source, self.groups, *observed)
 
     def read(self, device: torch.device) -> None:
         options, regime = self.options, regime_of(self.options)
         model = load_black_box(options) if options.black_box else None
         source = self.source = capped(read_source(options, device), options.seed)
-        check_rows(options.row, source)
+        rows = len(source.data)
+        check_row_numbers(options.row, rows, f"as the table has {rows} rows")
         self.groups = groups_of(options.groups, source)
         with self.threads():
             if model is not None:
@@ -132,7 +133,7 @@ class TableRun(ExplainRun):
         return one_thread(len(self.source.train_rows) < FEW_ROWS)
 
     def _usual_settings(self, regime: Regime) -> dict[str, Any]:
-        """Settings where none are typed: the penalty from the data, where the method can choose one
+        """Settings if none are typed: the penalty from the data, where the method can choose one
         on some rows, and the predictor of a method that leaves it open."""
         options, source = self.options, self.source
         settings: dict[str, Any] = {}
@@ -152,21 +153,20 @@ class TableRun(ExplainRun):
         plan, options, full = self.plan, self.options, None
         rows = self._rows(self.outputs)
         if plan.needs_full_predictor:
-            tell("fitting the predictor that sees everything", options.quiet)
+            show_progress("fitting the predictor that sees everything", options.quiet)
             kept = self.checkpoint("explained-predictor")
             full = fit_full_predictor(plan, rows, self.progress, kept)
-        tell(what_is_fitted(plan), options.quiet)
+        show_progress(_what_is_fitted(plan), options.quiet)
         watch = partial(first_answer, groups=self.groups, seed=plan.seed, quiet=options.quiet)
-        kind = TREES if plan.predictor_kind == TREES else NETWORK
+        kept = self.checkpoint(TREES if plan.predictor_kind == TREES else NETWORK)
+        settings: dict[str, Any] = {
+            "full": full,
+            "checkpoint": kept,
+            "progress": self.progress,
+            "watch": watch,
+        }
         with warnings_of_posterior() as self.of_posterior:
-            self.fitted = fit_table(
-                plan,
-                rows,
-                full=full,
-                checkpoint=self.checkpoint(kind),
-                progress=self.progress,
-                watch=watch,
-            )
+            self.fitted = fit_table(plan, rows, **settings)
         self.plan, self.result = self.fitted.plan, self.fitted.result
         # A predictor that was fitted to a black box is no reference for the labels.
         self.full = full if self.outputs is None else None
@@ -185,7 +185,7 @@ class TableRun(ExplainRun):
         return fit_full_predictor(self.plan, self._rows(), self.progress, kept)
 
     def fit_judge(self, targets: Tensor | None = None) -> EvalX:
-        """Fit EVAL-X on the rows of the explainer, of the labels or of other targets."""
+        """Fit EVAL-X of the labels or of other targets."""
         data = self.source.data
         # A marker of a missing value is hidden with it.
         grouping = Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device)
@@ -193,35 +193,32 @@ class TableRun(ExplainRun):
         kept = self.checkpoint("judge") if targets is None else None
         return fit_judge(self.plan, rows, self.progress, kept)
 
-    def notes_of_fit(self) -> list[str]:
+    def warnings_of_fit(self) -> list[str]:
         plan, result, source = self.plan, self.result, self.source
         unjudged = source.valid_rows is None and source.fold is None and not result.sampler
-        notes = [NO_VALIDATION] if unjudged else []
+        found = [NO_VALIDATION] if unjudged else []
         if unjudged and self.options.penalty is None and plan.k is None:
-            notes += [NO_PATH.format(plan.penalty)] * chooses_penalty(plan.method)
+            found += [NO_PATH.format(plan.penalty)] * chooses_penalty(plan.method)
         if result.interrupted:
             self.source = capped(source, self.options.seed, HASTY_ROWS)
-            notes.insert(0, self._interruption())
+            found.insert(
+                0,
+                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
+                f"so far is written, judged by itself on at most {HASTY_ROWS} held-out rows "
+                "(Ctrl-C again ends with the model alone)",
+            )
         elif plan.posterior is not None:
-            notes += self.of_posterior
+            found += self.of_posterior
         else:
             if (path := self.fitted.path) is not None:
-                notes += path_message(path.table["penalty"].tolist(), path.index)
+                found += path_message(path.table["penalty"].tolist(), path.index)
             grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-            notes += early_message(result.best_epoch.tolist(), len(result.history), grows)
-        return notes + table_notes(self.source, self.outputs)
-
-    def _interruption(self) -> str:
-        done = f"after {len(self.result.history)} of {self.plan.epochs} epochs"
-        return (
-            f"interrupted {done}; the best state so far is written, judged by itself on at most "
-            f"{HASTY_ROWS} held-out rows (Ctrl-C again ends with the model alone)"
-        )
+            found += early_message(result.best_epoch.tolist(), len(result.history), grows)
+        return found + table_warnings(self.source, self.outputs)
 
     def learned(self) -> tuple[BaseRateGain, float | None]:
-        result, source, plan = self.result, self.source, self.plan
-        gain = judge_learning(result, source, plan, self.outputs, self.full, self.options.seed)
-        return gain, undecided(result, source, plan)
+        table = self.table
+        return judge_learning(table), undecided(table)
 
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
         if self.outputs is None:
@@ -230,11 +227,11 @@ class TableRun(ExplainRun):
         own = replace(own, figures={**own.figures, "agreement": agrees})
         return [*super().other_scores(own), judge_black_box(self.outputs, self.source)]
 
-    def found(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> ReportData:
-        options, source, plan, sections = self.options, self.source, self.plan, self.sections
-        if plan.regime is Regime.FREE_IN_SITU:
+    def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> TableReport:
+        source, sections = self.source, self.sections
+        if self.plan.regime is Regime.FREE_IN_SITU:
             own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
-            sections.warn(behind_message(own, full, gain.error), first=True)
+            sections.warn(behind_message(own, full, gain), first=True)
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
         posterior = self.posterior(
@@ -252,139 +249,97 @@ class TableRun(ExplainRun):
                 "the gains were interrupted; features are ranked without them",
                 "gains are",
             )
-        closer = self._closer(posterior, gains)
-        settings = self._settings(judgement, closer, posterior)
-        choice = judge_choice(
-            self.result,
-            source,
-            plan,
-            outputs=self.outputs,
-            full=self.full,
-            seed=options.seed,
-            complete=sections.complete,
-        )
-        sections.complete &= choice.complete
-        sections.warn(choice.notes())
-        return ReportData(
-            source=source,
-            given=options.data,
-            plan=plan,
-            predictor=self.fitted.predictor,
-            result=self.result,
-            posterior=posterior,
+        details = self._details(posterior, gains)
+        penalties = self._penalties(judgement, details, posterior)
+        choice = EncodedChoice()
+        if sections.complete:
+            early = f"{CHOICE} not known: it was interrupted"
+            choice = sections.run("", partial(encoded_choice, self.table), choice, early, CHOICE)
+            sections.warn(choice.warnings())
+        return TableReport(
+            **self.shared(posterior, judgement),
             ranking=ranking if gains is None else gains.joined(ranking),
+            predictor=self.fitted.predictor,
             gains=gains,
-            closer=closer,
-            judgement=judgement,
-            explained=explained,
-            warnings=tuple(sections.notes),
-            command=self.command,
-            draws=options.draws,
-            device=options.device,
-            black_box=options.black_box,
+            details=details,
             path=self.fitted.path,
             choice=choice,
             learning=gain,
-            settings=settings,
+            penalties=penalties,
         )
 
     def gains(self, judge: EvalX, posterior: Posterior) -> JudgedGains | None:
-        """What groups and features are worth; one row alone has no spread to tell it by."""
-        source, options = self.source, self.options
-        if len(source.test_rows) < 2:
+        """Gains of groups and features; none of one row, which has no spread."""
+        table = self.table
+        if len(self.source.test_rows) < 2:
             return None
-        targets, predicted = explained_by(source, self.plan, self.outputs, self.full)
-        if targets is not source.data.y:
-            judge = self.fit_judge(targets)
+        if not table.observes_labels:
+            judge = self.fit_judge(table.targets())
             if judge.result.interrupted:
                 raise KeyboardInterrupt
-        return judge_gains(
-            judge,
-            self.result,
-            source,
-            posterior,
-            targets,
-            predicted,
-            groups=self.groups,
-            fdr=options.fdr,
-            fwer=options.fwer,
-            seed=options.seed,
-        )
+        return judge_gains(table, judge, posterior, self.options.fdr, self.options.fwer)
 
-    def _closer(self, posterior: Posterior, gains: JudgedGains | None) -> CloserLook:
+    def _details(self, posterior: Posterior, gains: JudgedGains | None) -> Details:
         """Directions and single rows."""
-        options = self.options
+        requested = self.options.row
         if kind_of(posterior) is not PROBABILITY:
-            if options.row:
+            if requested:
                 self.sections.warn(["--row: masks that do not select have no steps by feature"])
-            return CloserLook()
+            return Details()
 
-        def look() -> CloserLook:
-            note_rows(posterior, self.source, gains)
-            return look_closer(
-                self.result,
-                self.source,
-                self.plan,
-                posterior,
-                outputs=self.outputs,
-                full=self.full,
-                groups=self.groups,
-                asked=options.row,
-                seed=options.seed,
-            )
+        def work() -> Details:
+            add_row_values(posterior, self.source, gains)
+            return details_of(self.table, posterior, requested)
 
         early = "single rows and directions were interrupted"
-        what = "looking at directions and single rows"
-        closer = self.sections.run(what, look, CloserLook(), early)
-        self.sections.warn(closer.notes)
-        return closer
+        name = "looking at directions and single rows"
+        details: Details = self.sections.run(name, work, Details(), early)
+        self.sections.warn(details.warnings)
+        return details
 
-    def _settings(
-        self, judgement: Judgement, closer: CloserLook, posterior: Posterior
-    ) -> Settings | None:
-        """The fit at each of its penalties, where it has several."""
-        source, path = self.source, self.fitted.path
+    def _penalties(
+        self, judgement: Judgement, details: Details, posterior: Posterior
+    ) -> AllPenalties | None:
+        """The fit at each of its penalties, if it has several."""
+        path = self.fitted.path
         own = next((score for score in judgement.scores if score.who == EXPLAINER), None)
         selects = kind_of(posterior) is PROBABILITY
         if not (self.sections.complete and selects) or path is None or own is None:
             return None
-        rows = np.arange(len(source.data))
-        targets = explained_targets(source.data, rows, self.plan, self.outputs, self.full)
-        return self.sections.run(
-            "",
-            lambda: at_each_penalty(
-                path,
-                source,
-                own,
-                targets,
-                self.groups,
-                [row.number for row in closer.rows],
-                len(masks_of(posterior)["row"]),
-                self.options.seed,
-            ),
-            None,
-            "the fit at other penalties was interrupted",
-        )
+        rows, count = [row.number for row in details.rows], len(masks_of(posterior)["row"])
+        work = partial(at_each_penalty, self.table, path, own, rows, count)
+        early = "the fit at other penalties was interrupted"
+        found: AllPenalties | None = self.sections.run("", work, None, early)
+        return found
 
-    def write(self, folder: Path, found: ReportData) -> None:
-        posterior, data, closer = found.posterior, found.source.data, found.closer
+    def write(self, folder: Path, report: TableReport) -> None:
+        posterior, data, details = report.posterior, report.source.data, report.details
         if data.class_names is None and data.encoding is not None:
             posterior = in_response_units(posterior, data.encoding.target)
-        write_tables(folder, posterior, found.ranking, lines_of(closer.rows))
-        if found.gains is not None:
-            found.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
-        if closer.directions is not None:
-            closer.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
-        if found.path is not None:
-            found.path.table.to_csv(folder / PATH, index=False)
-        write_report(found, folder / REPORT)
+        write_tables(folder, posterior, report.ranking, lines_of(details.rows))
+        if report.gains is not None:
+            report.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
+        if details.directions is not None:
+            details.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
+        if report.path is not None:
+            report.path.table.to_csv(folder / PATH, index=False)
+        write_report(report, folder / REPORT)
 
-    def show(self, found: ReportData, folder: Path) -> None:
-        print_findings(found, folder, bool(self.options.row))
+    def show(self, report: TableReport, folder: Path) -> None:
+        print_table_report(report, folder)
+
+
+def _what_is_fitted(plan: FitPlan) -> str:
+    posterior = plan.posterior
+    if posterior is not None and posterior.inference is not None:
+        return f"sampling the explainer: {posterior.words}"
+    first = "for all penalties at once, " if plan.penalties is not None else ""
+    by = "" if posterior is None else f", {posterior.words}"
+    return f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}{by}"
 
 
 def _least_bytes(plan: FitPlan, source: DividedTable) -> int:
-    """Bytes that the results need at least: the report's, and the weights' of the networks."""
+    """Least bytes of the results: the report, and the weights of the networks."""
     columns, data, method = source.data.x.shape[1], source.data, METHODS[plan.method]
     weights = 0
     if method.takes("hidden"):

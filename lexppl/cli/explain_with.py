@@ -10,10 +10,10 @@ import pandas as pd
 import xarray as xr
 from torch import Tensor
 
-from lexppl.cli.options.checks import explainer_folder
-from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
+from lexppl.sealed_files import output_folder
+from lexppl.cli.options.checks import check_row_numbers, explainer_folder
 from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.beside.feature_values import decoded_values
@@ -22,10 +22,8 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask
 from lexppl.explanation.layout.mask_groups import responses_of
 from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.row_plan import Explaining
-from lexppl.inference.training.penalty_range import with_penalty
-from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.reading import load
-from lexppl.sealed_files import output_folder
 
 ROW_MASKS = 100
 DIGITS = "%.4g"
@@ -34,26 +32,13 @@ SHOWN = 10
 """Features that are printed."""
 
 
-@short_warnings()
 def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl explain --with`; returns the exit code, 0.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Raises:
-        UsageError, ValueError, OSError: an explainer, a table or rows that do not serve.
-    """
+    """Carry out `lexppl explain --with`; the exit code, 0."""
     folder = explainer_folder(options)
     encoding = TableEncoding.load(folder.parent / ENCODING)
     frame = read_frame(Path(options.data).expanduser(), encoding.file_format)
     x = encoding.encode(frame)
-    beyond = [row for row in options.row if row >= len(x)]
-    if beyond:
-        raise UsageError(
-            f"--row must be 0 to {len(x) - 1}, rows of {options.data}; it is {beyond[0]}"
-        )
+    check_row_numbers(options.row, len(x), f"rows of {options.data}")
     result = load(folder)
     penalty = options.penalty
     with (
@@ -81,7 +66,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
 def _rows(
     posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, result: FitResult
 ) -> pd.DataFrame:
-    """One line for each row and feature, the most kept first; the prediction is the last total."""
+    """A line for each row and feature, the most kept first; the last total is the prediction."""
     means = mask_means(posterior)
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
     values = decoded_values(x, encoding)
@@ -118,8 +103,8 @@ def _rows(
 def _steps(
     result: FitResult, x: Tensor, encoding: TableEncoding, options: argparse.Namespace
 ) -> pd.DataFrame:
-    """The rows of --row, feature by feature, as a fit's."""
-    from lexppl.cli.judged.closer_look import ExplainedRow  # noqa: PLC0415 - slow; --row alone
+    """The rows of --row, feature by feature."""
+    from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.revealed import revealed_predictions  # noqa: PLC0415
 
     own = x[list(options.row)]

@@ -2,24 +2,19 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from typing import cast
 
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from lexppl.choices.imputers import LEARNED
-from lexppl.cli.images_and_texts.image_rows import read_images
-from lexppl.cli.options.data_checks import IMAGES, kind_of_data
+from lexppl.cli.image_rows import DividedRows, read_images
+from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import json_output
-from lexppl.cli.source import capped, read_source
-from lexppl.cli.tables import text_table
-from lexppl.cli.terminal.short_warnings import short_warnings
-from lexppl.cli.terminal.standard_error import tell
-from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.table_rows import capped, read_source
+from lexppl.cli.terminal.output import json_output, records, show_progress, text_table
+from lexppl.cli.terminal.process import one_thread
+from lexppl.data import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.by_name import imputer_of
@@ -32,100 +27,37 @@ BATCH = 100
 """Rows of such a step."""
 
 
-@short_warnings()
 def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out `lexppl impute`.
-
-    Args:
-        options: as typed.
-        command: the words that were typed.
-
-    Returns:
-        the exit code, 0.
-
-    Raises:
-        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-    """
-    images = kind_of_data(options) == IMAGES
+    """Carry out `lexppl impute`; the exit code, 0."""
     device = device_of(options.device)
-    read = _images if images else _table
     with json_output(options, command) as write:
-        source = read(options, device)
-        scores = _scores(options, source)
-        write({"scores": _records(scores)})
+        source: DividedTable | DividedRows
+        if kind_of_data(options) == IMAGES:
+            source = read_images(options, device)
+            grouping = cast(Grouping, source.architecture.grouping)
+        else:
+            source = capped(read_source(options, device), options.seed)
+            grouping = Grouping(source.data.groups, source.data.entry_names)
+        scores = _scores(options, source.train.x, source.test.x, grouping.to(device))
+        write({"scores": records(scores.table)})
     _print(scores, source)
     if options.out is not None:
         print(f"\nWritten to {options.out}")
     return 0
 
 
-@dataclass(frozen=True, eq=False)
-class ImputedRows:
-    """Rows to fit imputers on and rows to score them on, with what an entry hides.
-
-    Args:
-        name: of the data set.
-        train, test: the rows, `(N, *event)`.
-        grouping: which features an entry hides.
-        hidden: what is hidden, such as "features".
-        unit: of their values.
-        grouped: whether an entry hides several columns of a table.
-        left_out: what was not read, in words.
-    """
-
-    name: str
-    train: Tensor
-    test: Tensor
-    grouping: Grouping
-    hidden: str = "features"
-    unit: str = "standard deviations"
-    grouped: bool = False
-    left_out: str = ""
-
-
-def _table(options: argparse.Namespace, device: torch.device) -> ImputedRows:
-    source = capped(read_source(options, device), options.seed)
-    data = source.data
-    grouping = Grouping(data.groups, data.entry_names).to(device)
-    grouped = len(set(data.groups)) < len(data.groups)
-    return ImputedRows(data.name, source.train.x, source.test.x, grouping, grouped=grouped)
-
-
-def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
-    source = read_images(options, device)
-    grouping = source.architecture.grouping
-    if grouping is None:
-        raise ValueError("images are hidden by patches, and these have none")
-    data = source.data
-    return ImputedRows(
-        data.name,
-        source.train.x,
-        source.test.x,
-        grouping.to(device),
-        data.entries.partition(" of ")[0],
-        "shades, from 0 to 1",
-        left_out=data.left_out,
-    )
-
-
-def _scores(options: argparse.Namespace, source: ImputedRows) -> ImputationScores:
-    x, grouping = source.train, source.grouping
+def _scores(
+    options: argparse.Namespace, x: Tensor, test: Tensor, grouping: Grouping
+) -> ImputationScores:
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
         for name in options.imputers:
-            tell(f"fitting {name}", options.quiet)
+            show_progress(f"fitting {name}", options.quiet)
             fitted[name] = _fitted(name, x, grouping, options)
-        tell("scoring", options.quiet)
+        show_progress("scoring", options.quiet)
         rates = RATES if options.rates is None else options.rates
-        scores = imputation(
-            fitted,
-            source.test,
-            rates=rates,
-            draws=options.draws,
-            grouping=grouping,
-            seed=options.seed,
-        )
-    return scores
+        how = {"draws": options.draws, "seed": options.seed}
+        return imputation(fitted, test, rates=rates, grouping=grouping, **how)
 
 
 def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespace) -> nn.Module:
@@ -141,52 +73,39 @@ def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespac
     )
 
 
-def _print(scores: ImputationScores, source: ImputedRows) -> None:
-    table = scores.table
+def _print(scores: ImputationScores, source: DividedTable | DividedRows) -> None:
+    table, groups, hidden, unit = scores.table, [], "features", "standard deviations"
+    left_out = ""
+    if isinstance(source, DividedTable):
+        groups = list(source.data.groups)
+    else:
+        hidden, unit = source.data.entries.partition(" of ")[0], "shades, from 0 to 1"
+        left_out = f"\n{source.data.left_out}" * bool(source.data.left_out)
     print(
-        f"{source.name}: {len(source.train)} rows to fit on, {len(source.test)} held out and "
-        f"scored, by the share of {source.hidden} that is hidden"
+        f"{source.data.name}: {len(source.train.x)} rows to fit on, {len(source.test.x)} held out "
+        f"and scored, by the share of {hidden} that is hidden{left_out}"
     )
-    if source.left_out:
-        print(source.left_out)
     for figure, heading in (
-        ("crps", f"CRPS of a hidden value, in {source.unit} (smaller is better)"),
+        ("crps", f"CRPS of a hidden value, in {unit} (smaller is better)"),
         ("log_likelihood", "log-likelihood of a hidden value, nats (larger is better)"),
     ):
         shown = table[table[figure].notna()]
         if len(shown):
             print(f"\n{heading}")
-            print(text_table(*_cells(shown, figure, scores)))
+            cells = [
+                [str(name), *map(_cell, of[figure], of[f"{figure}_error"])]
+                for name, of in shown.groupby(level=0, sort=False)
+            ]
+            rates = [f"{100 * rate:g} %" for rate in scores.rates]
+            print(text_table(["imputer", *rates], cells))
     densities = zip(scores.imputers, scores.log_likelihood, strict=True)
     without = [name for name, each in densities if bool(each.isnan().all())]
     print("\n  ± one standard error over the held-out rows")
     if without:
         print(f"  of points and rows, without a density: {', '.join(without)}")
-    if source.grouped:
+    if len(set(groups)) < len(groups):
         print("  columns of categories have no density: trust their CRPS")
-
-
-def _cells(
-    table: pd.DataFrame, figure: str, scores: ImputationScores
-) -> tuple[list[str], list[list[str]]]:
-    names = [name for name in scores.imputers if name in table.index.get_level_values(0)]
-    rows = []
-    for name in names:
-        of_rates = table.loc[name]
-        pairs = zip(of_rates[figure], of_rates[f"{figure}_error"], strict=True)
-        rows.append([name, *(_cell(value, error) for value, error in pairs)])
-    return ["imputer", *(f"{100 * rate:g} %" for rate in scores.rates)], rows
 
 
 def _cell(value: float, error: float) -> str:
     return f"{value:.3f}" if pd.isna(error) else f"{value:.3f} ± {error:.3f}"
-
-
-def _records(scores: ImputationScores) -> list[dict[str, Any]]:
-    return [
-        {"imputer": name, "rate": rate}
-        | {str(k): None if pd.isna(v) else float(v) for k, v in row.items()}
-        for (name, rate), row in zip(
-            product(scores.imputers, scores.rates), scores.table.to_dict("records"), strict=True
-        )
-    ]

@@ -1,4 +1,4 @@
-"""The program: from the words that were typed to an exit code."""
+"""The program: from words to an exit code."""
 
 import contextlib
 import os
@@ -8,40 +8,30 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.options.arguments import parse
-from lexppl.cli.options.checks import check_options
-from lexppl.cli.options.data_checks import TABLE, kind_of_data
-from lexppl.cli.terminal.errors import UsageError, told
-from lexppl.cli.terminal.exit_codes import FAILED, INTERRUPTED, MISUSED
-from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
+from lexppl.cli.options.checks import TABLE, check_options, kind_of_data
+from lexppl.cli.options.parser import parse
+from lexppl.cli.terminal.errors import FAILED, INTERRUPTED, MISUSED, UsageError, message_of
+from lexppl.cli.terminal.process import ended_as_by_ctrl_c, short_warnings
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "explain": "lexppl.cli.explain_table:run_explain",
         "explain with": "lexppl.cli.explain_with:run_explain_with",
-        "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
+        "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
         "compare": "lexppl.cli.compare_command:run_compare",
         "impute": "lexppl.cli.impute_command:run_impute",
     }
 )
-"""Where each command stands; it is loaded once what was typed has been checked, as it loads torch
-and all else that does the work."""
+"""Place of each command, which is loaded after all checks, as it loads torch."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: the words after the program's name; those that were typed if None.
+    """Run the command line on words, by default those typed.
 
     Returns:
-        0; 2 for a command that cannot be carried out as it was typed; 1 for data or files that
-        do not serve; 130 after Ctrl-C, or after a signal to end.
-
-    Example:
-        >>> main(["explain", "wine", "--k", "3"])
-        2
+        0; 1 for data or files that do not serve; 2 for a command that cannot be carried out; 130
+        after Ctrl-C, or a signal to end.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
@@ -53,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             # At once: the libraries take seconds to load.
             print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
-            return _command(_name(options))(options, ["lexppl", *words])
+            command = _command(_name(options))
+            with short_warnings():
+                return command(options, ["lexppl", *words])
     except UsageError as error:
         return _fail(error, MISUSED, debug)
     except BrokenPipeError:
@@ -69,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _name(options: Any) -> str:
-    """The command by its name in :data:`COMMANDS`."""
+    """Name of the command in :data:`COMMANDS`."""
     name: str = options.command
     if name == "explain" and options.explainer is not None:
         return "explain with"
@@ -87,12 +79,12 @@ def _command(name: str) -> Callable[[Any, Sequence[str]], int]:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
-    print(f"lexppl: error: {told(error)}", file=sys.stderr)
+    print(f"lexppl: error: {message_of(error)}", file=sys.stderr)
     return code
 
 
 def _replace_what_cannot_be_printed() -> None:
-    """A terminal that lacks a sign such as r̂ gets a question mark, not an error."""
+    """Print a question mark for a sign that the terminal lacks, such as r̂."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -31,7 +31,7 @@ from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference import FitResult
-from lexppl.inference.training.rows.row_weights import DIRICHLET
+from lexppl.inference.training.rows import DIRICHLET
 from lexppl.models import Grouping
 
 RANDOM = "random"

@@ -10,8 +10,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.explanation import explanation_of
 from lexppl.explanation.row_plan import Explaining
-from lexppl.inference.training.penalty_range import with_penalty
-from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.threads import ONE_THREAD
 
 

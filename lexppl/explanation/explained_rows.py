@@ -43,7 +43,7 @@ from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
-from lexppl.inference.sample_nodes import plate_errors_explained
+from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 from lexppl.threads import evaluating
 

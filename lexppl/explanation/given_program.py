@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.explanation.masks.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
-from lexppl.inference.shared_latents import sites_of_guide
+from lexppl.inference.predictive import sites_of_guide
 from lexppl.inference.training.result import FitResult, History
 
 RETURNED = "_RETURN"

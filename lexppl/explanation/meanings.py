@@ -8,7 +8,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.row_plan import RowPlan
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.rows.row_weights import DIRICHLET
+from lexppl.inference.training.rows import DIRICHLET
 
 HELD_OUT = (
     "log p(y | x), the log-density of the mean over all chains and draws, which have not learned "

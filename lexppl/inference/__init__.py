@@ -1,9 +1,9 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
+from lexppl.inference.batches import ReplicateData
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
-from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.estimators.rebar import REBAR, TunedControl
 from lexppl.inference.estimators.sample_path import (
     MarginalStraightThrough,
@@ -12,29 +12,33 @@ from lexppl.inference.estimators.sample_path import (
     StraightThrough,
     Unscored,
 )
-from lexppl.inference.estimators.score_function import ScoreFunction, SelfNormalized
+from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.posterior.convergence import SamplerWarning
 from lexppl.inference.posterior.global_draws import (
     GlobalDraws,
     PosteriorInference,
     SampledGuide,
     SamplerRecord,
+    SamplerWarning,
 )
 from lexppl.inference.posterior.mcmc import MCMC
 from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
 from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
-from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.inference.replicates.replicates import averaged
+from lexppl.inference.replicates import averaged
 from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp, entropy_unit
 from lexppl.inference.stages import LossTerm, Stage, System
 from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning
-from lexppl.inference.training.collapse import CollapseWarning, collapse
+from lexppl.inference.training.cross_fitting import CrossFitted
+from lexppl.inference.training.diagnostics import (
+    CollapseWarning,
+    NotSettledWarning,
+    Settled,
+    collapse,
+    settled,
+)
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.rows.cross_fitting import CrossFitted
-from lexppl.inference.training.settled import NotSettledWarning, Settled, settled
 from lexppl.inference.training.watch import Epoch, SkippedStepsWarning, TensorBoardLog
 
 __all__ = [

@@ -1,6 +1,8 @@
-"""Rows in batches: from tensors, arrays, data sets or a torch loader."""
+"""Rows of a fit: from tensors, arrays, data sets or loaders to batches, by replicate."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -21,8 +23,7 @@ class HasRows(Protocol):
 
 @runtime_checkable
 class HasBatches(Protocol):
-    """Anything that gives its rows in batches, as :class:`lexppl.data.ParquetRows` does: `(x, y)`
-    of tensors, shuffled by torch's random state by request, all rows each time."""
+    """Rows read in batches `(x, y)` of tensors, such as :class:`lexppl.data.ParquetRows`."""
 
     def __len__(self) -> int: ...
 
@@ -38,21 +39,19 @@ are read batch by batch."""
 
 @dataclass(frozen=True)
 class TensorRows:
-    """Columns of tensors with rows in common, checked.
-
-    Args:
-        columns: `(N, …)`, or `(R, N, …)` where each replicate has rows of its own.
-        by_replicate: whether it is the latter.
-        is_weighted: whether the last column is how often each row counts in each replicate,
-            `(N, R)`, or `(R, N)` likewise; a program is not given it.
-    """
+    """Columns with rows in common: `(N, …)`, or `(R, N, …)` by replicate. The last is how often
+    each row counts in each replicate, `(N, R)` or `(R, N)`, where `is_weighted`."""
 
     columns: tuple[Tensor, ...]
     by_replicate: bool = False
     is_weighted: bool = False
 
     def __len__(self) -> int:
-        return self.columns[0].shape[1 if self.by_replicate else 0]
+        return self.columns[0].shape[self.row_dim]
+
+    @property
+    def row_dim(self) -> int:
+        return 1 if self.by_replicate else 0
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +63,7 @@ class TensorRows:
         return self._weights(self.columns[-1]).sum(1) if self.is_weighted else len(self)
 
     def weighted_batches(self, size: int, shuffle: bool) -> Iterator[WeightedBatch]:
-        """Batches as a program is given them, and the weights of their rows `(R, B)`, or None."""
+        """Batches as a program takes them, and the weights of their rows `(R, B)`, or None."""
         for batch in self.batches(size, shuffle):
             yield (batch[:-1], self._weights(batch[-1])) if self.is_weighted else (batch, None)
 
@@ -72,23 +71,22 @@ class TensorRows:
         return column if self.by_replicate else column.mT
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of at most `size` rows; the last may be smaller, and none is dropped. Shuffled,
-        each replicate's rows have an order of their own."""
+        """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself."""
         if shuffle:
             for places in self._order().split(size, -1):
                 yield self.at(places).columns
         else:
-            dim = 1 if self.by_replicate else 0
-            yield from zip(*(column.split(size, dim) for column in self.columns), strict=True)
+            parts = (column.split(size, self.row_dim) for column in self.columns)
+            yield from zip(*parts, strict=True)
 
-    def split(self, share: float) -> tuple["TensorRows", "TensorRows"]:
+    def split(self, share: float) -> tuple[TensorRows, TensorRows]:
         """A random share of the rows apart: `(others, share)`."""
         rows = len(self)
         apart = min(max(round(share * rows), 1), rows - 1)
         order = self._order()
         return self.at(order[..., apart:]), self.at(order[..., :apart])
 
-    def at(self, places: Tensor) -> "TensorRows":
+    def at(self, places: Tensor) -> TensorRows:
         """Rows by their places `(n,)`, or `(R, n)` in each replicate."""
         if not self.by_replicate:
             return TensorRows(tuple(c[places] for c in self.columns))
@@ -103,26 +101,18 @@ class TensorRows:
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """The batches of a torch `DataLoader`, on the loader's own terms, or of rows that are read
-    batch by batch.
-
-    Args:
-        loader: a `DataLoader`, or what has batches.
-        dtype: floating type that the latter are converted to: files have none of their own.
-    """
+    """The batches of a `DataLoader`, or of rows read in batches, whose floats become `dtype`."""
 
     loader: Any
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype
     by_replicate: ClassVar[bool] = False
     is_weighted: ClassVar[bool] = False
+    row_dim: ClassVar[int] = 0
+    device: ClassVar[torch.device] = torch.device("cpu")
 
     def __len__(self) -> int:
         loader = self.loader
         return len(loader) if isinstance(loader, HasBatches) else len(loader.dataset)
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
 
     @property
     def total(self) -> float:
@@ -146,34 +136,17 @@ class LoadedRows:
 def rows_of(
     data: Data, dtype: torch.dtype, name: str = "data", one_class: bool = False
 ) -> TensorRows | LoadedRows:
-    """Check the data and put it into tensors.
-
-    Tensors are taken as they are; arrays become tensors of the model's type.
-
-    Args:
-        data: a data set, `(x, y)`, a loader or rows that are read batch by batch.
-        dtype: floating type of the model, to which arrays are converted.
-        name: what the data is called in errors.
-        one_class: whether all labels may be one: a posterior given them has its prior, a predictor
-            that is fitted to them has nothing to learn.
-
-    Example:
-        >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))
-        3
-    """
-    if isinstance(data, DataLoader):
-        if not hasattr(data.dataset, "__len__"):
-            raise TypeError(
-                f"{name}: the loader's data set has no length, which the bound needs: give "
-                f"{type(data.dataset).__name__} a __len__ that returns the number of rows"
-            )
-        if len(data.dataset) == 0:
+    """Check the data and put it into tensors."""
+    if isinstance(data, DataLoader) and not hasattr(data.dataset, "__len__"):
+        raise TypeError(
+            f"{name}: the loader's data set has no length, which the bound needs: give "
+            f"{type(data.dataset).__name__} a __len__ that returns the number of rows"
+        )
+    if isinstance(data, DataLoader | HasBatches):
+        loaded = LoadedRows(data, dtype)
+        if len(loaded) == 0:
             raise ValueError(f"{name} has no rows")
-        return LoadedRows(data)
-    if isinstance(data, HasBatches):
-        if len(data) == 0:
-            raise ValueError(f"{name} has no rows")
-        return LoadedRows(data, dtype)
+        return loaded
     if isinstance(data, HasRows):
         data = (data.x, data.y)
     if isinstance(data, Tensor | np.ndarray):
@@ -191,12 +164,15 @@ def rows_of(
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
     for place, column in zip(("x", "y"), columns, strict=False):
         _refuse_not_finite(column, f"{place} of {name}")
-    if len(columns) > 1 and not one_class:
-        _refuse_one_class(columns[1], name)
+    y = columns[1] if len(columns) > 1 else columns[0][:0]
+    if not (one_class or y.is_floating_point()) and len(torch.unique(y)) == 1:
+        raise ValueError(
+            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
+        )
     return TensorRows(columns)
 
 
-def _in_type(column: Any, dtype: torch.dtype | None) -> Tensor:
+def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
     tensor = torch.as_tensor(column)
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
@@ -208,26 +184,90 @@ def _tensor(column: Any, dtype: torch.dtype, name: str) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))
-    if tensor.is_floating_point():
-        return tensor.to(dtype)
-    return tensor.long()
+    return tensor.to(dtype if tensor.is_floating_point() else torch.long)
 
 
 def _refuse_not_finite(column: Tensor, name: str) -> None:
-    if not column.is_floating_point():
-        return
-    broken = ~torch.isfinite(column)
-    count = int(broken.sum())
-    if count:
-        where = broken.nonzero()[0].tolist()
+    broken = (~column.isfinite()).nonzero()
+    if len(broken):
         raise ValueError(
-            f"{name} must be finite; {count} of its values are NaN or infinite, the first at "
-            f"{tuple(where)}: drop or impute them"
+            f"{name} must be finite; {len(broken)} of its values are NaN or infinite, the first at "
+            f"{tuple(broken[0].tolist())}: drop or impute them"
         )
 
 
-def _refuse_one_class(y: Tensor, name: str) -> None:
-    if not y.is_floating_point() and len(torch.unique(y)) == 1:
+class ReplicateData:
+    """One data set for each replicate of a fit, R of them, with as many rows each.
+
+    Args:
+        sets: R data sets with `x` and `y`, or tuples `(x, y)` of tensors or arrays, alike in all
+            but their values.
+
+    Raises:
+        ValueError: no data sets.
+        TypeError: one data set alone, not in a list.
+
+    Example:
+        >>> len(ReplicateData([(torch.randn(60, 3), torch.arange(60) % 2) for _ in range(2)]))
+        2
+    """
+
+    def __init__(self, sets: Sequence[Data]) -> None:
+        if not isinstance(sets, list | tuple) or any(isinstance(s, Tensor) for s in sets):
+            raise TypeError(
+                "ReplicateData takes a list of data sets, each with x and y or a tuple (x, y); it "
+                f"is given {'tensors' if isinstance(sets, list | tuple) else type(sets).__name__}"
+            )
+        if not sets:
+            raise ValueError("ReplicateData needs at least one data set; it is given none")
+        self.sets = list(sets)
+
+    def __len__(self) -> int:
+        """R."""
+        return len(self.sets)
+
+    def common(self, attribute: str) -> Any:
+        """What the data sets agree on, such as their `feature_names`; None where they do not."""
+        first, *others = (getattr(s, attribute, None) for s in self.sets)
+        return first if all(other == first for other in others) else None
+
+
+Rows = TensorRows | LoadedRows
+
+
+def training_rows(
+    data: Data | ReplicateData, dtype: torch.dtype, name: str = "data", one_class: bool = False
+) -> Rows:
+    """Check the data of one or of several replicates and put it into tensors."""
+    if not isinstance(data, ReplicateData):
+        return rows_of(data, dtype, name, one_class)
+    every = [
+        rows_of(one, dtype, f"{name} {place}", one_class) for place, one in enumerate(data.sets)
+    ]
+    loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
+    if loaded:
         raise ValueError(
-            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
+            f"{name} {loaded[0]} is a loader; replicates with rows of their own take "
+            "tensors, arrays or data sets"
         )
+    held = [rows.columns for rows in every if isinstance(rows, TensorRows)]
+    if len({len(columns) for columns in held}) > 1:
+        raise ValueError(
+            f"{name}: the replicates' data sets must have the same columns; they have "
+            f"{[len(columns) for columns in held]} of them"
+        )
+    columns = list(zip(*held, strict=True))
+    for of_column in zip(("x", "y"), columns, strict=False):
+        kinds = {(tuple(c.shape), c.dtype, c.device) for c in of_column[1]}
+        if len(kinds) > 1:
+            shapes = [tuple(c.shape) for c in of_column[1]]
+            raise ValueError(
+                f"{name}: the replicates' {of_column[0]} must be alike in shape, type and device; "
+                f"their shapes are {shapes}, their types {[str(c.dtype) for c in of_column[1]]}"
+            )
+    return TensorRows(tuple(torch.stack(c) for c in columns), by_replicate=True)
+
+
+def of_replicate(rows: Rows, batch: tuple[Tensor, ...], replicate: int) -> tuple[Tensor, ...]:
+    """A replicate's own part of a batch."""
+    return tuple(c[replicate] for c in batch) if rows.by_replicate else batch

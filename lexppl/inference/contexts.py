@@ -21,31 +21,15 @@ ROWS = "data"
 
 @contextmanager
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Draw from a seed inside; the default generators of CPU and device are as before after.
-
-    Example:
-        >>> import torch
-        >>> with seeded(0):
-        ...     first = torch.randn(3)
-        >>> with seeded(0):
-        ...     torch.equal(first, torch.randn(3))
-        True
-    """
+    """Draw from a seed inside; the default generators of CPU and device are as before after."""
     with own_random_state(device):
         seed_generators(seed)
         yield
 
 
 def seed_generators(seed: int) -> None:
-    """`torch.manual_seed`, which without an accelerator is of the CPU alone: torch keeps the seed
-    for each kind of accelerator until one is used, most of a millisecond a call.
-
-    Example:
-        >>> with torch.random.fork_rng(devices=[]):
-        ...     seed_generators(3)
-        ...     torch.initial_seed()
-        3
-    """
+    """`torch.manual_seed`, of the CPU alone without an accelerator: most of a millisecond less a
+    call."""
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None or accelerator.is_available():
         torch.manual_seed(seed)
@@ -55,8 +39,7 @@ def seed_generators(seed: int) -> None:
 
 @contextmanager
 def program_settings(validate: bool) -> Iterator[None]:
-    """Pyro's argument checks on or off, parameters local to their modules, and no denormal numbers,
-    until the end."""
+    """Pyro's checks on or off, parameters local to modules, and no denormal numbers, inside."""
     with (
         ONE_THREAD,
         pyro.validation_enabled(validate),
@@ -68,15 +51,7 @@ def program_settings(validate: bool) -> Iterator[None]:
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Let numbers too small for full precision be zero inside, where the processor can.
-
-    As a fit goes on, weights and moments decay to such numbers, and matrix products of them made
-    its steps more than twice as slow.
-
-    Example:
-        >>> with flushed_denormals():
-        ...     pass
-    """
+    """Let denormal numbers be zero inside: with them steps took more than twice as long."""
     smallest = torch.tensor(torch.finfo(torch.float64).tiny, dtype=torch.float64)
     before = bool(smallest / 2 == 0)
     torch.set_flush_denormal(True)
@@ -87,12 +62,7 @@ def flushed_denormals() -> Iterator[None]:
 
 
 class _OwnParameters(_Context):
-    """What a Pyro module's calls share, with its parameters its own while one lasts.
-
-    Without it a module that is called outside :func:`program_settings` goes by the global parameter
-    store, where a replicate's parameters have the names of every other's: the second of two fits
-    that is called then takes the first one's values for its own, for good.
-    """
+    """The state that a Pyro module's calls share, with parameters local during a call."""
 
     def __enter__(self) -> None:
         # A step of a fit has the setting on already, and is not to pay for it again.
@@ -109,10 +79,9 @@ class _OwnParameters(_Context):
 
 
 def keep_parameters_local(module: torch.nn.Module) -> None:
-    """Let a module's Pyro modules run with parameters of their own, wherever they are called.
+    """Let a module's Pyro modules have their own parameters, wherever they are called.
 
-    Pyro reads and writes its global parameter store unless a setting is on, and prepares a module
-    for the setting only if that is on when the module is built.
+    Pyro otherwise reads and writes its global store, where replicates share names.
 
     Example:
         >>> from pyro.nn import PyroModule, PyroParam
@@ -139,16 +108,9 @@ def keep_parameters_local(module: torch.nn.Module) -> None:
 
 
 class MiniBatch(Messenger):
-    """Scale the rows of a mini-batch up to the data set: `N/B` for the plate over rows.
+    """Scale a mini-batch of B rows up to the data set: `N/B` for its plate over rows.
 
-    The batch becomes a subsample of that plate. A plate of N entries that the program itself
-    subsamples has its scale already, and is left alone.
-
-    Args:
-        rows: N, the rows of the data set.
-        batch: B, the rows of the mini-batch.
-        plate: name of the plate over rows, as :func:`rows_plate` finds it; None where none has B
-            entries.
+    A plate of N entries that the program itself subsamples is left alone.
     """
 
     def __init__(self, rows: int, batch: int, plate: str | None = "data") -> None:
@@ -175,24 +137,7 @@ class MiniBatch(Messenger):
 
 
 class RowWeights(Messenger):
-    """Let each row of a batch count `w_b` times: the sites of the plate over rows are scaled by it.
-
-    What stands outside that plate, such as a global latent and its prior, is left as it is.
-
-    Args:
-        weights: `(B,)`, at least 0.
-        plate: name of the plate over rows, as :func:`rows_plate` finds it.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> def model():
-        ...     with pyro.plate("data", 2):
-        ...         pyro.sample("y", dist.Bernoulli(0.5), obs=torch.ones(2))
-        >>> with RowWeights(torch.tensor([3.0, 0.0]), "data"):
-        ...     node = pyro.poutine.trace(model).get_trace().nodes["y"]
-        >>> node["scale"]
-        tensor([3., 0.])
-    """
+    """Scale the sites of the plate over rows by weights `(B,)`; other sites stay as they are."""
 
     def __init__(self, weights: Tensor, plate: str) -> None:
         super().__init__()
@@ -222,7 +167,6 @@ class RowWeights(Messenger):
 
 
 def _observes_whole_batch(msg: Any) -> bool:
-    """Whether a site observes all rows in one, within the particle plates."""
     names = {plate.name for plate in msg["cond_indep_stack"]}
     infer = msg["infer"] or {}
     if not msg["is_observed"] or MASK_PLATE not in names or infer.get(PENALTY):
@@ -231,16 +175,17 @@ def _observes_whole_batch(msg: Any) -> bool:
 
 
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
-    """The name of the plate over the batch's rows: of those at dimension −1 with B entries the one
-    called "data", or the only one."""
+    """The plate over the batch's rows: of dim −1 and B entries "data", or the only one."""
     found = {
         plate.name
         for node in nodes
         for plate in node["cond_indep_stack"]
         if plate.dim == -1 and plate.full_size == batch
     }
-    if ROWS in found or len(found) < 2:
-        return ROWS if ROWS in found else next(iter(found), None)
+    if ROWS in found:
+        return ROWS
+    if len(found) < 2:
+        return next(iter(found), None)
     raise ValueError(
         f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
         f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'
@@ -249,19 +194,7 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
 
 @effectful(type="random_state")
 def random_state(like: Tensor) -> Any:
-    """Where the default generator stands that draws tensors like this one.
-
-    Where a step is traced (`training.compiled`) it is a place among the draws made so far, as a
-    graph has no generator to ask.
-
-    Example:
-        >>> with torch.random.fork_rng(devices=[]):
-        ...     state = random_state(torch.zeros(1))
-        ...     first = torch.rand(3)
-        ...     set_random_state(torch.zeros(1), state)
-        ...     torch.equal(first, torch.rand(3))
-        True
-    """
+    """State of the generator that draws tensors like this one; in a trace a count of draws."""
     if like.is_cuda:
         return torch.cuda.get_rng_state(like.device)
     return torch.get_rng_state()
@@ -269,7 +202,7 @@ def random_state(like: Tensor) -> Any:
 
 @effectful(type="set_random_state")
 def set_random_state(like: Tensor, state: Any) -> None:
-    """Go back to where :func:`random_state` found it."""
+    """Go back to a state of :func:`random_state`."""
     if like.is_cuda:
         torch.cuda.set_rng_state(state, like.device)
     else:

@@ -1,11 +1,6 @@
-"""Masks of all rows, of groups of rows and of rows: every one of them, and their weights given y.
+"""Masks of all rows, of groups and of rows, all listed, and their weights given y.
 
-With a mask s of all rows, z_j of group j and u_n of row n,
-
-    p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y_n | s, z, u),
-
-a tree of plates at dim −1, summed from the leaves: 2^G masks of each plate, not of all their
-entries together.
+p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y_n | s, z, u).
 """
 
 import math
@@ -49,8 +44,8 @@ def is_random(site: Site) -> bool:
 
 
 def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
-    """log p of each entry of the plate at dim −1, `(…, K or 1, M or 1, E or 1)`, in whatever order
-    it and the mask plate were entered; of a listed latent also where it is masked."""
+    """log p of each entry of the plate at dim −1, `(…, K or 1, M or 1, E or 1)`; of a listed latent
+    also where it is masked."""
     if listed:
         value = draw_log_prob(site)
     else:
@@ -66,12 +61,9 @@ def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
 class MaskTree:
     """The plates of a program's masks and of what it observes, from all rows to a row.
 
-    Args:
-        plates: their names; the first is None, for all rows. It is the only one where the tree does
-            not hold (a response of all rows beside masks of rows or groups, two kinds of groups):
-            the masks of all entries then have one weight together.
-        above: for each plate but the first the entry of the plate above, `(E,)`.
-        levels: the place in `plates` of each mask site.
+    `plates`: names, first None for all rows; it is the only one where the tree does not hold, and
+    masks have one weight together. `above`: for each further plate the entry above, `(E,)`.
+    `levels`: the place in `plates` of each mask site.
     """
 
     plates: tuple[str | None, ...]
@@ -102,14 +94,12 @@ class MaskTree:
         return cls(plates, tuple(above), levels)
 
     def above_of(self, level: int, run: ParticleTrace) -> Tensor:
-        """For each entry of a plate in a run the entry of the plate above, `(E,)`."""
         if level and not self.is_of_rows:
             return self.above[level - 1]
         rows = run.arguments[0]
         return torch.zeros(len(rows) if level else 1, dtype=torch.long, device=rows.device)
 
     def of_one_weight(self) -> "MaskTree":
-        """The tree of all plates together."""
         return MaskTree((None,), (), dict.fromkeys(self.levels, 0))
 
     @property
@@ -124,7 +114,7 @@ class MaskTree:
         imputations: int = 1,
         priors: Collection[str] = (),
     ) -> list[Tensor]:
-        """By plate, the log-weights of its masks given those above, what is below summed out:
+        """By plate the log-weights of its masks given those above, lower plates summed out,
         `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation."""
         last = len(self.plates) - 1
         terms: list[Any] = [0.0] * (last + 1)
@@ -161,7 +151,7 @@ class MaskTree:
 
 
 def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
-    """Of weights given each label, `(C, K, M, B)`, those whose normalised values are the average
+    """From weights given each label `(C, K, M, B)` those whose normalised values are the average
     Σ_c p(c) of the labels' and whose sum is the geometric one."""
     evidence = torch.logsumexp(log_weight, (-3, -2), keepdim=True)
     even = 1.0 / math.prod(log_weight.shape[-3:-1])
@@ -173,11 +163,8 @@ def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
 def _groups_of_rows(
     run: ParticleTrace, again: Again, masks: Sequence[str], rows: str | None, groups: int
 ) -> Tensor:
-    """For each row the group whose mask its likelihood depends on, `(B,)`.
-
-    The groups have one mask in common, then another, then the one or the other by a digit of their
-    number: a row changes with its group's digits.
-    """
+    """For each row the group whose mask its likelihood depends on, `(B,)`, by masks that differ
+    between groups in one binary digit of their number at a time."""
     digits = max(1, (groups - 1).bit_length())
     number = torch.arange(groups)
     second = torch.zeros(2 + digits, groups, dtype=torch.bool)
@@ -215,20 +202,11 @@ def _groups_of_rows(
             "the numbers of groups in a column of x"
         )
     power = 2 ** torch.arange(digits, device=nearer.device)
-    found: Tensor = ((nearer > 0).long() * power[:, None]).sum(0)
-    return found
+    return ((nearer > 0).long() * power[:, None]).sum(0)
 
 
 class MaskList(ListedLatents):
-    """Every joint value of the discrete latents of a program, those of the last plate next to each
-    other.
-
-    Args:
-        run: one run of the program.
-        tree: of its plates.
-        most: masks that are listed at most.
-        exact: refuse imputations that are random, which K draws would approximate.
-    """
+    """Every joint value of a program's discrete latents, those of the last plate side by side."""
 
     def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = True) -> None:
         others = [
@@ -262,5 +240,4 @@ class MaskList(ListedLatents):
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""
         priors = [entry_log_prob(run.sites[name], True)[0] for name in self.names]
-        total: Tensor = torch.stack(torch.broadcast_tensors(*priors)).sum(0)
-        return total
+        return torch.stack(torch.broadcast_tensors(*priors)).sum(0)

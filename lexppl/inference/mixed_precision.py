@@ -17,32 +17,12 @@ MOST_ROUNDED = 0.02
 
 
 class MixedPrecision:
-    """Let learned layers round the factors of their products to bf16 while this context is entered.
+    """Context in which learned layers round the factors of their products to bf16:
 
-    A linear layer or convolution with weight W and bias b then gives
+        y = float32(bf16(W) · bf16(x)) + b.
 
-        y = float32(bf16(W) · bf16(x)) + b,
-
-    the product summed in float32 within a processor's or GPU's own unit and given back in bf16, as
-    under `torch.autocast`; its two gradients likewise, each rounded once to bf16. What leaves a
-    layer is float32 again, and so are weights, biases, activations, normalisation, everything that
-    the bound sums, the biases' gradients and the optimizer's moments: no bf16 number reaches a
-    distribution. Unlike `torch.autocast` the bias is added in float32, as that of a last layer may
-    be the mean of a response, of which bf16 would keep eight bits.
-
-    Layers with weights that are not learned, such as those of a given model, are left as they are,
-    and so are layers of other kinds and products that a program makes itself.
-
-    Args:
-        modules: the programs.
-        learned: names of the parameters that are learned.
-
-    Example:
-        >>> layer = nn.Linear(2, 1)
-        >>> _ = nn.init.ones_(layer.weight), nn.init.constant_(layer.bias, 1000.25)
-        >>> with torch.no_grad(), MixedPrecision(layer, ["weight"]):
-        ...     layer(torch.tensor([[2.0, 1.0009765625]]))
-        tensor([[1003.2500]])
+    Sums, biases, activations and moments stay float32, unlike under `torch.autocast`. Layers whose
+    weights are not learned, of other kinds, and a program's own products stay as they are.
     """
 
     def __init__(self, modules: nn.Module, learned: Collection[str]) -> None:
@@ -77,7 +57,6 @@ def _is_rounded(layer: nn.Module, weights: Collection[int]) -> bool:
 
 
 def _product_of(layer: nn.Module) -> tuple[str, Callable[..., Tensor]]:
-    """The method of a layer that makes its product, and what stands for it."""
     if isinstance(layer, nn.Linear):
 
         def whole(x: Tensor) -> Tensor:
@@ -101,11 +80,7 @@ def _rounded(tensor: Tensor) -> Tensor:
 
 
 def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
-    """Refuse a fit that has nothing to gain from rounded products, or too much to lose.
-
-    Example:
-        >>> refuse_unmixed(nn.Linear(2, 1), torch.float32)
-    """
+    """Refuse a fit that has nothing to gain from rounded products, or too much to lose."""
     if dtype != torch.float32:
         raise ValueError(
             f"precision='bf16-mixed' keeps weights and sums in float32, and the model is {dtype}: "
@@ -121,22 +96,7 @@ def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
 
 
 def refuse_rounded_away(x: Tensor, modules: nn.Module) -> None:
-    """Refuse columns of a table of which bf16 would lose too much: of 2023, 2024 and 2025 it makes
-    2024 each time.
-
-    Rows whose values are read from a table of embeddings, as words are, make no product.
-
-    Args:
-        x: a batch `(B, D)`; rows of other shapes are not looked at.
-        modules: the programs.
-
-    Example:
-        >>> refuse_rounded_away(torch.randn(100, 3), nn.Linear(3, 1))
-        >>> refuse_rounded_away(2000.0 + torch.arange(24.0).reshape(-1, 1), nn.Linear(1, 1))
-        Traceback (most recent call last):
-        ...
-        ValueError: precision='bf16-mixed' has 8 bits of a number, which of columns [0] of x ...
-    """
+    """Refuse columns of a batch `(B, D)` that bf16 does not distinguish, such as years."""
     embedded = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in modules.modules())
     if x.dim() != 2 or not x.is_floating_point() or embedded:
         return

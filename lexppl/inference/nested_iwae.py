@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.effects import Progress
 from lexppl.inference.estimators.base import GradientEstimator
-from lexppl.inference.estimators.leave_one_out import LeaveOneOut
+from lexppl.inference.estimators.score_function import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
 from lexppl.inference.objective.objective import Moving, Objective
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.objective.program import ParticleProgram, Program
 from lexppl.inference.schedules import Linear, Schedule, at, settles
 
 
@@ -27,52 +27,35 @@ class NestedIWAE(Objective):
         ℒ_{L,K} = Σ_n E[ log 1/(LK) Σ_{l,k} w_{n,l,k} ]  −  c_R Σ_n E[R]  +  β Σ_n H(q(z|x_n)),
         w = p(y|x̃) p(z|x) p(x̃|x,z) / (q(z|x,y) q(x̃|…)),
 
-    with `ℒ_{1,1} ≤ ℒ_{L,K} → Σ_n log p(y_n|x_n)`. A site that the guide does not cover is proposed
-    from the model and cancels from `w`, so that without a guide `w = p(y|x̃)`. Penalties `R`
-    (:func:`lexppl.models.penalty`) and the entropy bonus stand outside the log, and so do latents
-    outside the particle plates, with their own `log p − log q`.
+    with `ℒ_{1,1} ≤ ℒ_{L,K} → Σ_n log p(y_n|x_n)`, in nats. A site that no guide covers is proposed
+    from the model and cancels from `w`. Penalties `R` (:func:`lexppl.models.penalty`), the entropy
+    and latents outside the particle plates stand outside the log.
 
-    **Plates.** Those entered before `mask_particles()` stand outside the log (each row has its
-    own), those entered inside it are summed inside. A mask that several rows share, one for all
-    rows or one for a group of them, has its rows in one log, `log 1/L Σ_l Π_n p(y_n | z_l)`: enter
-    `mask_particles()` before the rows' plate. What else a program may hold is one table, in the
-    theory of the objective; a program that it does not hold is refused where Pyro validates, as in
-    the first run of a fit, by the name of the site. Without scales the bound is at most log p(y).
+    Plates entered before `mask_particles()` stand outside the log, those inside it are summed
+    inside: a mask that rows share has them in one log, `log 1/L Σ_l Π_n p(y_n | z_l)`. The theory
+    of the objective lists what a program may hold; others are refused by the name of the site.
 
-    **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log.
-    With `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as
-    in `Trace_ELBO`; with more, sites that share a log must share scale and plates. A scale s of y
-    alone, without a guide, tempers what is learned, `s log 1/(LK) Σ w`, and no more:
-    :func:`lexppl.explain` weighs masks by the program's own p(y | x, z), as if s were 1. For a
-    likelihood to a power in both, write it as `pyro.factor("y", s * log_likelihood)`.
+    The scale `N/B` and any `pyro.poutine.scale` stand outside the log, in which sites share scale
+    and plates; with `masks=1, imputations=1` there is no log, as in `Trace_ELBO`. A scale of y
+    alone tempers what is learned, and not :func:`lexppl.explain`; a power of the likelihood in both
+    is `pyro.factor("y", s * log_likelihood)`.
 
-    Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
-    None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,
-    summed over rows. Schedules are functions of a fit's progress; outside `fit` they stand at
-    their end (see :meth:`at`).
+    Use it in :func:`lexppl.inference.fit`, through `pyro.infer.SVI`, or as
+    `NestedIWAE(masks=10)(model, guide)`. Schedules stand at their end outside `fit` (:meth:`at`).
 
     Args:
         masks: `L ≥ 1`, or `math.inf` for the exact log-likelihood with `Enumerate()`.
         imputations: `K ≥ 1`.
-        samples: `S ≥ 1` independent copies of the bound, averaged: the same bound, less noise.
-            `masks=1, samples=S` is the average of `S` single-mask bounds.
-        estimator: how gradients of discrete masks are estimated; a site's own
-            `infer={"estimator": …}` takes its place.
-        entropy: weight β of the mask distributions' exact entropy (a constant or a schedule);
-            fading to 0 it anneals the selector and keeps it from saturating early.
-        towards: ρ in (0, 1), the rate of keeping that the annealing draws masks to: the bonus is
-            `−β KL(q(z|x) ‖ Bernoulli(ρ))`, which at ½ is the entropy but for a constant. It acts on
-            the masks' sizes, and so not on those of a given size. Of masks that are drawn step by
-            step (:class:`lexppl.distributions.SequentialMask`) it is `−β KL(q ‖ u)`, at ½ too, u
-            going on with probability ρ to any entry alike: an unbiased value by the steps of their
-            draws, each exact, which the draws are then judged by.
-        penalty: factor `c_R` of all penalties (a constant or a schedule).
-        random_masks: share of the fit, in [0, 1), in which masks come from the uniform distribution
-            of their family, so that the predictor learns before the selector does.
-        copies: `C`, independent draws of the latents outside the particle plates, each with a run
-            of the program of its own; None for two where the guide draws some of them from a
-            distribution that is not reparameterised, which are then scored against one another,
-            else one.
+        samples: `S ≥ 1` independent copies of the bound, averaged.
+        estimator: of gradients of discrete masks; a site's `infer={"estimator": …}` has priority.
+        entropy: weight β of the mask distributions' exact entropy, a constant or a schedule.
+        towards: ρ in (0, 1): the bonus is `−β KL(q(z|x) ‖ Bernoulli(ρ))`, at ½ the entropy; of
+            :class:`lexppl.distributions.SequentialMask` `−β KL(q ‖ u)`, unbiased, u going on with
+            probability ρ to any entry alike.
+        penalty: factor `c_R` of all penalties, a constant or a schedule.
+        random_masks: share of the fit, in [0, 1), with masks of the uniform law of their family.
+        copies: `C` draws of latents outside the particle plates, a run each; None for two where the
+            guide has some that are not reparameterised, else one.
 
     Raises:
         ValueError: a count below 1, a negative factor at the start or end of its schedule.
@@ -110,29 +93,20 @@ class NestedIWAE(Objective):
         copies: int | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=3)
-        masks = math.inf if masks == math.inf else int_at_least("masks", masks)
-        imputations = int_at_least("imputations", imputations)
-        samples = int_at_least("samples", samples)
-        if copies is not None:
-            copies = int_at_least("copies", copies)
+        estimator = LeaveOneOut() if estimator is None else estimator
+        if not isinstance(estimator, GradientEstimator):
+            raise TypeError(f"estimator must be a GradientEstimator; it is {estimator!r}")
         for name, schedule in (("entropy", entropy), ("penalty", penalty)):
             ends = (at(schedule, 0.0), at(schedule, 1.0))
             if not all(math.isfinite(value) and value >= 0.0 for value in ends):
                 raise ValueError(f"{name} must be finite and at least 0; it goes {ends}")
-        random_masks = fraction("random_masks", random_masks, of="the fit", zero=True)
-        if estimator is None:
-            estimator = LeaveOneOut()
-        if not isinstance(estimator, GradientEstimator):
-            raise TypeError(f"estimator must be a GradientEstimator; it is {estimator!r}")
-        self.masks = masks
-        self.imputations = imputations
-        self.samples = samples
-        self.estimator = estimator
-        self.entropy = entropy
+        self.masks = math.inf if masks == math.inf else int_at_least("masks", masks)
+        self.imputations = int_at_least("imputations", imputations)
+        self.samples = int_at_least("samples", samples)
+        self.estimator, self.entropy, self.penalty = estimator, entropy, penalty
         self.towards = fraction("towards", towards)
-        self.penalty = penalty
-        self.random_masks = random_masks
-        self.copies = copies
+        self.random_masks = fraction("random_masks", random_masks, of="the fit", zero=True)
+        self.copies = None if copies is None else int_at_least("copies", copies)
         self.progress = 1.0
         self._numbers: Mapping[str, Tensor] = {}
 
@@ -143,8 +117,7 @@ class NestedIWAE(Objective):
 
     @property
     def moving(self) -> Moving | None:
-        own = (type(self).at, type(self).spec)
-        if own != (NestedIWAE.at, NestedIWAE.spec):
+        if (type(self).at, type(self).spec) != (NestedIWAE.at, NestedIWAE.spec):
             return None
         schedules = {"entropy": self.entropy, "penalty": self.penalty}
         # A constant is the same in every step; a schedule's 0 is multiplied by like any number.
@@ -194,26 +167,23 @@ class NestedIWAE(Objective):
         return at(schedule, self.progress) if given is None else given
 
     def differentiable_loss(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
+        self, model: Program, guide: Program | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         """Minus the bound, a scalar whose gradient is the estimator's.
 
         Raises:
-            ValueError: the program holds what the objective has no meaning for; the message names
-                the site.
+            ValueError: the program holds what the objective has no meaning for, by the site's name.
         """
         with Progress(self.progress):
             return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)
 
-    def loss(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
-    ) -> float:
+    def loss(self, model: Program, guide: Program | None, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, as a number."""
         with torch.no_grad():
             return float(self.differentiable_loss(model, guide, *args, **kwargs))
 
     def loss_and_grads(
-        self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
+        self, model: Program, guide: Program | None, *args: Any, **kwargs: Any
     ) -> float:
         """Minus the bound, as a number; gradients are added to the parameters'."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
@@ -241,17 +211,12 @@ def annealed(
     """The bound with the annealing that keeps discrete selectors from collapsing.
 
     The entropy bonus fades from 0.1 to 0 over the first 60 % of the fit, and penalties grow from 0
-    to their full weight between 30 % and 80 %: a distribution that saturates before it depends on x
-    has no gradient left, and a penalty must come after the predictor has learned what masks can
-    buy. `benchmarks/README.md` measures it.
+    to their full weight between 30 % and 80 % (measured in `benchmarks/README.md`).
 
     Args:
-        masks: `L`.
-        imputations: `K`.
-        unit: what the 0.1 nats are multiplied by: :func:`lexppl.inference.entropy_unit` of y, so
-            that the bonus weighs the same against labels of any base rate.
-        course: the shares of the fit at which the bonus has faded, and penalties begin and end to
-            grow, where 60, 30 and 80 % stand above.
+        masks, imputations: `L` and `K`.
+        unit: factor of the 0.1 nats, :func:`lexppl.inference.entropy_unit` of y.
+        course: the shares of the fit in place of 60, 30 and 80 %.
         options: other arguments of :class:`NestedIWAE`, in place of these.
 
     Raises:

@@ -1,21 +1,27 @@
-"""The one sampler of fitted programs: runs on new rows, chunk by chunk, all particles at once."""
+"""The one sampler of fitted programs: runs on new rows, with draws of what rows share."""
 
 import copy
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import pyro
+import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import MASK_PLATE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace
+from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace, sample_nodes
 from lexppl.inference.objective.site import Site
-from lexppl.inference.shared_latents import SharedLatents, has_latents_outside
+from lexppl.inference.posterior.global_draws import DrawIndex
+from lexppl.inference.posterior.global_latents import latents_of
+from lexppl.effects import weights_first
+
+Guide = Callable[..., Any]
 
 LARGEST_TENSOR = 2**24
 """Numbers that a tensor of all particles of a chunk of rows may hold."""
@@ -27,29 +33,18 @@ LEAST_WIDTH = 128
 class FittedProgram:
     """A fitted model and its guide, to be run on new rows without gradients.
 
-    A program with latents outside `mask_particles()` is run once a draw of them; those in no plate
-    over rows (weights, a global Dirichlet) are drawn here, D times, and are then the same in every
-    run of the same draw, whatever its rows. Any other program is run once with D masks.
+    A program with latents outside `mask_particles()` is run once for each of their D draws, which
+    are the same for all rows; any other once with D masks.
 
     Args:
         model: the program.
-        guide: its guide, or None. Of the masks it is used only where it shall propose them.
-        few: a few rows as arguments of model and guide, to see what they sample.
+        guide: its guide, or None.
+        few: a few rows as arguments of model and guide.
         draws: D.
-        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`, and not from the
-            model.
-        outer: whether the program has latents outside the mask plate; looked for if None.
-        plates: the names of its plates over rows; looked for if None.
-        from_prior: draw what is outside the mask plate from its prior, and not from the guide.
-
-    Example:
-        >>> from lexppl.systems import lex
-        >>> model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
-        >>> x = torch.zeros(5, 3)
-        >>> with drawing(seed=0):
-        ...     ((run, masks),) = FittedProgram(model, None, (x[:1],), draws=7).runs((x,))
-        >>> masks, run.sites["mask"].value.shape
-        (7, torch.Size([7, 5, 3]))
+        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`.
+        outer: whether latents stand outside the mask plate; None to look.
+        plates: names of the plates over rows; None to look.
+        from_prior: draw what is outside the mask plate from its prior.
     """
 
     def __init__(
@@ -68,21 +63,53 @@ class FittedProgram:
             if isinstance(module, nn.Module):
                 keep_parameters_local(module)
         if outer is None:
-            outer = guide is not None and has_latents_outside(model, few)
-        self.model, self._draws = model, draws
-        self._shared = SharedLatents(model, guide, outer, few, draws, plates, from_prior=from_prior)
-        self._guides = self._shared.guides(propose_masks)
+            outer = guide is not None and bool(_outside(model, few))
+        self.model, self._draws, self._from_prior = model, draws, from_prior
+        self._guide = model if from_prior else guide
+        self._shared: list[dict[str, Any]] = []
+        self._drawn_with_rows = False
+        # A guide may need y, and is not called without it where there is nothing to draw.
+        if self._guide is not None and outer:
+            if plates is None:
+                with seeded(0, few[0].device):
+                    plates = latents_of(model, few).row_plates
+            for draw in range(draws):
+                with DrawIndex(draw, draws):
+                    drawn = _outside(self._guide, few)
+                kept = {name: n for name, n in drawn.items() if not _in_plates(n, plates)}
+                self._drawn_with_rows |= len(kept) < len(drawn)
+                self._shared.append(kept)
+        self._guides = self._guides_of(propose_masks)
+
+    def _guides_of(self, propose_masks: bool) -> list[Guide | None]:
+        """The guides to run rows with: one for all draws, or one a draw of shared latents."""
+        if not self._shared:
+            return [self._guide if propose_masks else None]
+        if self._from_prior or not (propose_masks or self._drawn_with_rows):
+            return [partial(_give, nodes) for nodes in self._shared]
+        program = None if self._guide is None else weights_first(self._guide)
+        guides = []
+        for nodes in self._shared:
+            trace = pyro.poutine.Trace()
+            for name, node in nodes.items():
+                trace.add_node(name, **node)
+            guide = pyro.poutine.replay(program, trace=trace)
+            hidden = pyro.poutine.block(guide, hide_fn=_is_of_masks)
+            guides.append(guide if propose_masks else hidden)
+        return guides
 
     def proposing(self) -> Self:
-        """The same program with the same draws of what rows share, whose masks are proposed from
-        the guide."""
+        """The same program and draws of shared latents, with masks proposed from the guide."""
         other = copy.copy(self)
-        other._guides = self._shared.guides(propose_masks=True)
+        other._guides = self._guides_of(propose_masks=True)
         return other
 
     def shared(self, names: Collection[str]) -> dict[str, Tensor]:
         """The draws `(D, *value)` of latents that rows share, by site."""
-        return self._shared.values(names)
+        return {
+            name: torch.stack([nodes[name]["value"].detach() for nodes in self._shared])
+            for name in names
+        }
 
     def runs(
         self,
@@ -92,13 +119,9 @@ class FittedProgram:
         masks: int | None = None,
         draw: Draw | None = None,
     ) -> Iterator[tuple[ParticleTrace, int]]:
-        """Run the program on rows.
-
-        Yields:
-            a run, and how many of the D draws it is to give.
-        """
-        for guide, good_for in self._guides:
-            count = self._draws if good_for is None else good_for
+        """Runs of the program on rows, and how many of the D draws each is to give."""
+        count = 1 if self._shared else self._draws
+        for guide in self._guides:
             program = ParticleProgram(self.model, guide, args)
             yield program.run(count if masks is None else masks, imputations, draw), count
 
@@ -109,17 +132,46 @@ class FittedProgram:
 
     def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:
         """The sites of the guide: of all draws at once, or of a run a draw."""
-        for guide, good_for in self._shared.guides(propose_masks=True):
+        count = 1 if self._shared else max(1, self._draws)
+        for guide in self._guides_of(propose_masks=True):
             if guide is None:
                 raise ValueError("the program has no guide")
-            count = max(1, self._draws) if good_for is None else good_for
             yield _sites_of(weights_first(guide), args, count)
 
 
+def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of what a guide samples outside the mask plate."""
+    return tuple(_outside(guide, args))
+
+
+def _outside(guide: Guide, args: tuple[Any, ...]) -> dict[str, Any]:
+    """The latents of a run that are outside the mask plate."""
+    nodes = sample_nodes(weights_first(guide), args)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if not (node["is_observed"] or _is_of_masks(node))
+    }
+
+
+def _is_of_masks(message: Mapping[str, Any]) -> bool:
+    return message["type"] == "sample" and _in_plates(message, [MASK_PLATE])
+
+
+def _in_plates(message: Mapping[str, Any], names: Collection[str]) -> bool:
+    return any(plate.name in names for plate in message["cond_indep_stack"])
+
+
+def _give(nodes: Mapping[str, Any], *_: Any, **__: Any) -> None:
+    """A guide of the values that a guide's run gives a model, and of nothing else."""
+    for name, node in nodes.items():
+        if not (node["infer"] or {}).get("is_auxiliary", False):
+            value = node["value"]
+            pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
+
+
 def _sites_of(program: Any, args: tuple[Any, ...], masks: int) -> dict[str, Site]:
-    with ParticleCounts(masks, 1):
-        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
-    return {name: Site.of(node) for name, node in nodes.items() if node["type"] == "sample"}
+    return {name: Site.of(node) for name, node in sample_nodes(program, args, masks).items()}
 
 
 @contextmanager
@@ -131,13 +183,7 @@ def drawing(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LayerWidths:
-    """Numbers of the largest layer of a program's networks, of a row: of images many more than a
-    row has.
-
-    Args:
-        of_a_particle: of networks that see a row once for each of its particles: predictors.
-        of_a_row: of networks that see it once: selectors.
-    """
+    """Numbers of the largest layer of predictors, which run once a particle, and of selectors."""
 
     of_a_particle: int = 0
     of_a_row: int = 0
@@ -147,15 +193,7 @@ NARROW = LayerWidths()
 
 
 def layer_widths(model: Any) -> LayerWidths:
-    """What the parts of a program say of themselves by an attribute `numbers_a_row`, those below a
-    part that `sees_particles` and the others.
-
-    Example:
-        >>> from lexppl.models import images
-        >>> from lexppl.systems import lex
-        >>> layer_widths(lex(images((1, 8, 8), blocks=(4,), width=2), classes=2, k=1).program())
-        LayerWidths(of_a_particle=256, of_a_row=384)
-    """
+    """The largest `numbers_a_row` of parts below one that `sees_particles`, and of the others."""
     if not isinstance(model, nn.Module):
         return LayerWidths()
     seeing = [part for part in model.modules() if getattr(part, "sees_particles", False)]
@@ -174,19 +212,7 @@ def rows_at_once(
     entries: int = 0,
     layers: LayerWidths = NARROW,
 ) -> int:
-    """How many rows to run at once so that all their particles fit.
-
-    Args:
-        x: the rows, `(N, *event)`.
-        particles: of a row, masks times imputations.
-        most: rows at most; as many as fit if None.
-        entries: numbers of another site of a particle, where they may be more than a row's.
-        layers: of the networks, where they may be wider.
-
-    Example:
-        >>> rows_at_once(torch.zeros(10, 3), particles=1000), rows_at_once(torch.zeros(10, 3), 1, 7)
-        (131, 7)
-    """
+    """How many rows x `(N, *event)` to run at once so that all their particles fit."""
     if particles < 1:
         raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
     if most is not None and (not isinstance(most, int) or most < 1):
@@ -197,11 +223,6 @@ def rows_at_once(
 
 
 def row_chunks(rows: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` rows.
-
-    Example:
-        >>> list(row_chunks(5, 2))
-        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Slices of at most `size` rows."""
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

@@ -35,11 +35,7 @@ class MisstatedError(ValueError):
 
 
 class ProgramFunction(nn.Module):
-    """A program written as a function, as a module.
-
-    Args:
-        function: called as the program; a module beneath Pyro's handlers becomes a part.
-    """
+    """A program written as a function, as a module; a module beneath Pyro's handlers is a part."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -48,28 +44,11 @@ class ProgramFunction(nn.Module):
             self.program = below
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function."""
         return self.function(*args, **kwargs)
 
 
 class PyroParams(nn.Module):
-    """The unconstrained parameters of `pyro.param` statements, by name: one for each name in all
-    programs of a fit, as in Pyro's global store, which is neither read nor written.
-
-    Programs that hold it have the values from here whenever they, or parts of them, are called.
-
-    Example:
-        >>> from torch.distributions import constraints
-        >>> def guide():
-        ...     return pyro.param("scale", torch.tensor(2.0), constraint=constraints.positive)
-        >>> program, params = ProgramFunction(guide), PyroParams()
-        >>> calls = params.hold(program)
-        >>> with params.stating():
-        ...     program().detach()
-        tensor(2.)
-        >>> [name for name, _ in program.named_parameters()], len(pyro.get_param_store())
-        (['pyro_params.scale'], 0)
-    """
+    """The unconstrained parameters of `pyro.param` statements by name, not in Pyro's store."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,12 +56,7 @@ class PyroParams(nn.Module):
         self._pyro_open = False
 
     def hold(self, program: nn.Module) -> "_Calls":
-        """Become a part of a program, and answer the statements of its calls; parts of it that hold
-        others keep them.
-
-        Returns:
-            What answers them.
-        """
+        """Become a part of a program, and answer its statements but for parts that hold others."""
         held = [part for part in program.modules() if HELD in part._modules]
         apart = {id(below) for part in held for below in part.modules()}
         program.add_module(HELD, self)
@@ -173,26 +147,18 @@ class _Calls(Messenger):
         self.hooks = []
 
     def begin(self, *_: Any) -> None:
-        """A program, or a part of one, is called."""
         if not self._depth:
             self.__enter__()
         self._depth += 1
 
     def end(self, *_: Any) -> None:
-        """The call is over."""
         self._depth -= 1
         if not self._depth:
             self.__exit__(None, None, None)
 
 
 def is_program(model: Any) -> bool:
-    """Whether a function is a program of rows, and no builder of a module, which is called without
-    arguments.
-
-    Example:
-        >>> is_program(lambda x, y=None: None), is_program(lambda: nn.Linear(1, 1))
-        (True, False)
-    """
+    """Whether a function is a program of rows; one without arguments builds a module."""
     if isinstance(model, type | nn.Module) or not callable(model):
         return False
     if isinstance(beneath_handlers(model), nn.Module):
@@ -213,8 +179,7 @@ def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
 def with_parameters(
     stages: Sequence[Stage], first: FirstRows, apart: str | None = None
 ) -> list[Stage]:
-    """Stages whose programs hold what their `pyro.param` statements learn, as a run of each on a
-    batch states them."""
+    """Stages whose programs hold what their `pyro.param` statements on a batch state."""
     params, made = PyroParams(), dict[int, Any]()
     terms = [term for stage in stages for term in stage.terms]
     modules = [module for term in terms for module in modules_of(term)]

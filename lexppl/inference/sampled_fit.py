@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.batches import Data, LoadedRows, TensorRows, training_rows
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
-from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.posterior.global_draws import (
+    SamplerRecord,
+    SamplerWarning,
+    warn_of,
+    with_convergence,
+)
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
@@ -24,10 +29,9 @@ from lexppl.inference.pyro_parameters import (
     holding,
     is_program,
 )
-from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import System
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.rows.rows import (
+from lexppl.inference.training.rows import (
     check_alike,
     data_fields,
     refuse_responses,
@@ -39,7 +43,7 @@ READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid
 
 
 class DefaultShare(float):
-    """The share of rows that `fit` sets apart where nobody says; one that is given is none."""
+    """The share of rows that `fit` sets apart by default, as distinct from a given one."""
 
 
 def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -74,16 +78,15 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
             f"inference= is given all rows at once, and train is {kind}: give tensors, "
             "arrays or a data set"
         )
-    held = next(iter(program.parameters()), None)
-    if held is not None:
+    for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)
-    y = rows.columns[1] if len(rows.columns) > 1 else None
-    if y is not None:
+    for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
     with seeded(seed):
         program = holding(program, PyroParams(), lambda: rows.columns)
-    _refuse_without_latents(program, rows.columns, seed)
+    with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
+        refuse_none(latents_of(program, tuple(column[:1] for column in rows.columns)).shared)
     _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
@@ -124,19 +127,13 @@ def _program_of(model: Any, seed: int) -> nn.Module:
     return built
 
 
-def _refuse_without_latents(program: nn.Module, rows: tuple[Tensor, ...], seed: int) -> None:
-    with seeded(seed, rows[0].device), program_settings(validate=True), torch.no_grad():
-        shared = latents_of(program, tuple(column[:1] for column in rows)).shared
-    refuse_none(shared)
-
-
 def _fixed(program: nn.Module) -> dict[str, int]:
     """Sizes of the parameters that stay as they are."""
     return {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
 
 
 def _tell_of_fixed(program: nn.Module) -> None:
-    """Warn of parameters without priors that nobody has fitted: a program as it was built."""
+    """Warn of parameters without priors that were not fitted."""
     fixed = _fixed(program)
     if fixed and program.training:
         warnings.warn(

@@ -1,5 +1,7 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -12,11 +14,11 @@ from torch.optim import Optimizer
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import FoldShift
-from lexppl.inference.objective.objective import Objective
-from lexppl.inference.pyro_objectives import as_objective
+from lexppl.threads import evaluating
+from lexppl.inference.objective.objective import Objective, as_objective
 from lexppl.inference.schedules import Schedule
 from lexppl.summary import Summarised, Summary, parts_of, some_of
-from lexppl.threads import evaluating, own_random_state
+from lexppl.threads import own_random_state
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -27,16 +29,13 @@ class LossTerm:
 
     Args:
         model: a Pyro program, called with the columns of a batch, `(x, y)`.
-        objective: a `pyro.infer.ELBO` with a `differentiable_loss`: :class:`NestedIWAE`, or Pyro's
-            own `Trace_ELBO`, `TraceMeanField_ELBO` or `TraceEnum_ELBO`, under which a guide covers
-            every latent that is not enumerated.
+        objective: a `pyro.infer.ELBO` with a `differentiable_loss`: :class:`NestedIWAE`,
+            `Trace_ELBO`, `TraceMeanField_ELBO` or `TraceEnum_ELBO`.
         guide: the guide, or None.
-        learns: the modules whose parameters this term's gradient moves; None for all of the
-            model's and the guide's. Modules shared by several terms are shared after the fit too.
+        learns: the modules whose parameters it moves; None for all of the model's and the guide's.
         weight: factor of the loss.
         spares: modules whose parameters it does not move all the same.
-        fold_shift: in a cross-fitted fit, which predictors it runs with
-            (:func:`lexppl.effects.fold_shift`).
+        fold_shift: in a cross-fitted fit, its predictors (:func:`lexppl.effects.fold_shift`).
 
     Raises:
         TypeError: an objective without a `differentiable_loss`.
@@ -59,27 +58,15 @@ class LossTerm:
         object.__setattr__(self, "objective", as_objective(self.objective))
 
 
-def _learns(term: LossTerm) -> bool:
-    """Whether a term moves anything but its guide."""
-    moved = (term.model,) if term.learns is None else term.learns
-    others = [m for m in moved if isinstance(m, nn.Module) and m is not term.guide]
-    return any(p.requires_grad for m in others for p in m.parameters())
+def moved_parts(term: LossTerm) -> Sequence[Any]:
+    """What a term moves: modules, or programs that may be some."""
+    return (term.model, term.guide) if term.learns is None else term.learns
 
 
 def learning_parameters(parts: Iterable[Any]) -> set[int]:
-    """The parameters that learn, by identity, of those parts that are modules.
-
-    Example:
-        >>> len(learning_parameters([nn.Linear(2, 1), None, print]))
-        2
-    """
-    return {
-        id(parameter)
-        for part in parts
-        if isinstance(part, nn.Module)
-        for parameter in part.parameters()
-        if parameter.requires_grad
-    }
+    """The parameters that learn, by identity, of those parts that are modules."""
+    modules = (part for part in parts if isinstance(part, nn.Module))
+    return {id(p) for module in modules for p in module.parameters() if p.requires_grad}
 
 
 def modules_of(term: LossTerm) -> list[nn.Module]:
@@ -88,12 +75,18 @@ def modules_of(term: LossTerm) -> list[nn.Module]:
     return [part for part in parts if isinstance(part, nn.Module)]
 
 
-def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """A context with the predictors that a term runs with on training rows.
+def terms_of(stages: Iterable[Stage]) -> list[LossTerm]:
+    """The terms of all stages."""
+    return [term for stage in stages for term in stage.terms]
 
-    Args:
-        term: of a stage.
-    """
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a module, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def shifted(term: LossTerm) -> AbstractContextManager[Any]:
+    """A context with the predictors that a term runs with on training rows."""
     return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
 
@@ -102,16 +95,12 @@ class Stage:
     """Terms that are minimised together for a number of epochs.
 
     Args:
-        terms: the terms; the first one's validation bound chooses the best epoch.
+        terms: the first one's validation bound chooses the best epoch.
         epochs: how many, or None for the fit's.
         optimizer: from parameters to a torch optimizer, or None for the fit's.
-        learning_rate: of the stage's optimizer, or of the fit's, over the stage; that which the fit
-            is given takes its place. None for the fit's, or the optimizer's own.
-        keep: the state that the stage ends with: "best" of its epochs by the validation loss, or
-            "last". A posterior that alone is learned wants its last: the bound itself holds it, its
-            loss on other rows is that of another posterior, and is taken at a draw. Validation
-            losses are then for the record, and patience has no say. None for the last where all
-            that learns is guides, else the best.
+        learning_rate: over the stage, unless the fit is given one; None for the fit's.
+        keep: the state to end with: "best" by the validation loss, or "last", as a posterior that
+            alone is learned wants. None for "last" where all that learns is guides, else "best".
 
     Raises:
         ValueError: no terms, fewer than one epoch, another state to keep.
@@ -141,29 +130,27 @@ class Stage:
     @property
     def learns_guides_alone(self) -> bool:
         """Whether all that it moves is guides: a posterior, of a model that is given."""
-        return all(term.guide is not None and not _learns(term) for term in self.terms)
+        return all(
+            term.guide is not None
+            and not learning_parameters(p for p in moved_parts(term) if p is not term.guide)
+            for term in self.terms
+        )
 
 
 class TrainingModules(nn.Module):
     """All terms of all stages as one module, so that what they share is one parameter.
 
-    A predictor that a term does not move is run in that term as it will predict: without dropout,
-    and by the statistics that it has, which stay. REAL-X's selector would else learn from a
-    predictor whose batch norm adapts to the selector's own masks.
+    A predictor that a term does not move runs as it will predict, without dropout and with
+    statistics that stay, as batch norm would else adapt to REAL-X's own masks.
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__()
         self.stages = list(stages)
-        modules: list[nn.Module] = []
-        for stage in stages:
-            for term in stage.terms:
-                modules += modules_of(term)
-        self.programs = nn.ModuleList(modules)
+        terms = terms_of(stages)
+        self.programs = nn.ModuleList([module for term in terms for module in modules_of(term)])
         # A list, as copies of terms and modules are made together.
-        self._standing = [
-            (term, self._unmoved_predictors(term)) for stage in self.stages for term in stage.terms
-        ]
+        self._standing = [(term, self._unmoved_predictors(term)) for term in terms]
 
     def forward(self, term: LossTerm, objective: Objective, batch: tuple[Tensor, ...]) -> Tensor:
         with ExitStack() as modes:
@@ -186,7 +173,7 @@ class TrainingModules(nn.Module):
 
     def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""
-        moved = self._names(term.learns if term.learns is not None else (term.model, term.guide))
+        moved = self._names(moved_parts(term))
         spared = set(self._names(term.spares))
         return [name for name in moved if name not in spared]
 
@@ -199,10 +186,6 @@ class TrainingModules(nn.Module):
         return [name for name, p in self.named_parameters() if id(p) in moved]
 
 
-def _no_settings() -> Mapping[str, Any]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, repr=False)
 class System(Summarised):
     """Programs, bounds and estimators that belong together, ready for `fit`.
@@ -212,23 +195,16 @@ class System(Summarised):
     Args:
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
-        folds: F, which `fit` cross-fits the predictors with by default and a
-            predictor learns; 1 for a single predictor.
+        folds: F, by which `fit` cross-fits predictors that learn; 1 for a single predictor.
 
     Example:
-        >>> from lexppl.inference import fit
         >>> from lexppl.systems import l2x
-        >>> system = l2x(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
-        >>> import torch
-        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> data = (x, (x[:, 0] > 0).long())
-        >>> result = fit(system, data, **{**system.published, "epochs": 2}, progress=False)
-        >>> type(result.model).__name__
-        'LEX'
+        >>> l2x(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,)).folds
+        1
     """
 
     build: Callable[[], Sequence[Stage]]
-    published: Mapping[str, Any] = field(default_factory=_no_settings)
+    published: Mapping[str, Any] = field(default_factory=dict)
     folds: int = 1
 
     def __post_init__(self) -> None:
@@ -238,13 +214,16 @@ class System(Summarised):
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
 
     def summarised(self) -> Summary:
-        """The explaining program's parts by role, with how many numbers each learns, and how they
-        are learned."""
+        """The explaining program's parts by role, their parameters, and how they learn."""
         with own_random_state():
             stages = list(self.build())
         term = stages[-1].terms[0]
         estimator = getattr(term.objective, "estimator", None)
-        others = [_described(one) for stage in stages for one in stage.terms if one is not term]
+        others = [
+            f"{type(one.model).__name__} by {type(one.objective).__name__}"
+            for one in terms_of(stages)
+            if one is not term
+        ]
         lines = {
             **parts_of(term.model),
             "guide": None if term.guide is None else type(term.guide).__name__,
@@ -258,20 +237,11 @@ class System(Summarised):
         return Summary(f"System: {type(term.model).__name__}", lines)
 
     def program(self) -> Any:
-        """The program that explains, built anew.
-
-        Example:
-            >>> from lexppl.systems import lex
-            >>> type(lex(3, classes=2, k=1, hidden=(4,)).program()).__name__
-            'LEX'
-        """
+        """The program that explains, built anew."""
         return self.build()[-1].terms[0].model
 
-    def to(self, *args: Any, **kwargs: Any) -> "System":
+    def to(self, *args: Any, **kwargs: Any) -> System:
         """The system on another device or in another type, as `torch.nn.Module.to` has it.
-
-        Args:
-            args, kwargs: of `torch.nn.Module.to`.
 
         Example:
             >>> import torch
@@ -283,15 +253,8 @@ class System(Summarised):
 
         def build() -> Sequence[Stage]:
             stages = self.build()
-            for stage in stages:
-                for term in stage.terms:
-                    for part in modules_of(term):
-                        part.to(*args, **kwargs)
+            for part in (part for term in terms_of(stages) for part in modules_of(term)):
+                part.to(*args, **kwargs)
             return stages
 
         return System(build, self.published, self.folds)
-
-
-def _described(term: LossTerm) -> str:
-    """A term beside the explainer's, in a few words."""
-    return f"{type(term.model).__name__} by {type(term.objective).__name__}"

@@ -13,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from lexppl.inference import FitResult
-from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
 from lexppl.saving.layout import (

@@ -9,7 +9,7 @@ from torch import nn
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
-from lexppl.inference.estimators.leave_one_out import Labels
+from lexppl.inference.estimators.score_function import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping

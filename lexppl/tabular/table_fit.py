@@ -20,7 +20,13 @@ from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
-from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK, collapses, report_collapse
+from lexppl.inference.training.diagnostics import (
+    ALL_OFF,
+    ALL_ON,
+    ONE_MASK,
+    collapses,
+    report_collapse,
+)
 from lexppl.inference.training.fit import WATCHED_ROWS
 from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor

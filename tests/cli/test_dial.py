@@ -11,7 +11,7 @@ import torch
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.judged.judging import PREDICTED_MASKS
+from lexppl.cli.results.scores import PREDICTED_MASKS
 from lexppl.data import TableEncoding, divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means

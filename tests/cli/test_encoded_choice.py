@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.judged.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, judge_choice
+from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
+from lexppl.cli.results.gains import FittedTable
 from lexppl.data import divided_frame
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter
 from lexppl.evaluation.learned import LEAST_RARE
 from lexppl.models import BernoulliSelector
@@ -41,15 +43,15 @@ def test_the_three_answers(value, half, said):
     assert told.answer().startswith(said)
     assert "400 held-out rows" in told.answer()
     assert told.alarm == said.startswith("Yes")
-    assert len(told.notes()) == told.alarm
+    assert len(told.warnings()) == told.alarm
     if told.alarm:
         assert "of price, of the 0.220 that values and choice tell together" in told.answer()
-        assert "a constant here" in told.notes()[0]
+        assert "a constant here" in told.warnings()[0]
 
 
 def test_what_was_not_asked_is_not_told():
     assert EncodedChoice().answer() is None
-    assert EncodedChoice().notes() == []
+    assert EncodedChoice().warnings() == []
     few = EncodedChoice(rows=80)
     assert few.answer() == f"Too few rows to say: 80 held-out rows, and it takes {LEAST_ROWS}."
     rare = EncodedChoice(rows=400, rare=LEAST_RARE - 1)
@@ -62,7 +64,7 @@ def test_few_positives_are_not_asked_and_end_nothing():
     frame = pd.DataFrame(draws.normal(size=(1500, 4)), columns=list("abcd"))
     frame["outcome"] = np.where(np.arange(1500) < 30, "yes", "no")
     rare = asked(divided_frame(frame, valid_share=0.2, test_share=0.2, seed=0))
-    assert rare.meter is None and rare.note is None
+    assert rare.meter is None
     assert rare.rare == 6
 
 
@@ -89,7 +91,8 @@ def asked(table, network=None):
     result = fit_table(plan, rows).result
     if network is not None:
         result.models[result.best].selector = BernoulliSelector(network)
-    return judge_choice(result, table, plan, outputs=None, full=None, seed=0)
+    groups = FeatureGroups.alone(table.data.entry_names)
+    return encoded_choice(FittedTable(result, plan, table, groups, None, None, seed=0))
 
 
 @pytest.mark.complete
@@ -101,12 +104,6 @@ def test_a_choice_by_the_answer_is_told_and_one_by_lot_is_not(table):
     assert "Yes" in cheat.answer() and "marginal" not in cheat.answer()
     assert not honest.alarm
     assert "No sign of it" in honest.answer() or "Too few rows" in honest.answer()
-
-
-def test_it_is_not_asked_after_a_stop(table):
-    told = judge_choice(None, table, None, outputs=None, full=None, seed=0, complete=False)
-    assert not told.complete
-    assert told.answer() is None
 
 
 @pytest.mark.complete

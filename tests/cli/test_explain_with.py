@@ -6,8 +6,8 @@ import pytest
 
 import lexppl
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.outputs import ENCODING, EXPLAINER
 from lexppl.cli.program import main
+from lexppl.cli.terminal.output import ENCODING, EXPLAINER
 from lexppl.data import DividedTable, TableEncoding, divided_frame
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.inference import FitResult, fit

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.report.charts import Chart, Line, ticks
 from lexppl.cli.report.first_screen import FirstScreen
+from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
 
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import lexppl
 from lexppl.cli import explain_table, main
-from lexppl.cli.judged.judged_rows import folds_at
+from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
 from lexppl.explanation import explain
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -72,9 +72,10 @@ def judged(monkeypatch):
     """What the gains of a run were computed from."""
     seen, judge_gains = {}, explain_table.judge_gains
 
-    def noted(judge, result, source, posterior, targets, predicted, **options):
-        seen.update(judge=judge, source=source, targets=targets, predicted=predicted)
-        seen["found"] = judge_gains(judge, result, source, posterior, targets, predicted, **options)
+    def noted(table, judge, *rest):
+        seen.update(judge=judge, source=table.source)
+        seen.update(targets=table.targets(), predicted=table.predicted)
+        seen["found"] = judge_gains(table, judge, *rest)
         return seen["found"]
 
     monkeypatch.setattr(explain_table, "judge_gains", noted)
@@ -157,8 +158,8 @@ def test_another_rate_is_refused(option, rate, tmp_path, capsys):
 
 
 def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.judged.gains.GAIN_ROWS", 7)
-    monkeypatch.setattr("lexppl.cli.judged.gains.EVALUATIONS", 10)
+    monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 7)
+    monkeypatch.setattr("lexppl.cli.results.gains.EVALUATIONS", 10)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "the mean over 7 rows that no fit has seen" in flat(capsys)
     assert table["gain"].notna().all()
@@ -225,7 +226,7 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
-    monkeypatch.setattr("lexppl.cli.explain_table.look_closer", interrupted)
+    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
     assert main(["explain", str(path), "--out", str(tmp_path / "s"), *FIXED]) == 130
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
 

@@ -11,11 +11,10 @@ from markupsafe import Markup
 from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.cli.report.images_and_texts.image_parts import image_parts
-from lexppl.cli.report.images_and_texts.map_tiles import LARGEST, png_uri, tile
-from lexppl.cli.report.images_and_texts.text_parts import text_parts
-from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
-from lexppl.cli.report.template import HEAD, rendered
+from lexppl.cli.report.data import MOST_CLASSES, shown_rows
+from lexppl.cli.report.images import LARGEST, image_parts, png_uri, tile
+from lexppl.cli.report.page import HEAD, rendered
+from lexppl.cli.report.texts import text_parts
 from lexppl.explanation.reading.row_outcomes import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked
@@ -36,27 +35,26 @@ def page_of(part, title):
     return f"{page}</main></body></html>"
 
 
-def image_report(posterior, **options):
-    parts = image_parts(posterior, **options)
+def image_report(posterior, selected=()):
+    parts = image_parts(posterior, selected)
     return page_of(rendered("image_part.html", parts=parts), "Images")
 
 
-def text_report(posterior, words, **options):
-    parts = text_parts(posterior, words, **options)
+def text_report(posterior, words, selected):
+    parts = text_parts(posterior, words, selected)
     return page_of(rendered("text_part.html", parts=parts), "Texts")
 
 
-def image_page(tmp_path, posterior=None, **options):
+def image_page(tmp_path):
     page = tmp_path / "images.html"
-    made = image_posterior((3, 6, 8)) if posterior is None else posterior
-    page.write_text(image_report(made, selected=[11], **options), encoding="utf-8")
+    page.write_text(image_report(image_posterior((3, 6, 8)), [11]), encoding="utf-8")
     return page
 
 
 def text_page(tmp_path):
     page = tmp_path / "texts.html"
     posterior = random_posterior(features=5)
-    page.write_text(text_report(posterior, WORDS, selected=[4]), encoding="utf-8")
+    page.write_text(text_report(posterior, WORDS, [4]), encoding="utf-8")
     return page
 
 
@@ -91,13 +89,16 @@ def test_a_page_of_images_that_say_nothing_does_not_pass(tmp_path):
 @pytest.mark.smoke
 def test_tiles_are_the_image_and_its_map():
     posterior = image_posterior((1, 6, 8))
-    parts = image_parts(posterior, per_class=5)
-    assert [group.heading for group in parts.groups] == ["cat: 2 of 3 right", "dog: 2 of 2 right"]
-    names = [one.lines[0] for group in parts.groups for one in group.tiles]
+    parts = image_parts(posterior)
+    assert [group["heading"] for group in parts["groups"]] == [
+        "cat: 2 of 3 right",
+        "dog: 2 of 2 right",
+    ]
+    names = [one["lines"][0] for group in parts["groups"] for one in group["tiles"]]
     assert names == ["row 12", "row 14", "row 10", "row 11", "row 13"]
     p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
     colours = as_colours(group_of(posterior, "constant_data")["x"].values)
-    shown = picture(parts.groups[0].tiles[2].uri)
+    shown = picture(parts["groups"][0]["tiles"][2]["uri"])
     np.testing.assert_allclose(shown[:, :8, :3], colours[0], atol=1 / 255)
     expected = tinted(colours[0], p[0].reshape(6, 8), 1.0)
     np.testing.assert_allclose(shown[:, -8:, :3], expected, atol=1 / 255)
@@ -106,34 +107,32 @@ def test_tiles_are_the_image_and_its_map():
 
 def test_mean_maps_are_of_the_rows_of_a_class():
     posterior = image_posterior((1, 6, 8))
-    means = image_parts(posterior).means
-    assert [one.lines for one in means] == [("cat", "3 rows"), ("dog", "2 rows")]
+    means = image_parts(posterior)["means"]
+    assert [one["lines"] for one in means] == [["cat", "3 rows"], ["dog", "2 rows"]]
     p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
     colours = as_colours(group_of(posterior, "constant_data")["x"].values)
     own = [1, 3]
     expected = tinted(colours[own].mean(0), p[own].mean(0).reshape(6, 8), 1.0)
-    np.testing.assert_allclose(picture(means[1].uri)[..., :3], expected, atol=1 / 255)
+    np.testing.assert_allclose(picture(means[1]["uri"])[..., :3], expected, atol=1 / 255)
 
 
 def test_rows_that_are_asked_for_are_those_that_are_shown():
-    rows = image_parts(image_posterior(), selected=[13, 10]).rows
-    assert [row.title for row in rows] == ["Row 13", "Row 10"]
+    rows = image_parts(image_posterior(), [13, 10])["rows"]
+    assert [row["title"] for row in rows] == ["Row 13", "Row 10"]
     told = "Observed: cat. Predicted: dog (80 %), cat (20 %). It keeps "
-    assert rows[1].prediction.startswith(told)
-    assert len(rows[0].tiles) == 6 and "kept" in rows[0].tiles[-1].lines[0]
+    assert rows[1]["prediction"].startswith(told)
+    assert len(rows[0]["tiles"]) == 6 and "kept" in rows[0]["tiles"][-1]["lines"][0]
     with pytest.raises(ValueError, match="names of the posterior's 5 rows"):
-        image_parts(image_posterior(), selected=[7])
+        image_parts(image_posterior(), [7])
 
 
-def test_labels_may_be_given_and_may_be_unknown():
+def test_predictions_may_be_unknown():
     posterior = image_posterior()
-    given = image_parts(posterior, ["dog"] * 5)
-    assert [group.heading for group in given.groups] == ["dog: 3 of 5 right"]
     groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats", "constant_data")}
     groups["predictions"] = groups["predictions"].drop_vars("y_probability")
     unknown = image_parts(posterior_of(groups, {}))
-    assert [group.heading for group in unknown.groups] == ["Some rows"]
-    assert unknown.means == () and len(unknown.groups[0].tiles) == 5
+    assert [group["heading"] for group in unknown["groups"]] == ["Some rows"]
+    assert unknown["means"] == [] and len(unknown["groups"][0]["tiles"]) == 5
 
 
 @pytest.mark.parametrize("chains", [1, 3])
@@ -147,15 +146,13 @@ def test_pages_of_other_masks_are_written_too(chains):
 
 def test_large_images_are_shrunk():
     one = tile([np.random.default_rng(0).random((500, 700, 3))], "an image", ["a"])
-    assert max(one.width, one.height) <= LARGEST
+    assert max(one["width"], one["height"]) <= LARGEST
     assert png_uri(np.ones((2, 2, 3))) == png_uri(np.ones((2, 2, 3)))
 
 
 def test_what_is_no_image_is_refused():
     with pytest.raises(ValueError, match="no images"):
         image_report(random_posterior())
-    with pytest.raises(ValueError, match="per_class"):
-        image_report(image_posterior(), per_class=0)
 
 
 # Rows
@@ -176,7 +173,7 @@ def test_wrong_rows_are_those_that_are_wrong_most_surely():
 def test_words_are_marked_as_they_are_kept_and_escaped():
     posterior = random_posterior(features=5)
     p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
-    page = text_report(posterior, WORDS, selected=[7])
+    page = text_report(posterior, WORDS, [7])
     assert "<b>bold" not in page
     section = re.search(r'<section class="row" aria-label="Row 7">(.*?)</section>', page, re.DOTALL)
     marks = re.findall(r'class="w(\d)" title="([\d.]+)">(.*?)</mark>', section.group(1))
@@ -186,16 +183,3 @@ def test_words_are_marked_as_they_are_kept_and_escaped():
         assert (word in shown) == (level > 0)
         if level:
             assert shown[word] == (level, round(float(value), 2))
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        (WORDS[:3], ValueError, "20 rows; there are 3"),
-        ([["a"] * 6] * 20, ValueError, "6 words, and a row 5 entries"),
-        (["a film"] * 20, TypeError, "a list of words for each row"),
-    ],
-)
-def test_words_that_are_not_the_rows_are_refused(words, error, message):
-    with pytest.raises(error, match=message):
-        text_report(random_posterior(features=5), words)

@@ -14,12 +14,12 @@ from scipy.stats import ttest_1samp
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.cli.images_and_texts.divided_rows import left_out
-from lexppl.cli.images_and_texts.found_rows import KeptSize
-from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS, ranked_words
-from lexppl.cli.images_and_texts.text_rows import read_texts
-from lexppl.cli.options.arguments import parse
-from lexppl.cli.options.data_checks import IMAGES, TABLE, TEXTS, kind_of_data
+from lexppl.cli.image_rows import left_out
+from lexppl.cli.options.checks import IMAGES, TABLE, TEXTS, kind_of_data
+from lexppl.cli.options.parser import parse
+from lexppl.cli.report.data import KeptSize
+from lexppl.cli.report.texts import UNKNOWN_WORDS, ranked_words
+from lexppl.cli.text_rows import read_texts
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
 from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.cli.images_and_texts.text_rows import read_texts
-from lexppl.cli.options.arguments import parse
+from lexppl.cli.options.parser import parse
+from lexppl.cli.text_rows import read_texts
 from tests.cli.shaped import folder_of_images, table_of_texts
 from tests.cli.tables import cases
 from tests.cli.test_bad_input import refused

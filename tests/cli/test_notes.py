@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes import collapse_messages
+from lexppl.cli.fit_warnings import behind_message, collapse_messages
+from lexppl.evaluation.learned import BaseRateGain
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
@@ -79,3 +80,16 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
     assert learned.endswith("give a lower --penalty, or --k")
     assert "as should be where none says anything" in idle
     assert collapse_messages(["all on"], learned=False) == collapse_messages(["all on"])
+
+
+@pytest.mark.parametrize(
+    ("own", "full", "gain", "warned"),
+    [
+        (-0.50, -0.40, 0.19, True),  # the full predictor knows more than the explainer
+        (-0.50, -0.49, 0.19, False),  # not by two errors
+        (-0.73, -0.69, -0.04, False),  # neither knows more than the base rate
+        (-0.73, -0.60, -0.04, True),  # the full predictor alone does
+    ],
+)
+def test_a_full_predictor_without_a_gain_is_no_reference(own, full, gain, warned):
+    assert bool(behind_message(own, full, BaseRateGain(gain, 0.01, 400))) == warned

@@ -101,7 +101,7 @@ def test_too_many_masks_are_refused_with_their_number_before_any_fit(tmp_path, m
 @pytest.mark.parametrize("name", sorted(NEED_BAYES))
 def test_a_missing_extra_is_told_by_its_name(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    options = sys.modules["lexppl.cli.options.posterior_options"]
+    options = sys.modules["lexppl.cli.options.checks"]
     monkeypatch.setattr(options, "BAYES_LIBRARY", "no_such_library")
     assert main(["explain", "iris", "--out", "out", "--inference", name]) != 0
     told = capsys.readouterr().err

@@ -9,8 +9,8 @@ import pytest
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
-from lexppl.cli.judged.closer_look import CloserLook
-from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.results.scores import Judgement
+from lexppl.cli.results.single_rows import Details
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]
@@ -70,9 +70,9 @@ def no_report(monkeypatch):
     monkeypatch.setattr(
         "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement((), None), None)
     )
-    monkeypatch.setattr("lexppl.cli.explain_table.print_findings", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.print_table_report", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun._closer", lambda *_: CloserLook())
+    monkeypatch.setattr("lexppl.cli.explain_table.TableRun._details", lambda *_: Details())
 
 
 @pytest.mark.complete

@@ -10,7 +10,7 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.terminal.errors import one_line, told
+from lexppl.cli.terminal.errors import message_of, one_line
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.layout.mask_groups import masks_of
@@ -143,7 +143,7 @@ def test_all_mends_at_once_are_words_to_type():
         Problem("a", {"drop": ["a, b"], "hide_missing": True}),
         Problem("b", {"drop": ["it's"], "missing": ["?", "-"]}),
     ]
-    last = told(TableError(problems)).splitlines()[-1]
+    last = message_of(TableError(problems)).splitlines()[-1]
     assert shlex.split(last.removeprefix("all at once: ")) == [
         "--drop", "a, b", "it's", "--hide-missing", "--missing", "?", "--missing", "-",
     ]  # fmt: skip

@@ -12,11 +12,10 @@ from torch import Tensor
 from lexppl.inference import fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.predictive import FittedProgram
-from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
-from lexppl.inference.training.compiled.traced import graph_inputs
+from lexppl.inference.training.compiled import graph_inputs
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.rows import StepRows
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 
@@ -115,13 +114,13 @@ def _certify(
 
 def _run(step: steps.TrainingStep, rows: Any, size: int) -> None:
     batch, weights = next(rows.weighted_batches(size, shuffle=True))
-    step.run(StepRows(batch, weights, batch_rows(rows, batch), MIDWAY))
+    step.run(StepRows(batch, weights, batch[0].shape[rows.row_dim], MIDWAY))
 
 
 def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:
     """What each step hands to the graphs of `fit(compile=True)`."""
     batch, weights = next(rows.weighted_batches(size, shuffle=False))
-    given = StepRows(batch, weights, batch_rows(rows, batch), MIDWAY)
+    given = StepRows(batch, weights, batch[0].shape[rows.row_dim], MIDWAY)
     for moved in step.terms:
         moving = moved.term.objective.at(MIDWAY).moving
         for one in graph_inputs(step, given, {} if moving is None else moving.numbers):

@@ -52,7 +52,7 @@ def explained(**more):
 
 
 @pytest.mark.smoke
-@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.global_draws.SamplerWarning")
 @pytest.mark.parametrize("with_y", [False, True])
 def test_they_are_those_of_each_draw(with_y):
     posterior = explained(y=Y) if with_y else explained()
@@ -75,7 +75,7 @@ def test_they_are_those_of_each_draw(with_y):
     np.testing.assert_allclose(summary["mean"], exact().mean((0, 1, 2)), rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.global_draws.SamplerWarning")
 def test_the_interval_is_the_posteriors_and_r_hat_that_of_chains():
     posterior = explained()
     drawn = exact().mean(2)
@@ -100,7 +100,7 @@ def test_the_interval_is_the_posteriors_and_r_hat_that_of_chains():
     assert (width[0] > width[1]).all()
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.global_draws.SamplerWarning")
 def test_of_many_numbers_the_mean_over_rows_is_left_which_says_so(monkeypatch):
     monkeypatch.setattr(sys.modules["lexppl.explanation.posterior_arrays"], "MOST_NUMBERS", 959)
     group = group_of(explained(), "posterior")

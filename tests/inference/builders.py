@@ -3,10 +3,11 @@
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.nn import PyroModule
+from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from lexppl.effects import mask_particles, penalty
+from lexppl.inference import NestedIWAE, fit
 from lexppl.models import (
     LEX,
     MLP,
@@ -19,6 +20,13 @@ from lexppl.models import (
 SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 
 
+def quick(model, rows, **options):
+    """A fit of an epoch with two masks a row, in silence and without validation rows, but for what
+    is given."""
+    usual = {"objective": NestedIWAE(2), "epochs": 1, "valid": None, "progress": False}
+    return fit(model, rows, **{**usual, **options})
+
+
 def table(rows=60, features=3, seed=0):
     """x, and labels by the sign of its first column."""
     x = torch.randn(rows, features, generator=torch.Generator().manual_seed(seed))
@@ -27,13 +35,25 @@ def table(rows=60, features=3, seed=0):
 
 def explainer(
     selector=BernoulliSelector, imputer=None, likelihood=None, *,
-    features=3, outputs=2, hidden=(4,), seed=0, predictor=None, **options,
+    features=3, outputs=2, hidden=(4,), seed=0, predictor=None, program=LEX, **options,
 ):  # fmt: skip
     """A small LEX whose weights do not depend on what was drawn before."""
     chosen = selector(MLP(features, features, hidden, seed=seed))
     network = MLP(features, outputs, hidden, seed=None if seed is None else seed + 1)
     predictor = predictor or Predictor(network, likelihood or CategoricalLikelihood())
-    return LEX(chosen, ConstantImputer() if imputer is None else imputer, predictor, **options)
+    return program(chosen, ConstantImputer() if imputer is None else imputer, predictor, **options)
+
+
+class Line(PyroModule):
+    """y ~ N(slope · x₀, sd), with a normal prior on the slope, which is read inside the plates."""
+
+    def __init__(self, sd=0.1):
+        super().__init__()
+        self.slope, self.sd = PyroSample(dist.Normal(0.0, 1.0)), sd
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(self.slope * x[:, 0], self.sd), obs=y)
 
 
 class WithPrior(PyroModule):

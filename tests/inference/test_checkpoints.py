@@ -15,7 +15,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroSample
+from pyro.nn import PyroModule
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
@@ -31,10 +31,9 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.training.loop_state import LoopState
+from lexppl.inference.training.checkpoint import LoopState
 from lexppl.inference.training.watch import BestStates
 from lexppl.models import (
-    LEX,
     MLP,
     BernoulliSelector,
     CategoricalLikelihood,
@@ -45,10 +44,10 @@ from lexppl.models import (
     tree_predictor,
 )
 from lexppl.systems import lex, real_x
+from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
 
-X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
+X, Y = table(90)
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 4, "batch_size": 20, "progress": False}
 MODULE = sys.modules["lexppl.inference.training.checkpoint"]
@@ -68,14 +67,8 @@ def killed_at(number):
 
 def bits(result):
     """All that a fit has come to, but for the time it took."""
-    found = {
-        "train": result.history.train,
-        "valid": result.history.valid,
-        "stage": result.history.stage,
-        "best_epoch": result.best_epoch,
-        "best_valid": result.best_valid,
-        "skipped": np.array(result.skipped_steps),
-    }
+    found = {name: getattr(result.history, name) for name in ("train", "valid", "stage")}
+    found |= {name: getattr(result, name) for name in ("best_epoch", "best_valid", "skipped_steps")}
     for place, one in enumerate(result.modules):
         found |= {f"{place} {n}": t.detach().numpy() for n, t in one.state_dict().items()}
     return found
@@ -95,20 +88,9 @@ def small(penalty=0.02):
 
 def program(network=None, selector=None):
     """A program whose weights do not depend on what was drawn before."""
-    predictor = Predictor(network or MLP(3, 2, (6,), seed=1), CategoricalLikelihood())
-    network = selector or MLP(3, 3, (6,), seed=0)
-    return LEX(BernoulliSelector(network), GaussianImputer(), predictor)
-
-
-class Line(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.slope = PyroSample(dist.Normal(0.0, 1.0))
-
-    def forward(self, x, y=None):
-        slope = self.slope
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            return pyro.sample("y", dist.Normal(slope * x[:, 0], 0.1), obs=y)
+    predictor = None if network is None else Predictor(network, CategoricalLikelihood())
+    chosen = BernoulliSelector if selector is None else lambda _: BernoulliSelector(selector)
+    return explainer(chosen, GaussianImputer(), hidden=(6,), predictor=predictor)
 
 
 class Counting(nn.Module):
@@ -174,17 +156,12 @@ def loader(**settings):
 
 
 def with_trees():
-    selector = BernoulliSelector(MLP(3, 3, (6,), seed=0))
-    return LEX(selector, GapImputer(), tree_predictor(X, 2, trees=5))
+    return explainer(imputer=GapImputer(), hidden=(6,), predictor=tree_predictor(X, 2, trees=5))
 
 
+BOOTSTRAP = {"replicates": 2, "row_weights": "dirichlet"}
 CASES = {
-    "replicates of weighted rows and folds": lambda: {
-        "model": small(),
-        "replicates": 2,
-        "row_weights": "dirichlet",
-        "folds": 2,
-    },
+    "replicates of weighted rows and folds": lambda: {"model": small(), **BOOTSTRAP, "folds": 2},
     "two systems' stages": lambda: {"model": real_x(3, classes=2, **SMALL), "folds": 2},
     "two stages": lambda: {"model": None, "stages": two_stages},
     "models that differ": lambda: {"model": [small(0.01), small(0.05)], "clip_norm": 1.0},
@@ -197,12 +174,7 @@ CASES = {
         "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
         "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.3),
     },
-    "weights by row": lambda: {
-        "model": small(),
-        "replicates": 2,
-        "row_weights": "dirichlet",
-        "sample_weight": torch.arange(90.0),
-    },
+    "weights by row": lambda: {"model": small(), **BOOTSTRAP, "sample_weight": torch.arange(90.0)},
     "graphs": lambda: {"model": program(), "compile": "graph"},
     "patience": lambda: {"model": small(), "patience": 1, "epochs": 15, "learning_rate": 0.3},
     "batch norm": lambda: {

@@ -28,9 +28,8 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import random_state, seeded, set_random_state
-from lexppl.inference.training.compiled import compiled as compiled_terms
-from lexppl.inference.training.compiled.compiled import disagreement
-from lexppl.inference.training.compiled.traced import NotTraceableError, RepeatedDraws
+from lexppl.inference.training import compiled as compiled_terms
+from lexppl.inference.training.compiled import NotTraceableError, RepeatedDraws, disagreement
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
@@ -56,17 +55,14 @@ def small_system(name):
 
 
 def small_lex():
-    penalties = [SizePenalty(0.05)]
-    return explainer(
-        imputer=GaussianImputer(), features=4, outputs=3, hidden=(3,), penalties=penalties
-    )
+    sizes = {"features": 4, "outputs": 3, "hidden": (3,)}
+    return explainer(imputer=GaussianImputer(), penalties=[SizePenalty(0.05)], **sizes)
 
 
 def same_bits(one, other):
     pairs = zip(state_of(one), state_of(other), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs) and np.array_equal(
-        one.history.train, other.history.train
-    )
+    same = np.array_equal(one.history.train, other.history.train)
+    return same and all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.fixture
@@ -379,9 +375,6 @@ def gradients(*values):
 )
 def test_rounding_is_told_from_another_gradient(other, alike):
     assert (disagreement(gradients([1.0, 2.0], [0.001]), other) <= 1.0) is alike
-
-
-def test_losses_that_are_alike_in_being_no_numbers_agree():
     lost = TermGradients(torch.tensor([float("nan")]), [])
     assert disagreement(lost, lost) == 0.0
 

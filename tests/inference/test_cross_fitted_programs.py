@@ -14,7 +14,7 @@ from lexppl.distributions import KSubset
 from lexppl.effects import FoldShift, mask_particles
 from lexppl.inference import CrossFitted, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
-from lexppl.inference.training.rows.fold_distributions import joined_distribution, mean_distribution
+from lexppl.inference.training.cross_fitting import joined_distribution, mean_distribution
 from lexppl.models import MLP, GaussianImputer, imputation_particles
 
 N, G = 21, 4

@@ -1,6 +1,7 @@
 """Cross-fitting: who learns from whom, what is maximised, what is averaged."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pyro
@@ -24,13 +25,16 @@ from lexppl.inference import (
     Unscored,
     fit,
 )
+from lexppl.inference.batches import training_rows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
-from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.stages import TrainingModules, shifted
-from lexppl.inference.training.rows.cross_fitting import cross_fitted
-from lexppl.inference.training.rows.fold_distributions import joined_distribution, mean_distribution
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.cross_fitting import (
+    cross_fitted,
+    joined_distribution,
+    mean_distribution,
+)
+from lexppl.inference.training.rows import folded
 from lexppl.models import (
     LEX,
     MLP,
@@ -51,6 +55,8 @@ from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_
 X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (X[:, 0] > 0).long()
 RESPONSE = X[:, 0] + 0.1 * X[:, 1]
+LOADER = DataLoader(TensorDataset(X, LABELS), 20)
+GIVEN = Frozen(table_predictor(3, 2, (4,)))
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 2, "batch_size": 20, "progress": False}
 
@@ -303,16 +309,10 @@ def test_stages_of_one_program_share_its_predictors():
 
 
 def test_published_systems_have_the_terms_that_their_predictors_need():
-    shifts = {
-        "l2x": l2x(3, classes=2, k=1, **SMALL),
-        "real_x": real_x(3, classes=2, **SMALL),
-        "invase": invase(3, classes=2, **SMALL),
-    }
-    found = {
-        name: [[t.fold_shift for t in stage.terms] for stage in cross_fitted(s.build(), 2)]
-        for name, s in shifts.items()
-    }
-    assert found == {"l2x": [[0, 1]], "real_x": [[1], [0]], "invase": [[0, 1, 1]]}
+    systems = partial(l2x, k=1), real_x, invase
+    for system, shifts in zip(systems, ([[0, 1]], [[1], [0]], [[0, 1, 1]]), strict=True):
+        stages = cross_fitted(system(3, classes=2, **SMALL).build(), 2)
+        assert [[term.fold_shift for term in stage.terms] for stage in stages] == shifts
 
 
 def test_invase_is_compared_with_a_baseline_that_has_not_seen_the_row():
@@ -407,33 +407,22 @@ def test_predictions_are_the_average_of_the_folds():
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "options", "message"),
+    ("given", "data", "options", "message"),
     [
-        (lambda: lex(3, classes=2, k=1), (X, LABELS), {"folds": 0}, "folds must be a whole number"),
-        (lambda: lex(3, classes=2, k=1), (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
-        (
-            lambda: lex(3, classes=2, k=1),
-            DataLoader(TensorDataset(X, LABELS), 20),
-            {"folds": 2, "valid": None},
-            "a loader cannot be divided into folds",
-        ),
-        (
-            lambda: lex(3, classes=2, k=1, predictor=Frozen(table_predictor(3, 2, (4,)))),
-            (X, LABELS),
-            {"folds": 2},
-            "no term has one that learns",
-        ),
-        (
-            lambda: q_fit(3, table_predictor(3, 2, (4,))),
-            (X, LABELS),
-            {"folds": 2},
-            "no term has one that learns",
-        ),
+        ({}, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
+        ({}, (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
+        ({}, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
+        ({"predictor": GIVEN}, (X, LABELS), {"folds": 2}, "no term has one that learns"),
     ],
 )
-def test_refused(model, data, options, message):
+def test_refused(given, data, options, message):
     with pytest.raises(ValueError, match=message):
-        fit(model(), data, epochs=1, progress=False, **options)
+        fit(lex(3, classes=2, k=1, **given), data, epochs=1, progress=False, **options)
+
+
+def test_folds_of_a_given_predictor_are_refused():
+    with pytest.raises(ValueError, match="no term has one that learns"):
+        fit(q_fit(3, GIVEN), (X, LABELS), folds=2, epochs=1, progress=False)
 
 
 def planted(seed, rows=1500, levels=50):
@@ -452,15 +441,8 @@ def test_a_column_to_memorise_by_brings_no_gain():
     x, y, groups = planted(0)
     kept = {}
     for folds in (1, 2):
-        system = lex(
-            x.shape[1],
-            classes=2,
-            penalty=0.02,
-            grouping=Grouping(groups),
-            imputer=MarginalImputer(x),
-            hidden=(64,),
-            predictor_hidden=(64, 64),
-        )
+        given = {"grouping": Grouping(groups), "imputer": MarginalImputer(x), "penalty": 0.02}
+        system = lex(x.shape[1], classes=2, hidden=(64,), predictor_hidden=(64, 64), **given)
         options = {"epochs": 60, "batch_size": 300, "learning_rate": 3e-3, "valid": None}
         result = fit(system, (x, y), folds=folds, progress=False, **options)
         with torch.no_grad():

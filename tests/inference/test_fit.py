@@ -26,7 +26,7 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import keep_parameters_local, program_settings
-from lexppl.inference.replicates.replicates import Replicates, reinitialised
+from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer
@@ -188,9 +188,8 @@ def test_through_svi_and_as_an_elbo_module():
     model = OwnExplainer()
     pyro.clear_param_store()
     try:
-        svi = pyro.infer.SVI(
-            model, lambda *_: None, pyro.optim.Adam({"lr": 0.01}), loss=NestedIWAE(masks=4)
-        )
+        adam = pyro.optim.Adam({"lr": 0.01})
+        svi = pyro.infer.SVI(model, lambda *_: None, adam, loss=NestedIWAE(masks=4))
         torch.manual_seed(0)
         losses = [svi.step(x, y.float()) for _ in range(60)]
         assert losses[-1] < losses[0]
@@ -198,14 +197,12 @@ def test_through_svi_and_as_an_elbo_module():
         pyro.clear_param_store()
     with pyro.settings.context(module_local_params=True):
         loss = NestedIWAE(masks=4)(OwnExplainer(), None)
-        optimizer = torch.optim.Adam(loss.parameters(), lr=0.01)
-        losses = []
+        optimizer, losses = torch.optim.Adam(loss.parameters(), lr=0.01), []
         for _ in range(60):
             optimizer.zero_grad()
-            value = loss(x, y.float())
-            value.backward()
+            losses.append(loss(x, y.float()))
+            losses[-1].backward()
             optimizer.step()
-            losses.append(value.item())
         assert losses[-1] < losses[0]
         assert len(pyro.get_param_store()) == 0
 
@@ -218,10 +215,8 @@ def test_plain_pyro_inference_reads_the_same_program():
     ours = NestedIWAE(masks=1).loss(model, None, x, y.float())
     torch.manual_seed(0)
     trace = pyro.poutine.trace(model).get_trace(x, y.float())
-    theirs = -(
-        trace.log_prob_sum()
-        - trace.nodes["mask"]["fn"].log_prob(trace.nodes["mask"]["value"]).sum()
-    )
+    mask = trace.nodes["mask"]
+    theirs = mask["fn"].log_prob(mask["value"]).sum() - trace.log_prob_sum()
     assert ours == pytest.approx(float(theirs), rel=1e-5)
 
 
@@ -229,16 +224,12 @@ def test_stages_and_terms_move_only_what_they_say():
     x, y = rows()
     model = lex()
     objective = NestedIWAE(masks=3)
+    selecting = LossTerm(model, objective, learns=[model.selector])
+    predicting = LossTerm(model, objective, learns=[model.predictor], weight=0.0)
+    sgd = partial(torch.optim.SGD, lr=0.1)
     stages = [
         Stage([LossTerm(model, NestedIWAE(masks=2), learns=[model.predictor])], epochs=2),
-        Stage(
-            [
-                LossTerm(model, objective, learns=[model.selector]),
-                LossTerm(model, objective, learns=[model.predictor], weight=0.0),
-            ],
-            epochs=2,
-            optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
-        ),
+        Stage([selecting, predicting], epochs=2, optimizer=sgd),
     ]
     result = fit(None, (x, y), stages=stages[:1], progress=False)
     old, new = model.state_dict(), result.model.state_dict()
@@ -365,9 +356,7 @@ def test_bad_input_is_refused_before_any_training():
     refused(lex, (x.double(), y), "x is torch.float64 and the model torch.float32")
     refused(lambda: lex(k=9), (x, y), "k")
     refused(lambda: lex().requires_grad_(False), (x, y), "nothing to learn")
-    refused(
-        lex, (x, y), "LeaveOneOut needs at least 2 draws of 'mask'", objective=NestedIWAE(masks=1)
-    )
+    refused(lex, (x, y), "LeaveOneOut needs at least 2 draws", objective=NestedIWAE(masks=1))
     refused(lex, (x, y), "differentiable_loss", TypeError, objective=3)
     with pytest.raises(ValueError, match="either a model or stages"):
         fit(None, (x, y))
@@ -415,22 +404,27 @@ def test_programs_that_the_objective_cannot_read(body, match):
         NestedIWAE(masks=2).loss(model, None, torch.zeros(3, 2))
 
 
-def test_global_latent_with_a_guide_stands_outside_the_log():
-    """A conjugate normal mean: the bound with the exact posterior is the evidence."""
-    y = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
+THREE = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
 
-    def model():
-        mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
-        with pyro.plate("data", 3, dim=-1), mask_particles():
-            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+def conjugate():
+    """A normal mean under a normal prior, of three observations."""
+    mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+    with pyro.plate("data", 3, dim=-1), mask_particles():
+        pyro.sample("y", dist.Normal(mean, 1.0), obs=THREE)
+
+
+def test_global_latent_with_a_guide_stands_outside_the_log():
+    """The bound with the exact posterior is the evidence."""
 
     def guide():
         precision = 1.0 + 3.0
-        pyro.sample("mean", dist.Normal(y.sum() / precision, precision**-0.5))
+        pyro.sample("mean", dist.Normal(THREE.sum() / precision, precision**-0.5))
 
     covariance = torch.eye(3, dtype=torch.float64) + 1.0
-    evidence = dist.MultivariateNormal(torch.zeros(3, dtype=torch.float64), covariance).log_prob(y)
-    assert NestedIWAE(masks=3).loss(model, guide) == pytest.approx(-float(evidence), abs=1e-10)
+    law = dist.MultivariateNormal(torch.zeros(3, dtype=torch.float64), covariance)
+    evidence = float(law.log_prob(THREE))
+    assert NestedIWAE(masks=3).loss(conjugate, guide) == pytest.approx(-evidence, abs=1e-10)
 
 
 def test_counts_and_factors_are_checked():
@@ -449,22 +443,16 @@ def test_counts_and_factors_are_checked():
 
 @pytest.mark.complete
 def test_a_closed_divergence_takes_the_place_of_the_draws_terms():
-    y = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
     zero = torch.zeros((), dtype=torch.float64)
-
-    def model():
-        mean = pyro.sample("mean", dist.Normal(zero, 1.0))
-        with pyro.plate("data", 3, dim=-1), mask_particles():
-            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
     def guide(infer=None):
         pyro.sample("mean", dist.Normal(zero + 0.4, 0.9), infer=infer or {"closed_kl": True})
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        drawn = torch.tensor([NestedIWAE(1).loss(model, guide) for _ in range(4000)])
+        drawn = torch.tensor([NestedIWAE(1).loss(conjugate, guide) for _ in range(4000)])
     kl = torch.distributions.kl_divergence(dist.Normal(0.4, 0.9), dist.Normal(0.0, 1.0))
-    expected = 0.5 * ((y - 0.4).square() + 0.81 + math.log(2 * math.pi)).sum() + kl
+    expected = 0.5 * ((THREE - 0.4).square() + 0.81 + math.log(2 * math.pi)).sum() + kl
     z = (drawn.mean() - expected) / (drawn.std() / math.sqrt(len(drawn)))
     assert abs(float(z)) < 4.5
 
@@ -472,4 +460,4 @@ def test_a_closed_divergence_takes_the_place_of_the_draws_terms():
         pyro.sample("mean", dist.StudentT(5.0, zero, 1.0), infer={"closed_kl": True})
 
     with pytest.raises(ValueError, match="no closed form is registered for KL"):
-        NestedIWAE(1).loss(model, student)
+        NestedIWAE(1).loss(conjugate, student)

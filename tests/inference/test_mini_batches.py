@@ -8,10 +8,11 @@ from pyro.nn import PyroModule
 from torch import nn
 
 from lexppl.effects import mask_particles, penalty
-from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
-from lexppl.inference.sample_nodes import SampleNodes
+from lexppl.inference.training.first_look import SampleNodes
 from lexppl.models import MLP
+from tests.inference.builders import quick
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()
@@ -69,20 +70,13 @@ def test_rows_that_cannot_be_told_from_groups_are_refused():
         plate_of(Grouped(4, "people"))
     assert plate_of(Grouped(2, "people")) == "people"
     with pytest.raises(ValueError, match='call the plate over rows "data"'):
-        fit(Grouped(4, "people"), (X, Y), valid=None, batch_size=4, epochs=1, progress=False)
+        quick(Grouped(4, "people"), (X, Y), batch_size=4)
 
 
 def test_the_last_batch_may_be_as_small_as_the_groups():
     """Five rows in batches of three: the plate is known from the first."""
-    result = fit(
-        Grouped(2, "people"),
-        (X[:5], Y[:5]),
-        valid=None,
-        batch_size=3,
-        epochs=2,
-        objective=NestedIWAE(1, samples=2),
-        progress=False,
-    )
+    options = {"batch_size": 3, "epochs": 2, "objective": NestedIWAE(1, samples=2)}
+    result = quick(Grouped(2, "people"), (X[:5], Y[:5]), **options)
     assert len(result.history) == 2
 
 
@@ -90,15 +84,14 @@ def test_the_last_batch_may_be_as_small_as_the_groups():
 def test_gradients_of_a_fit_are_those_of_all_rows():
     """One epoch of plain gradient descent by batches, averaged over all ways to make them."""
     model = Grouped(2)
-    full = NestedIWAE(1, samples=2, estimator=Enumerate()).differentiable_loss(model, None, X, Y)
+    bound = NestedIWAE(1, samples=2, estimator=Enumerate())
+    full = bound.differentiable_loss(model, None, X, Y)
     exact = torch.autograd.grad(full, list(model.parameters()))
     parts = [torch.zeros_like(g) for g in exact]
     for start in range(0, 8, 2):
+        rows = slice(start, start + 2)
         with MiniBatch(8, 2, "data"):
-            rows = slice(start, start + 2)
-            loss = NestedIWAE(1, samples=2, estimator=Enumerate()).differentiable_loss(
-                model, None, X[rows], Y[rows]
-            )
+            loss = bound.differentiable_loss(model, None, X[rows], Y[rows])
         for part, g in zip(parts, torch.autograd.grad(loss, list(model.parameters())), strict=True):
             part += g / 4
     for part, g in zip(parts, exact, strict=True):
@@ -154,10 +147,9 @@ class Partial(PyroModule):
 
 def test_a_factor_of_the_whole_batch_needs_all_rows():
     times = torch.rand(8, generator=torch.Generator().manual_seed(1))
-    options = {"valid": None, "epochs": 1, "objective": NestedIWAE(2), "progress": False}
     with pytest.raises(ValueError, match=r"'partial' observes the whole batch.*batch_size=8"):
-        fit(Partial, (X, times), batch_size=4, **options)
-    fit(Partial, (X, times), batch_size=8, **options)
+        quick(Partial, (X, times), batch_size=4)
+    quick(Partial, (X, times), batch_size=8)
 
 
 def test_rows_inside_one_log_need_all_rows():
@@ -171,13 +163,11 @@ def test_rows_inside_one_log_need_all_rows():
                 mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
                 pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
 
-    options = {"valid": None, "epochs": 1, "progress": False}
-    with pytest.raises(
-        ValueError, match="'data' of site 'y' is a plate of a subsample, entered in mask_particles"
-    ):
-        fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
-    fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)
-    fit(OneLog, (X, Y), batch_size=8, objective=NestedIWAE(2), **options)
+    told = "'data' of site 'y' is a plate of a subsample, entered in mask_particles"
+    with pytest.raises(ValueError, match=told):
+        quick(OneLog, (X, Y), batch_size=4)
+    quick(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2))
+    quick(OneLog, (X, Y), batch_size=8)
 
 
 def test_only_steps_move_running_statistics():
@@ -194,6 +184,5 @@ def test_only_steps_move_running_statistics():
                 mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
                 pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
 
-    options = {"valid": None, "batch_size": 4, "objective": NestedIWAE(2), "progress": False}
-    result = fit(Normed, (X, Y), epochs=3, **options)
+    result = quick(Normed, (X, Y), epochs=3, batch_size=4)
     assert int(result.model.selector[0].num_batches_tracked) == 3 * 2

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mixed_precision import MixedPrecision, refuse_rounded_away
-from lexppl.inference.training.compiled.compiled import disagreement
+from lexppl.inference.training.compiled import disagreement
 from lexppl.inference.training.step import TermGradients, TrainingStep
 from lexppl.models import (
     LEX,
@@ -195,18 +195,10 @@ def test_weights_moments_and_validation_stay_float32_and_nothing_is_left_behind(
         optimizers.append(torch.optim.Adam(parameters, lr=0.0))
         return optimizers[-1]
 
-    def fitted(precision):
-        return fit(
-            explainer(),
-            (X, Y),
-            valid=(X[:30] + 0.1, Y[:30]),
-            optimizer=still,
-            precision=precision,
-            epochs=1,
-            progress=False,
-        )
-
-    whole, mixed = fitted(None), fitted("bf16-mixed")
+    options = {"valid": (X[:30] + 0.1, Y[:30]), "optimizer": still, "epochs": 1, "progress": False}
+    whole, mixed = (
+        fit(explainer(), (X, Y), precision=one, **options) for one in (None, "bf16-mixed")
+    )
     assert {p.dtype for p in mixed.model.parameters()} == {torch.float32}
     held = [v for one in optimizers[-1].state.values() for v in one.values()]
     assert len(held) > 10 and all(value.dtype == torch.float32 for value in held)
@@ -253,17 +245,10 @@ def held_out_nats(precision, replicates=8):
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(900, 4, generator=generator)
     y = (torch.where(x[:, 0] > 0, x[:, 1], x[:, 2]) > 0).long()
-    result = fit(
-        lex(4, classes=2, hidden=(32, 32), predictor_hidden=(32, 32), folds=1),
-        (x[:600], y[:600]),
-        valid=(x[600:], y[600:]),
-        epochs=30,
-        batch_size=100,
-        learning_rate=1e-2,
-        replicates=replicates,
-        precision=precision,
-        progress=False,
-    )
+    system = lex(4, classes=2, hidden=(32, 32), predictor_hidden=(32, 32), folds=1)
+    options = {"epochs": 30, "batch_size": 100, "learning_rate": 1e-2, "replicates": replicates}
+    options |= {"valid": (x[600:], y[600:]), "precision": precision, "progress": False}
+    result = fit(system, (x[:600], y[:600]), **options)
     return np.asarray(result.history.valid)[-5:].mean(0)
 
 
@@ -316,7 +301,7 @@ class Scores(nn.Module):
         return self.weight.expand(len(x), 4)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.collapse.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.diagnostics.CollapseWarning")
 def test_what_has_no_such_product_is_refused():
     with pytest.raises(ValueError, match="keeps weights and sums in float32"):
         fit(explainer().double(), (X.double(), Y), **FIT, **MIXED)
@@ -346,11 +331,7 @@ def test_columns_that_bf16_cannot_tell_apart_are_refused():
 def test_a_normal_response_in_its_units():
     """A scale of 0.01 about a mean of 1,000 is met, as biases and likelihoods are float32."""
     y = 1000.0 + X[:, 0]
-    model = LEX(
-        BernoulliSelector(MLP(4, 4, (6,), seed=0)),
-        ConstantImputer(),
-        Predictor(MLP(4, 1, (6,), seed=1), NormalLikelihood()),
-    )
+    model = builders.explainer(likelihood=NormalLikelihood(), features=4, outputs=1, hidden=(6,))
     with torch.no_grad():
         model.predictor.network.layers[-1].bias.fill_(1000.0)
     result = fit(model, (X, y), **FIT, **MIXED)

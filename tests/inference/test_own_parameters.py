@@ -7,37 +7,17 @@ from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule, PyroSample
 
-from lexppl.effects import mask_particles
-from lexppl.inference import NestedIWAE, ReplicateData, fit
+from lexppl.inference import NestedIWAE, ReplicateData
 from lexppl.inference.contexts import keep_parameters_local
+from tests.inference.builders import Line, quick
 
 X = torch.linspace(-1.0, 1.0, 20)[:, None]
 ROWS = [(X, X[:, 0] * slope) for slope in (-2.0, 2.0)]
 
 
-class Line(PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.slope = PyroSample(dist.Normal(0.0, 1.0))
-
-    def forward(self, x, y=None):
-        slope = self.slope
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            return pyro.sample("y", dist.Normal(slope * x[:, 0], 0.1), obs=y)
-
-
 def fitted(kind):
-    return fit(
-        Line(),
-        ReplicateData(ROWS),
-        guide=kind,
-        objective=NestedIWAE(1),
-        valid=None,
-        epochs=100,
-        learning_rate=0.1,
-        seed=0,
-        progress=False,
-    )
+    options = {"objective": NestedIWAE(1), "epochs": 100, "learning_rate": 0.1}
+    return quick(Line(), ReplicateData(ROWS), guide=kind, **options)
 
 
 def test_each_replicates_guide_keeps_its_own_parameters_when_it_is_called():

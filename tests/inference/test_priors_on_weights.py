@@ -10,9 +10,12 @@ from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from lexppl import explain
-from lexppl.effects import draw_weights, mask_particles, weights_first
-from lexppl.inference import Enumerate, Linear, NestedIWAE, fit
+from lexppl.effects import mask_particles
+from lexppl.inference import Enumerate, Linear, NestedIWAE
+from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
+from lexppl.effects import draw_weights, weights_first
+from tests.inference.builders import quick
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -60,18 +63,10 @@ def posterior():
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_a_fit_finds_the_posterior_of_a_slope(replicates):
     model = Line()
-    result = fit(
-        model,
-        (X, Y),
-        valid=None,
-        guide=AutoNormal(pyro.poutine.block(model, hide=["mask"])),
-        objective=NestedIWAE(1, samples=4),
-        batch_size=60,
-        epochs=800,
-        learning_rate=Linear(0.05, 0.001, begin=0.3),
-        replicates=replicates,
-        progress=False,
-    )
+    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
+    options = {"objective": NestedIWAE(1, samples=4), "epochs": 800, "replicates": replicates}
+    rate = Linear(0.05, 0.001, begin=0.3)
+    result = quick(model, (X, Y), guide=guide, learning_rate=rate, **options)
     mean, sd = posterior()
     for fitted in result.guides:
         assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
@@ -88,14 +83,13 @@ def test_a_guide_set_up_elsewhere_is_refused():
         guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
         guide(X[:2], Y[:2])
     with pytest.raises(ValueError, match="'slope'"):
-        fit(model, (X, Y), valid=None, guide=guide, epochs=1, progress=False)
+        quick(model, (X, Y), guide=guide)
 
 
 def test_without_a_guide_it_is_refused():
-    with pytest.raises(
-        ValueError, match=r"'slope.weight' is a latent that no guide draws, outside mask_particles"
-    ):
-        fit(Line, (X, Y), epochs=1, progress=False)
+    told = r"'slope.weight' is a latent that no guide draws, outside mask_particles"
+    with pytest.raises(ValueError, match=told):
+        quick(Line, (X, Y))
 
 
 def with_priors(model):
@@ -114,23 +108,18 @@ def factory():
 
 
 def test_a_factorys_weights_are_shared_by_all_rows():
-    trace = pyro.poutine.trace(weights_first(factory())).get_trace(X, (Y > 0).long())
-    names = [
-        n for n in trace.nodes if n.startswith("layers") and trace.nodes[n]["type"] == "sample"
-    ]
-    assert len(names) == 4
-    for name in names:
-        assert trace.nodes[name]["fn"].batch_shape == ()
-        assert not trace.nodes[name]["cond_indep_stack"]
+    nodes = sample_nodes(weights_first(factory()), (X, (Y > 0).long()))
+    layers = [node for name, node in nodes.items() if name.startswith("layers")]
+    assert len(layers) == 4
+    for node in layers:
+        assert node["fn"].batch_shape == () and not node["cond_indep_stack"]
 
 
 @pytest.mark.parametrize("objective", [NestedIWAE(2), NestedIWAE(1, samples=2)])
 def test_a_factory_with_priors_is_fitted(objective):
     model = factory()
     guide = AutoNormal(pyro.poutine.block(model, hide=["mask", "x_imputed"]))
-    result = fit(
-        model, (X, (Y > 0).long()), guide=guide, objective=objective, epochs=2, progress=False
-    )
+    result = quick(model, (X, (Y > 0).long()), guide=guide, objective=objective, epochs=2)
     assert explain(result, X[:5], draws=3)["predictions"]["mask"].shape == (1, 3, 5, 2)
 
 

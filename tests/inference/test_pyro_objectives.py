@@ -15,12 +15,13 @@ from torch import nn
 from lexppl import explain
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import Enumerate, NestedIWAE, Objective, fit
+from lexppl.inference import Enumerate, NestedIWAE, Objective
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold
+from tests.inference.builders import quick
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] + X[:, 1] > 0).long()
@@ -106,21 +107,6 @@ def test_svi_with_a_guide_of_mask_and_imputation():
     assert abs(float(apart)) < threshold(1) * error
 
 
-class Weighted(PyroModule):
-    """One weight with a prior, masks summed out."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = PyroSample(dist.Normal(0.0, 2.0))
-
-    def forward(self, x, y=None):
-        weight = self.weight
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", KSubset(torch.zeros(3), 1))
-            logits = weight * (mask * x).sum(-1)
-            pyro.sample("y", dist.Bernoulli(logits=logits), obs=None if y is None else y.float())
-
-
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize(
     ("objective", "model", "guide"),
@@ -133,16 +119,9 @@ class Weighted(PyroModule):
 )
 def test_a_fit_by_pyros_own(objective, model, guide, replicates):
     before = dict(vars(objective))
-    result = fit(
-        model,
-        (X, Y),
-        guide=None if guide is None else guide(),
-        objective=objective,
-        epochs=5,
-        batch_size=5,
-        replicates=replicates,
-        progress=False,
-    )
+    options = {"epochs": 5, "batch_size": 5, "replicates": replicates, "valid": 0.2}
+    guide = None if guide is None else guide()
+    result = quick(model, (X, Y), guide=guide, objective=objective, **options)
     assert vars(objective) == before
     assert result.replicates == replicates
     assert torch.isfinite(torch.as_tensor(result.history.train)).all()
@@ -150,33 +129,21 @@ def test_a_fit_by_pyros_own(objective, model, guide, replicates):
 
 
 def test_each_replicates_loss_is_its_own():
+    elbo = TraceEnum_ELBO(max_plate_nesting=3)
     with program_settings(validate=True):
         models = [AtTheMean() for _ in range(3)]
-    copies = [
-        TrainingModules([Stage([LossTerm(model, TraceEnum_ELBO(max_plate_nesting=3))])])
-        for model in models
-    ]
-    with program_settings(validate=True):
-        runner = Replicates(copies)
+        runner = Replicates([TrainingModules([Stage([LossTerm(m, elbo)])]) for m in models])
         (term,) = runner.template.stages[0].terms
         losses = runner.losses(term, term.objective, (X, Y))
-        each = [
-            TraceEnum_ELBO(max_plate_nesting=3).differentiable_loss(model, lambda x, y: None, X, Y)
-            for model in models
-        ]
+        each = [elbo.differentiable_loss(m, lambda x, y: None, X, Y) for m in models]
         assert torch.allclose(losses, torch.stack(each))
         ours = torch.autograd.grad(losses.sum(), list(runner.parameters.values()))
         for place, (model, loss) in enumerate(zip(models, each, strict=True)):
-            own = dict(
-                zip(
-                    (n for n, _ in model.named_parameters()),
-                    torch.autograd.grad(loss, list(model.parameters())),
-                    strict=True,
-                )
-            )
+            names = [f"programs.0.{name}" for name, _ in model.named_parameters()]
+            own = torch.autograd.grad(loss, list(model.parameters()))
+            matching = dict(zip(names, own, strict=True))
             for name, gradient in zip(runner.parameters, ours, strict=True):
-                matching = own[name.removeprefix("programs.0.")]
-                assert torch.allclose(gradient[place], matching, atol=1e-6)
+                assert torch.allclose(gradient[place], matching[name], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -189,28 +156,32 @@ def test_each_replicates_loss_is_its_own():
 )
 def test_what_gives_no_loss_of_any_batch_is_refused(objective, words):
     with pytest.raises(TypeError, match=words):
-        fit(Imputed, (X, Y), guide=Covering(), objective=objective)
+        quick(Imputed, (X, Y), guide=Covering(), objective=objective)
 
 
 @pytest.mark.parametrize("objective", [Trace_ELBO(), TraceEnum_ELBO()])
 def test_a_latent_that_no_guide_covers_is_refused(objective):
     """Pyro's own objectives would add its log-prior at the draw."""
     with pytest.raises(ValueError, match="counts the prior of 'mask', which no guide covers"):
-        fit(Imputed, (X, Y), objective=objective, epochs=1, progress=False)
+        quick(Imputed, (X, Y), objective=objective)
 
 
 def test_enumeration_that_nothing_reads_is_refused():
     with pytest.raises(ValueError, match="counts the prior of 'mask'"):
-        fit(AtTheMean, (X, Y), objective=Trace_ELBO(), epochs=1, progress=False)
+        quick(AtTheMean, (X, Y), objective=Trace_ELBO())
     with pytest.raises(ValueError, match=r"'mask' is to be summed out"):
-        fit(AtTheMean, (X, Y), objective=NestedIWAE(2), epochs=1, progress=False)
+        quick(AtTheMean, (X, Y))
 
 
 @pytest.mark.smoke
 def test_an_automatic_guide_under_trace_elbo():
     """A weight with a prior, the masks enumerated."""
 
-    class Listed(Weighted):
+    class Listed(PyroModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = PyroSample(dist.Normal(0.0, 2.0))
+
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
                 distribution = KSubset(torch.zeros(3), 1)
@@ -220,15 +191,8 @@ def test_an_automatic_guide_under_trace_elbo():
 
     model = Listed()
     guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
-    result = fit(
-        model,
-        (X, Y.float()),
-        valid=None,
-        guide=guide,
-        objective=TraceEnum_ELBO(max_plate_nesting=3),
-        epochs=3,
-        progress=False,
-    )
+    elbo = TraceEnum_ELBO(max_plate_nesting=3)
+    result = quick(model, (X, Y.float()), guide=guide, objective=elbo, epochs=3)
     assert result.guides[0].locs.weight.shape == ()
 
 
@@ -249,15 +213,7 @@ def test_an_objective_of_ones_own_follows_the_fit():
             asked.append(self.progress)
             return NestedIWAE(2).differentiable_loss(model, guide, *args, **kwargs)
 
-    result = fit(
-        Imputed(),
-        (X, Y),
-        objective=Scheduled(),
-        epochs=4,
-        batch_size=len(X),
-        valid=None,
-        progress=False,
-    )
+    result = quick(Imputed(), (X, Y), objective=Scheduled(), epochs=4)
     assert sorted(set(asked)) == [0.0, 0.25, 0.5, 0.75]
     assert result.objective.progress == 1.0
 

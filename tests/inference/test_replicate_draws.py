@@ -8,7 +8,7 @@ from pyro.nn import PyroModule
 from torch import nn
 
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.models import mask_particles
 
 IN_PLACE = ("normal_", "uniform_", "exponential_", "cauchy_")

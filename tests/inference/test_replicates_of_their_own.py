@@ -20,16 +20,10 @@ from lexppl.inference import (
     System,
     fit,
 )
-from lexppl.models import (
-    MLP,
-    CategoricalLikelihood,
-    ConstantImputer,
-    Predictor,
-    SizePenalty,
-    frozen,
-)
+from lexppl.models import ConstantImputer, SizePenalty, frozen
 from lexppl.systems import l2x, lex, real_x, xtab
 from tests.inference import builders
+from tests.inference.builders import SMALL
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -80,7 +74,7 @@ def test_rows_are_each_replicates_own():
 
 
 def test_given_predictors_are_each_replicates_own():
-    given = [Predictor(MLP(3, 2, (4,), seed=s), CategoricalLikelihood()) for s in (20, 21)]
+    given = [builders.explainer(seed=seed).predictor for seed in (20, 21)]
     models = [explainer(given=g, seed=s) for g, s in zip(given, (0, 5), strict=True)]
     options = {**QUIET, "objective": EXACT, "batch_size": 40}
     together = fit(models, data(0), **options)
@@ -104,10 +98,8 @@ def test_k_may_differ_between_replicates():
 def test_numbers_survive_saving(tmp_path):
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     rows = (x, (x[:, 0] > 0).long())
-    models = [
-        lex(4, classes=2, k=k, hidden=(4,), predictor_hidden=(4,), imputer=ConstantImputer(c))
-        for k, c in ((1, -1.0), (4, 2.0))
-    ]
+    both = ((1, -1.0), (4, 2.0))
+    models = [lex(4, classes=2, k=k, **SMALL, imputer=ConstantImputer(c)) for k, c in both]
     result = fit(models, rows, epochs=1, progress=False)
     save(result, tmp_path)
     again = load(tmp_path)
@@ -127,7 +119,7 @@ def test_a_number_that_the_program_decides_by_is_named():
 
 
 def test_a_number_on_which_a_shape_depends_is_named():
-    systems = [l2x(3, classes=2, k=k, hidden=(4,), predictor_hidden=(4,)) for k in (1, 2)]
+    systems = [l2x(3, classes=2, k=k, **SMALL) for k in (1, 2)]
     with pytest.raises(ValueError, match=r"differ in \['programs.0.selector.k'\].*one by one"):
         fit(systems, data(0), **QUIET)
 
@@ -135,18 +127,16 @@ def test_a_number_on_which_a_shape_depends_is_named():
 @pytest.mark.complete
 def test_systems_may_differ_in_their_penalty():
     systems = [real_x(3, classes=2, penalty=p, hidden=(8,)) for p in (0.0, 5.0)]
-    result = fit(
-        systems, data(0, 300), epochs=60, batch_size=50, learning_rate=1e-2, progress=False, seed=1
-    )
+    options = {"epochs": 60, "batch_size": 50, "learning_rate": 1e-2, "seed": 1}
+    result = fit(systems, data(0, 300), progress=False, **options)
     with torch.no_grad():
         sizes = [float(m.selector(data(0)[0]).mean.sum(-1).mean()) for m in result.models]
     assert sizes[1] < 0.2 < sizes[0]
 
 
 def test_one_model_on_several_data_sets_draws_weights_of_its_own():
-    result = fit(
-        explainer(), ReplicateData([data(0), data(1)]), **{**QUIET, "epochs": 1}, objective=EXACT
-    )
+    sets = ReplicateData([data(0), data(1)])
+    result = fit(explainer(), sets, **{**QUIET, "epochs": 1}, objective=EXACT)
     first, second = (m.selector.network.layers[0].weight for m in result.models)
     assert result.replicates == 2
     assert not torch.allclose(first, second)
@@ -163,56 +153,41 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("models", "train", "options", "message"),
+    ("models", "train", "message"),
     [
-        ([explainer(), explainer()], data(0), {"replicates": 3}, "3 replicates, 2 models"),
         (
             [explainer(), explainer()],
             ReplicateData([data(0)] * 3),
-            {},
-            "2 models, 3 data sets of train",
+            "2 models, 3 data sets",
         ),
-        ([], data(0), {}, "empty"),
-        ([explainer(), Named("a")], data(0), {}, "same parts"),
-        ([Named("a"), Named("b")], data(0), {}, "they differ in 'kind' of Named"),
-        (
-            [explainer(), lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()],
-            data(0),
-            {},
-            "same parts",
-        ),
-        (
-            [lex(3, classes=2, k=1, hidden=(4,)), lex(3, classes=2, k=1, hidden=(5,))],
-            data(0),
-            {},
-            "differ in",
-        ),
-        (
-            explainer(),
-            ReplicateData([data(0), data(1, rows=30)]),
-            {},
-            r"x must be alike.*\(40, 3\), \(30, 3\)",
-        ),
-        (explainer(), ReplicateData([data(0), data(1)[:1]]), {}, r"the same columns.*\[2, 1\]"),
+        ([], data(0), "empty"),
+        ([explainer(), Named("a")], data(0), "same parts"),
+        ([Named("a"), Named("b")], data(0), "they differ in 'kind' of Named"),
+        ([explainer(), lex(3, classes=2, k=1, **SMALL).program()], data(0), "same parts"),
+        ([lex(3, classes=2, k=1, hidden=(width,)) for width in (4, 5)], data(0), "differ in"),
+        (explainer(), ReplicateData([data(0), data(1, rows=30)]), r"alike.*\(40, 3\), \(30, 3\)"),
+        (explainer(), ReplicateData([data(0), data(1)[:1]]), r"the same columns.*\[2, 1\]"),
     ],
 )
-def test_refused_before_any_training(models, train, options, message):
+def test_refused_before_any_training(models, train, message):
     with pytest.raises(ValueError, match=message):
-        fit(models, train, **{**QUIET, **options})
+        fit(models, train, **QUIET)
+
+
+def test_another_number_of_replicates_than_of_models_is_refused():
+    with pytest.raises(ValueError, match="3 replicates, 2 models"):
+        fit([explainer(), explainer()], data(0), replicates=3, **QUIET)
 
 
 def test_objectives_must_be_one():
-    def system(masks):
-        return System(lambda: [Stage([LossTerm(explainer(), NestedIWAE(masks))])])
+    def system(*given, **options):
+        objective = NestedIWAE(*given, **options)
+        return System(lambda: [Stage([LossTerm(explainer(), objective)])])
 
-    with pytest.raises(ValueError, match="same objective"):
-        fit([system(2), system(4)], data(0), **QUIET)
-    pathwise = System(
-        lambda: [Stage([LossTerm(explainer(), NestedIWAE(2, estimator=Pathwise(0.3)))])]
-    )
-    other = System(lambda: [Stage([LossTerm(explainer(), NestedIWAE(2, estimator=Pathwise(0.5)))])])
-    with pytest.raises(ValueError, match="same objective"):
-        fit([pathwise, other], data(0), **QUIET)
+    temperatures = [system(2, estimator=Pathwise(t)) for t in (0.3, 0.5)]
+    for systems in ([system(2), system(4)], temperatures):
+        with pytest.raises(ValueError, match="same objective"):
+            fit(systems, data(0), **QUIET)
 
 
 def test_data_sets_come_in_a_list():

@@ -31,6 +31,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
+from lexppl.inference.batches import training_rows
 from lexppl.inference.contexts import (
     MiniBatch,
     RowWeights,
@@ -38,9 +39,7 @@ from lexppl.inference.contexts import (
     program_settings,
     seeded,
 )
-from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.training.rows.row_weights import RowWeighting
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.rows import RowWeighting, folded
 from lexppl.models import (
     MLP,
     BernoulliSelector,
@@ -84,12 +83,8 @@ def loss_and_gradient(objective, model, guide, rows, weights=None, seed=0, batch
     scaled = MiniBatch(batch_of or len(rows[0]), len(rows[0]), "data")
     with seeded(seed), program_settings(validate=True), scaled, weighing:
         loss = objective.differentiable_loss(model, guide, *rows)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    flat = [
-        (torch.zeros_like(p) if g is None else g).flatten()
-        for p, g in zip(parameters, found, strict=True)
-    ]
-    return torch.cat([loss.detach().reshape(1), *flat])
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in found)])
 
 
 def repeated(*columns):
@@ -153,10 +148,8 @@ def test_every_estimate_is_the_weighted_sum_of_the_rows(case, y):
     """Given the draws, loss and gradient are linear in the weights, a row's share depends on that
     row alone, and with weights of 1 they are what they are without."""
     estimator, counts = ESTIMATORS[case]
-    soft = case in ("Pathwise",)
-    model = explainer(imputer=None if soft else MarginalImputer(X.clone()))
-    entropy = 0.2
-    objective = NestedIWAE(**{"masks": 2, "entropy": entropy, **counts}, estimator=estimator)
+    model = explainer(imputer=None if case == "Pathwise" else MarginalImputer(X.clone()))
+    objective = NestedIWAE(**{"masks": 2, "entropy": 0.2, **counts}, estimator=estimator)
     rows = (X, y)
     each = [loss_and_gradient(objective, model, None, rows, row) for row in torch.eye(5).double()]
     weighted = loss_and_gradient(objective, model, None, rows, WEIGHTS)
@@ -167,9 +160,8 @@ def test_every_estimate_is_the_weighted_sum_of_the_rows(case, y):
     assert not torch.allclose(weighted, plain, rtol=1e-2)
     other = X.clone()
     other[2] += 1.0
-    torch.testing.assert_close(
-        loss_and_gradient(objective, model, None, (other, y), WEIGHTS), weighted
-    )
+    again = loss_and_gradient(objective, model, None, (other, y), WEIGHTS)
+    torch.testing.assert_close(again, weighted)
     changed = loss_and_gradient(objective, model, None, (other, y), torch.ones(5).double())
     assert not torch.allclose(changed, plain, rtol=1e-3)
 
@@ -203,9 +195,8 @@ def test_pyros_own_objectives(elbo):
     each = [loss_and_gradient(elbo(), model, guide, rows, row) for row in torch.eye(5).double()]
     weighted = loss_and_gradient(elbo(), model, guide, rows, WEIGHTS)
     torch.testing.assert_close(weighted, (WEIGHTS[:, None] * torch.stack(each)).sum(0))
-    torch.testing.assert_close(
-        torch.stack(each).sum(0), loss_and_gradient(elbo(), model, guide, rows)
-    )
+    plain = loss_and_gradient(elbo(), model, guide, rows)
+    torch.testing.assert_close(torch.stack(each).sum(0), plain)
     options = {**QUIET, "guide": guide, "objective": elbo(), "epochs": 1}
     assert np.isfinite(fit(model, rows, row_weights=COUNTS, **options).history.train).all()
 
@@ -282,16 +273,12 @@ def test_batches_carry_each_row_its_weight(kind):
     """A row's first entry tells its place, and its weight is a function of that and of r."""
     places = torch.arange(12.0)
     y = torch.arange(12) % 2
-    rows = training_rows((places[:, None], y), torch.float32)
-    if "own" in kind:
-        rows = training_rows(
-            ReplicateData([(places[:, None], y), (places[:, None].flip(0), y)]), torch.float32
-        )
+    own = ReplicateData([(places[:, None], y), (places[:, None].flip(0), y)])
+    rows = training_rows(own if "own" in kind else (places[:, None], y), torch.float32)
     of = torch.stack([places + 1, 100 + places])
     given = torch.stack([of[0], of[1].flip(0)]) if "own" in kind else of
-    weighted = RowWeighting.of(given, rows, 2, 0).settled(
-        RowWeighting.of(given, rows, 2, 0).added(rows)
-    )
+    weighting = RowWeighting.of(given, rows, 2, 0)
+    weighted = weighting.settled(weighting.added(rows))
     weighted = folded(weighted, 3) if "folded" in kind else weighted
     assert weighted.total.tolist() == of.sum(1).tolist()
     seen = 0
@@ -375,10 +362,9 @@ def test_drawn_weights_are_by_seed_and_replicate_and_leave_other_draws_alone():
     assert torch.equal(first, means(rows, 3, row_weights="dirichlet", seed=4))
     assert len(set(first.tolist())) == 3
     assert not torch.equal(first, means(rows, 3, row_weights="dirichlet", seed=5))
-    weighting = RowWeighting.of(
-        "dirichlet", training_rows((rows[:, None], rows), torch.float64), 3, 4
-    )
-    both = weighting.settled(weighting.added(training_rows((rows[:, None], rows), torch.float64)))
+    columns = training_rows((rows[:, None], rows), torch.float64)
+    weighting = RowWeighting.of("dirichlet", columns, 3, 4)
+    both = weighting.settled(weighting.added(columns))
     torch.testing.assert_close(both.columns[-1].sum(0), torch.full((3,), 30.0).double())
     expected = (both.columns[-1] * rows[:, None]).mean(0)
     torch.testing.assert_close(first, expected)
@@ -438,9 +424,8 @@ class Taking(Whole):
         with pyro.plate("data", len(x), subsample_size=2, dim=-1) as index, mask_particles():
             logits = self.selector(x[index])
             mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
-            pyro.sample(
-                "y", dist.Bernoulli(logits=(mask * x[index]).sum(-1)), obs=y[index].double()
-            )
+            law = dist.Bernoulli(logits=(mask * x[index]).sum(-1))
+            pyro.sample("y", law, obs=y[index].double())
 
 
 class Bare(Whole):
@@ -464,50 +449,36 @@ class Unscaled(Objective):
 class EnumeratedByPyro(Whole):
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1):
-            kind = pyro.sample(
-                "kind",
-                dist.Bernoulli(logits=self.selector(x)[..., 0]),
-                infer={"enumerate": "parallel"},
-            )
+            law = dist.Bernoulli(logits=self.selector(x)[..., 0])
+            kind = pyro.sample("kind", law, infer={"enumerate": "parallel"})
             pyro.sample("y", dist.Bernoulli(logits=kind * x[:, 0]), obs=y.double())
 
 
 ROWS = (X, Y)
-REFUSED = {
-    "a word": (explainer(), {"row_weights": "bootstrap"}, "must be 'dirichlet' or weights"),
-    "no numbers": (explainer(), {"row_weights": object()}, "must be 'dirichlet' or numbers"),
-    "too few": (explainer(), {"row_weights": [1.0, 2.0]}, r"must have shape \(5,\).*it is \(2,\)"),
-    "negative": (explainer(), {"row_weights": [1, 1, 1, 1, -1]}, "finite and at least 0"),
-    "NaN": (explainer(), {"row_weights": [1, 1, 1, 1, math.nan]}, "finite and at least 0"),
-    "zero": (explainer(), {"row_weights": [0] * 5}, "must not be all zero"),
-    "a loader": (
-        explainer(),
-        {"row_weights": "dirichlet", "train": DataLoader(TensorDataset(*ROWS), 5)},
-        "a loader's have none",
-    ),
+LOADER = DataLoader(TensorDataset(*ROWS), 5)
+WEIGHTS_REFUSED = {
+    "a word": ("bootstrap", "must be 'dirichlet' or weights"),
+    "no numbers": (object(), "must be 'dirichlet' or numbers"),
+    "too few": ([1.0, 2.0], r"must have shape \(5,\).*it is \(2,\)"),
+    "negative": ([1, 1, 1, 1, -1], "finite and at least 0"),
+    "NaN": ([1, 1, 1, 1, math.nan], "finite and at least 0"),
+    "zero": ([0] * 5, "must not be all zero"),
+}
+LEFT = {"row_weights": [0, 0, 1, 0, 0], "valid": 0.8, "seed": 1}
+ENUMERATION = {"objective": TraceEnum_ELBO(max_plate_nesting=1)}
+PROGRAMS_REFUSED = {
+    "a loader": (explainer(), {"train": LOADER}, "a loader's have none"),
     "zero where it is learned from": (
         explainer(),
-        {"row_weights": [0, 0, 1, 0, 0], "valid": 0.8, "seed": 1},
-        "zero for all rows that are left to train on",
+        LEFT,
+        "zero for all rows that are left to train",
     ),
-    "a factor of all rows": (
-        Whole(),
-        {"row_weights": "dirichlet"},
-        "'partial' observes the whole batch at once",
-    ),
-    "one log": (OneLog(), {"row_weights": "dirichlet"}, "scale of site 'y' differs within its log"),
-    "a subsample": (Taking(), {"row_weights": "dirichlet"}, "takes 2 of the 5 rows"),
-    "no plate": (Bare(), {"row_weights": "dirichlet"}, "Bare has none"),
-    "no scales": (
-        explainer(),
-        {"row_weights": "dirichlet", "objective": Unscaled()},
-        "Unscaled does not say that it reads scales",
-    ),
-    "Pyro's enumeration": (
-        EnumeratedByPyro(),
-        {"row_weights": "dirichlet", "objective": TraceEnum_ELBO(max_plate_nesting=1)},
-        "enumeration only supports scalar poutine.scale",
-    ),
+    "a factor of all rows": (Whole(), {}, "'partial' observes the whole batch at once"),
+    "one log": (OneLog(), {}, "scale of site 'y' differs within its log"),
+    "a subsample": (Taking(), {}, "takes 2 of the 5 rows"),
+    "no plate": (Bare(), {}, "Bare has none"),
+    "no scales": (explainer(), {"objective": Unscaled()}, "Unscaled does not say that it reads"),
+    "Pyro's enumeration": (EnumeratedByPyro(), ENUMERATION, "only supports scalar poutine.scale"),
 }
 
 
@@ -516,18 +487,13 @@ def test_a_sample_of_whole_weights_is_one_of_repeated_rows():
     x, y = X.flip(0) + 0.3, Y.flip(0)
     options = {**QUIET, "objective": NestedIWAE(2, estimator=Enumerate()), "epochs": 6}
     options |= {"learning_rate": 0.3, "weight_decay": 0.1}
-    weighted = fit(
-        explainer(),
-        (X, Y),
-        sample_weight=(COUNTS, COUNTS),
-        batch_size=5,
-        **{**options, "valid": (x, y)},
-    )
+    judged = {**options, "valid": (x, y), "batch_size": 5}
+    weighted = fit(explainer(), (X, Y), sample_weight=(COUNTS, COUNTS), **judged)
     several = fit(explainer(), repeated(X, Y), batch_size=7, **{**options, "valid": repeated(x, y)})
     same(weighted.model, several.model)
     np.testing.assert_allclose(weighted.history.train, several.history.train)
     np.testing.assert_allclose(weighted.history.valid, several.history.valid)
-    plain = fit(explainer(), (X, Y), batch_size=5, **{**options, "valid": (x, y)})
+    plain = fit(explainer(), (X, Y), **judged)
     assert not np.allclose(plain.history.valid, several.history.valid)
     assert weighted.row_weights == "given" and plain.row_weights is None
 
@@ -545,9 +511,8 @@ def test_a_sample_s_weights_multiply_those_of_the_replicates():
     settled = weighted.settled(weighted.added(rows))
     # The sample's size, whatever is drawn.
     torch.testing.assert_close(settled.total, torch.full((3,), 7.0).double())
-    again = fit(
-        explainer(), (X, Y), row_weights="dirichlet", sample_weight=COUNTS, replicates=2, **options
-    )
+    drawn = {"row_weights": "dirichlet", "sample_weight": COUNTS, "replicates": 2}
+    again = fit(explainer(), (X, Y), **drawn, **options)
     assert again.row_weights == "dirichlet" and differ(*again.models)
 
 
@@ -559,9 +524,8 @@ def test_rows_set_apart_keep_the_sample_s_weights():
     with seeded(0):
         order = torch.randperm(40)
     kept, apart = order[20:], order[:20]
-    split = fit(
-        explainer(), (x, y), valid=0.5, row_weights="dirichlet", sample_weight=weights, **options
-    )
+    drawn = {"row_weights": "dirichlet", "sample_weight": weights}
+    split = fit(explainer(), (x, y), valid=0.5, **drawn, **options)
     rows = {"train": (x[kept], y[kept]), "valid": (x[apart], y[apart])}
     halves = weights[kept], weights[apart]
     by_hand = fit(explainer(), **rows, sample_weight=halves, **options)
@@ -584,18 +548,21 @@ SAMPLES_REFUSED = {
     "no valid rows": ({"sample_weight": (COUNTS, COUNTS)}, "there are none"),
     "no weights of valid": ({"sample_weight": COUNTS, "valid": (X, Y)}, "there are none"),
     "too few of valid": ({"sample_weight": (COUNTS, [1.0]), "valid": (X, Y)}, "there are 1"),
-    "a loader": (
-        {"sample_weight": COUNTS, "train": DataLoader(TensorDataset(X, Y), 5)},
-        "a loader's have none",
-    ),
+    "a loader": ({"sample_weight": COUNTS, "train": LOADER}, "a loader's have none"),
+}
+REFUSED = {
+    **{
+        name: (explainer(), {"row_weights": w}, told) for name, (w, told) in WEIGHTS_REFUSED.items()
+    },
+    **{
+        name: (model, {"row_weights": "dirichlet", **options}, told)
+        for name, (model, options, told) in PROGRAMS_REFUSED.items()
+    },
+    **{f"a sample's weights, {name}": (explainer(), *c) for name, c in SAMPLES_REFUSED.items()},
 }
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "words"),
-    [*REFUSED.values(), *((explainer(), *case) for case in SAMPLES_REFUSED.values())],
-    ids=[*REFUSED, *(f"a sample's weights, {case}" for case in SAMPLES_REFUSED)],
-)
+@pytest.mark.parametrize(("model", "options", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_weighted_is_refused(model, options, words):
     options = {"train": ROWS, "objective": NestedIWAE(2), **QUIET, **options}
     with pytest.raises((ValueError, TypeError), match=words):

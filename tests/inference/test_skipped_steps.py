@@ -22,6 +22,7 @@ ROWS = 40
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
 Y = X @ torch.tensor([1.0, -2.0])
 SHORT = {"batch_size": ROWS, "epochs": 6, "progress": False, "valid": None}
+SHORT["objective"] = NestedIWAE(1)
 HOW = ["nan", "inf", "gradient"]
 
 
@@ -78,9 +79,7 @@ def fitted(models, epochs=(), **options):
     Line.now, seen = False, Spoiling(epochs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkippedStepsWarning)
-        result = fit(
-            models, (X, Y), objective=NestedIWAE(1), callbacks=[seen], **{**SHORT, **options}
-        )
+        result = fit(models, (X, Y), callbacks=[seen], **{**SHORT, **options})
     return result, torch.stack(seen.slopes).reshape(len(seen.slopes), -1, 2)
 
 
@@ -127,9 +126,8 @@ def test_of_replicates_the_others_step_stands(how, optimizer):
 def test_the_loss_of_an_epoch_is_that_of_the_steps_that_were_made():
     """By rows: batches of 3, 3 and 2, of which the second of the first replicate was skipped; half
     of the loss comes from a second term."""
-    seen = EpochLoss(
-        [LossTerm(Line(), NestedIWAE(1), weight=weight) for weight in (0.5, 0.25)], 8.0
-    )
+    terms = [LossTerm(Line(), NestedIWAE(1), weight=weight) for weight in (0.5, 0.25)]
+    seen = EpochLoss(terms, 8.0)
     assert seen.mean(np.ones((0, 2), dtype=bool)).shape == (0,)
     steps = [[8.0, 16.0], [float("nan"), 24.0], [32.0, 40.0]]
     for losses, size in zip(steps, (3, 3, 2), strict=True):
@@ -145,13 +143,8 @@ def test_the_loss_of_an_epoch_is_that_of_the_steps_that_were_made():
 def test_a_fit_whose_steps_all_fail_ends_with_its_last_good_state(how):
     seen = Spoiling(range(3, 100))
     with pytest.warns(SkippedStepsWarning, match=r"ended at epoch 23, .*best state before") as told:
-        result = fit(
-            partial(Line, how=how),
-            (X, Y),
-            objective=NestedIWAE(1),
-            callbacks=[seen],
-            **{**SHORT, "epochs": 50},
-        )
+        build = partial(Line, how=how)
+        result = fit(build, (X, Y), callbacks=[seen], **{**SHORT, "epochs": 50})
     cause = {"nan": "loss is NaN", "inf": "probability zero", "gradient": "the gradient is not"}
     assert cause[how] in str(told[0].message)
     assert "\n" not in str(told[0].message)
@@ -171,7 +164,7 @@ def test_the_first_epoch_without_a_step_is_an_error():
         return torch.optim.Adam(parameters)
 
     with pytest.raises(FloatingPointError, match=r"no step of the first epoch .* loss is NaN"):
-        fit(Line, (X, Y), objective=NestedIWAE(1), optimizer=spoiling, **SHORT)
+        fit(Line, (X, Y), optimizer=spoiling, **SHORT)
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
@@ -255,7 +248,7 @@ def test_counts_go_on_from_a_checkpoint(tmp_path):
             if epoch.number == 3:
                 raise KeyboardInterrupt
 
-    options = {**SHORT, "objective": NestedIWAE(1), "checkpoint": tmp_path / "state"}
+    options = {**SHORT, "checkpoint": tmp_path / "state"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cut = fit(Line, (X, Y), callbacks=[Stopping([1, 5])], **options)

@@ -12,7 +12,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
-from lexppl.inference.training.settled import NotSettledWarning
+from lexppl.inference.training.diagnostics import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
@@ -59,10 +59,8 @@ def test_a_stage_has_its_own_rate_unless_the_fit_is_given_one():
 def test_an_optimizer_that_the_fit_is_given_keeps_its_rate():
     seen = []
     made = Stage([LossTerm(program(), NestedIWAE(1))], learning_rate=Linear(0.4, 0.0))
-    fit(
-        None, ROWS, stages=[made], valid=None, epochs=2, progress=False,
-        optimizer=lambda p: Watched(p, seen),
-    )  # fmt: skip
+    options = {"valid": None, "epochs": 2, "progress": False}
+    fit(None, ROWS, stages=[made], optimizer=lambda p: Watched(p, seen), **options)
     assert seen == [7.0, 7.0]
 
 
@@ -71,11 +69,10 @@ def test_a_stage_keeps_the_state_that_it_says(keep):
     """A rate of 20 from half way on throws the weights about: the last epoch is not the best."""
     made = Stage([LossTerm(program(), NestedIWAE(1))], keep=keep)
     states = []
-    result = fit(
-        None, ROWS, valid=0.2, stages=[made], epochs=12, batch_size=20, progress=False,
-        learning_rate=lambda t: 0.02 if t < 0.5 else 20.0,
-        patience=2 if keep == "last" else None, callbacks=[lambda e: states.append(e.valid[0])],
-    )  # fmt: skip
+    options = {"learning_rate": lambda t: 0.02 if t < 0.5 else 20.0, "epochs": 12, "batch_size": 20}
+    options |= {"valid": 0.2, "callbacks": [lambda epoch: states.append(epoch.valid[0])]}
+    patience = 2 if keep == "last" else None
+    result = fit(None, ROWS, stages=[made], patience=patience, progress=False, **options)
     least = int(np.argmin(states))
     assert len(states) == 12 and least < 11
     assert result.best_epoch[0] == (least if keep == "best" else 11)
@@ -87,7 +84,7 @@ def test_another_state_is_refused():
         Stage([LossTerm(program(), NestedIWAE(1))], keep="first")
 
 
-class Line(PyroModule):
+class Shifted(PyroModule):
     """y ~ N(slope · z x, 1) with a prior on the slope, and a number that may be learned."""
 
     def __init__(self, learned):
@@ -115,16 +112,15 @@ class Line(PyroModule):
 def test_a_posterior_alone_is_of_all_rows_and_ends_with_its_last_state(
     learned, options, rows, last
 ):
-    result = fit(
-        Line(learned), (X, X[:, 0]), guide=AutoNormal, epochs=12, batch_size=20, progress=False,
-        learning_rate=lambda t: 0.02 if t < 0.5 else 1.0, weight_decay=0.0, **options,
-    )  # fmt: skip
+    options |= {"epochs": 12, "batch_size": 20, "weight_decay": 0.0, "progress": False}
+    rate = lambda t: 0.02 if t < 0.5 else 1.0  # noqa: E731
+    result = fit(Shifted(learned), (X, X[:, 0]), guide=AutoNormal, learning_rate=rate, **options)
     assert result.rows == rows
     assert bool(result.best_epoch[0] == 11) is last
 
 
 def test_the_best_state_of_a_posterior_can_be_asked_for():
-    model = Line(False)
+    model = Shifted(False)
     term = LossTerm(model, NestedIWAE(4), AutoNormal(pyro.poutine.block(model, expose=["slope"])))
     assert Stage([term]).keeps_last
     assert not Stage([term], keep="best").keeps_last
@@ -133,11 +129,11 @@ def test_the_best_state_of_a_posterior_can_be_asked_for():
 
 def located(learned=False, **options):
     """Where a normal guide of the slope ends."""
-    result = fit(Line(learned), (X, X[:, 0]), guide=AutoNormal, progress=False, **options)
+    result = fit(Shifted(learned), (X, X[:, 0]), guide=AutoNormal, progress=False, **options)
     return float(result.guides[0].locs.slope)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.settled.NotSettledWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.diagnostics.NotSettledWarning")
 def test_guides_alone_have_a_rate_of_their_own():
     usual, higher = Linear(1e-3, 5e-5, begin=0.5), Linear(1e-2, 5e-4, begin=0.5)
     assert located(epochs=5) == located(epochs=5, learning_rate=higher)

@@ -12,17 +12,15 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.objective.program import ParticleProgram, PlainCalls, can_be_called_plainly
 from lexppl.inference.objective.site import Site
-from lexppl.inference.plain_calls import PlainCalls, can_be_called_plainly
-from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.sample_nodes import runs_alike_plainly
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.first_look import runs_alike_plainly
 from lexppl.systems import lex
+from tests.inference.builders import SMALL, table
 
-X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
-WIDTHS = {"hidden": (4,), "predictor_hidden": (4,)}
+X, Y = table()
 
 
 class Heard(Messenger):
@@ -82,7 +80,7 @@ def test_a_program_that_reads_its_parameters_statements_is_not_called_plainly():
 
 def test_a_plain_call_makes_no_parameter_statement_and_the_same_loss():
     with program_settings(validate=False):
-        model = lex(3, classes=2, folds=1, **WIDTHS).program()
+        model = lex(3, classes=2, folds=1, **SMALL).program()
         found = []
         for programs in ([], [model]):
             with seeded(0), Heard() as heard, PlainCalls(programs):
@@ -108,13 +106,8 @@ class Statements(NestedIWAE):
 def test_a_fit_makes_parameter_statements_in_its_first_step_alone():
     bound = Statements(4)
     bound.counts = []
-    fit(
-        lex(3, classes=2, folds=1, objective=bound, **WIDTHS),
-        (X, Y),
-        epochs=2,
-        batch_size=20,
-        progress=False,
-    )
+    system = lex(3, classes=2, folds=1, objective=bound, **SMALL)
+    fit(system, (X, Y), epochs=2, batch_size=20, progress=False)
     assert bound.counts[0] > 0
     assert len(bound.counts) > 5
     assert set(bound.counts[1:]) == {0}
@@ -155,8 +148,7 @@ def test_the_entropy_of_masks_whose_distributions_differ_stays_by_particle():
 def test_a_term_has_its_bits_and_scores_masks_where_it_moves_the_selector(
     monkeypatch, names, scores
 ):
-    asked = []
-    score = Site.score
+    asked, score = [], Site.score
 
     def noted(site):
         found = score(site)
@@ -165,7 +157,7 @@ def test_a_term_has_its_bits_and_scores_masks_where_it_moves_the_selector(
 
     monkeypatch.setattr(Site, "score", noted)
     with program_settings(validate=False):
-        model = lex(3, classes=2, folds=1, **WIDTHS).program()
+        model = lex(3, classes=2, folds=1, **SMALL).program()
         runner = Replicates([TrainingModules([Stage([LossTerm(model, NestedIWAE(4))])])])
         term = runner.template.stages[0].terms[0]
         moved = {name for name in runner.parameters if names in name}
@@ -176,8 +168,6 @@ def test_a_term_has_its_bits_and_scores_masks_where_it_moves_the_selector(
             whole = runner.losses(term, term.objective, (X, Y))
         chosen = [runner.parameters[name] for name in sorted(moved)]
         assert torch.equal(loss, whole)
-        for ours, theirs in zip(
-            torch.autograd.grad(loss, chosen), torch.autograd.grad(whole, chosen), strict=True
-        ):
-            assert torch.equal(ours, theirs)
+        both = [torch.autograd.grad(one, chosen) for one in (loss, whole)]
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(*both, strict=True))
     assert asked[0] == ("mask", scores)

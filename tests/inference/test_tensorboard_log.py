@@ -5,18 +5,15 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lexppl import fit
 from lexppl.inference import TensorBoardLog
-from lexppl.inference.training import watch as tensorboard_log
 from lexppl.systems import lex
+from tests.inference.builders import SMALL, table
 
-X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-ROWS = (X, (X[:, 0] > 0).long())
+ROWS, SYSTEM = table(), lex(3, classes=2, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
-SIZES = {"hidden": (4,), "predictor_hidden": (4,)}
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -34,9 +31,7 @@ def scalars(folder):
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_each_epoch_s_losses_are_there(tmp_path, replicates):
     with TensorBoardLog(tmp_path / "run") as log:
-        result = fit(
-            lex(3, classes=2, **SIZES), ROWS, replicates=replicates, callbacks=[log], **SHORT
-        )
+        result = fit(SYSTEM, ROWS, replicates=replicates, callbacks=[log], **SHORT)
     found = scalars(tmp_path / "run")
     ends = [""] if replicates == 1 else ["/0", "/1"]
     names = ["loss/train", "loss/valid", "steps/skipped"]
@@ -54,13 +49,8 @@ def test_what_is_not_known_is_left_out(tmp_path):
     """No validation rows, no validation loss; and an epoch is on disk before the next begins."""
     seen = []
     log = TensorBoardLog(tmp_path)
-    fit(
-        lex(3, classes=2, **SIZES),
-        ROWS,
-        valid=None,
-        callbacks=[log, lambda epoch: seen.append(len(scalars(tmp_path)["loss/train"]))],
-        **SHORT,
-    )
+    count = [log, lambda epoch: seen.append(len(scalars(tmp_path)["loss/train"]))]
+    fit(SYSTEM, ROWS, valid=None, callbacks=count, **SHORT)
     log.close()
     assert seen == [1, 2, 3]
     assert set(scalars(tmp_path)) == {"loss/train", "steps/skipped"}
@@ -69,7 +59,7 @@ def test_what_is_not_known_is_left_out(tmp_path):
 def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
     log = TensorBoardLog(tmp_path / "run")
     with pytest.raises(ValueError, match="epochs"):
-        fit(lex(3, classes=2, **SIZES), ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
+        fit(SYSTEM, ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
     assert not (tmp_path / "run").exists()
 
 
@@ -83,8 +73,5 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch):
 @pytest.mark.complete
 def test_nothing_of_it_is_loaded_with_the_library():
     program = "import sys, lexppl.inference; print('tensorboard' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout.split() == ["False"]
-    assert tensorboard_log.TensorBoardLog is TensorBoardLog
+    done = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=300)
+    assert done.split() == ["False"]

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lexppl.inference import REBAR, NestedIWAE, TunedControl, fit
+from lexppl.inference import REBAR, NestedIWAE, TunedControl
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.training.step import gradient_of_square
 from lexppl.models import GaussianImputer
-from tests.inference.builders import explainer, table
+from tests.inference.builders import explainer, quick, table
 
 X, Y = table(300)
 
@@ -18,10 +18,9 @@ def build():
 
 def gradients(model, control, seed, create_graph=False):
     objective = NestedIWAE(2, estimator=REBAR(control=control))
+    x = X.to(next(model.parameters()).dtype)
     with seeded(seed), program_settings(validate=False):
-        loss = objective.differentiable_loss(
-            model, None, X.to(next(model.parameters()).dtype), Y
-        ) / len(X)
+        loss = objective.differentiable_loss(model, None, x, Y) / len(X)
     return torch.autograd.grad(loss, list(model.selector.parameters()), create_graph=create_graph)
 
 
@@ -45,9 +44,8 @@ def test_the_tuning_gradient_is_that_of_the_squared_gradient():
 
 
 def variance(model, control):
-    drawn = torch.stack(
-        [torch.cat([g.flatten() for g in gradients(model, control, s)]) for s in range(60)]
-    )
+    every = (gradients(model, control, seed) for seed in range(60))
+    drawn = torch.stack([torch.cat([g.flatten() for g in one]) for one in every])
     return float(drawn.var(0).sum())
 
 
@@ -55,15 +53,9 @@ def variance(model, control):
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
     given = TunedControl(0.05, 3.0)
-    result = fit(
-        build,
-        (X, Y),
-        objective=NestedIWAE(2, estimator=REBAR(control=given)),
-        epochs=30,
-        batch_size=50,
-        replicates=replicates,
-        progress=False,
-    )
+    options = {"epochs": 30, "batch_size": 50, "replicates": replicates, "valid": 0.2}
+    objective = NestedIWAE(2, estimator=REBAR(control=given))
+    result = quick(build, (X, Y), objective=objective, **options)
     assert float(given.scale.detach()) == 3.0
     control_parameters = [r.stages[0].terms[0].objective.estimator.control for r in result.modules]
     assert len({float(c.scale.detach()) for c in control_parameters}) == replicates

@@ -12,8 +12,9 @@ from torch import nn
 from torch.distributions import constraints
 
 from lexppl.effects import mask_particles
-from lexppl.inference import Linear, NestedIWAE, fit
+from lexppl.inference import Linear, NestedIWAE
 from lexppl.models import MLP
+from tests.inference.builders import quick
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()
@@ -43,17 +44,10 @@ class Location(PyroModule):
 def test_an_autonormal_finds_the_posterior(informed):
     """With decay the scale of an uninformed latent, which is its prior's 1, came out as .76."""
     model = Location(informed)
-    result = fit(
-        model,
-        (X, Y),
-        valid=None,
-        guide=AutoNormal(pyro.poutine.block(model, hide=["mask"])),
-        objective=NestedIWAE(1, samples=8),
-        batch_size=40,
-        epochs=600,
-        learning_rate=Linear(0.05, 0.001, begin=0.3),
-        progress=False,
-    )
+    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
+    options = {"objective": NestedIWAE(1, samples=8), "epochs": 600}
+    rate = Linear(0.05, 0.001, begin=0.3)
+    result = quick(model, (X, Y), guide=guide, learning_rate=rate, **options)
     exact = (1.0 / (1.0 + len(X))) ** 0.5 if informed else 1.0
     assert float(result.guides[0].scales.loc.detach()) == pytest.approx(exact, rel=0.1)
 
@@ -76,7 +70,7 @@ class Held(PyroModule):
             pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def spared_of(model, guide=None, **options):
+def spared_of(model, **options):
     """Names of the parameters that an optimizer of the fit does not decay."""
     made = []
 
@@ -86,27 +80,18 @@ def spared_of(model, guide=None, **options):
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        result = fit(
-            model,
-            (X, Y),
-            guide=guide,
-            objective=NestedIWAE(2),
-            optimizer=optimizer,
-            epochs=1,
-            progress=False,
-            **options,
-        )
+        quick(model, (X, Y), optimizer=optimizer, **options)
     groups = made[0].param_groups
     kept = [p for g in groups for p in g["params"] if g["weight_decay"] == 0.0]
     decayed = [p for g in groups for p in g["params"] if g["weight_decay"] > 0.0]
     messages = [str(w.message) for w in told if "weight decay leaves out" in str(w.message)]
-    return kept, decayed, messages, result
+    return kept, decayed, messages
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_constrained_ones_and_those_with_a_prior(replicates):
-    kept, decayed, messages, _ = spared_of(Held, replicates=replicates)
+    kept, decayed, messages = spared_of(Held, replicates=replicates)
     shapes = sorted(tuple(p.shape) for p in kept)
     extra = () if replicates == 1 else (2,)
     assert shapes == sorted([extra, (*extra, 2)])
@@ -119,7 +104,6 @@ def test_the_fits_own_decay_spares_them_in_silence():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", message="collapse")
-        options = {"objective": NestedIWAE(2), "epochs": 1, "progress": False}
-        fit(Held, (X, Y), **options)
+        quick(Held, (X, Y))
         with pytest.raises(UserWarning, match=r"the weight decay leaves out .*temperature"):
-            fit(Held, (X, Y), weight_decay=0.01, **options)
+            quick(Held, (X, Y), weight_decay=0.01)

@@ -22,7 +22,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.training.rows.rows import folded
+from lexppl.inference.training.rows import folded
 from lexppl.models import (
     ConstantImputer,
     GapImputer,

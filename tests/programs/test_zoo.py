@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lexppl.inference import REBAR, DisARM, Enumerate, LeaveOneOut, ScoreFunction
-from lexppl.inference.estimators import leave_one_out, leaving_one_out
+from lexppl.inference.estimators import base, score_function
 from lexppl.inference.objective import bound
 from tests.gradients.enumeration import threshold
 from tests.programs.enumeration import distance, drawn, expected, largest_z, value_and_gradient
@@ -83,12 +83,12 @@ def scale_inside_the_log(patch):
 
 
 def a_score_dropped(patch):
-    whole = leave_one_out.mask_score
+    whole = score_function.mask_score
 
     def all_but_the_first(site, terms):
         return 0.0 if site is terms.run.drawn[0] else whole(site, terms)
 
-    patch.setattr(leave_one_out, "mask_score", all_but_the_first)
+    patch.setattr(score_function, "mask_score", all_but_the_first)
 
 
 def another_rows_score(patch):
@@ -98,7 +98,7 @@ def another_rows_score(patch):
         score = right(site)
         return None if score is None else score.roll(1, -1)
 
-    patch.setattr(leaving_one_out, "learned_score_of", rolled)
+    patch.setattr(base, "learned_score_of", rolled)
 
 
 CONTROLS = {

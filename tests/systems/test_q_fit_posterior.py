@@ -10,8 +10,8 @@ from scipy.stats import kstest
 from torch import nn
 
 from lexppl.inference import Linear, fit
+from lexppl.inference.batches import ReplicateData
 from lexppl.inference.contexts import seeded
-from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.systems import q_fit
 
 

@@ -14,7 +14,7 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.results.scores import Judgement
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
@@ -57,7 +57,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
     nothing = Judgement((), None), None
     monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
-    monkeypatch.setattr("lexppl.cli.explain_table.print_findings", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_table.print_table_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]

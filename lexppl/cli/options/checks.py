@@ -1,25 +1,53 @@
-"""What is refused as it was typed, before anything is loaded that does the work."""
+"""What is refused as it was typed, before torch is loaded."""
 
 import argparse
+import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, image_imputers
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import SETTINGS, check_settings
-from lexppl.cli.options.data_checks import IMAGES, check_data, kind_of_data
-from lexppl.cli.options.posterior_options import posterior_of
-from lexppl.cli.options.readers import names_of
-from lexppl.cli.outputs import ENCODING, EXPLAINER, OUTPUTS
-from lexppl.cli.terminal.errors import UsageError
 from lexppl.sealed_files import check_output_file, check_output_folder
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.data_sets import (
+    IMAGE_SETS,
+    TARGETS,
+    image_names,
+    shipped_names,
+    synthetic_names,
+    text_names,
+)
+from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, OF_WORDS, image_imputers
+from lexppl.choices.posteriors import (
+    BAYES_LIBRARY,
+    HAMILTONIAN,
+    NEED_BAYES,
+    PRIOR_SCALE,
+    WITH_PRIOR,
+    AskedPosterior,
+)
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import AUTO, SETTINGS, check_settings
+from lexppl.cli.options.readers import names_of
+from lexppl.cli.options.table import (
+    BOTH,
+    COLUMNS,
+    FDR,
+    FILE,
+    IMAGES,
+    ROWS,
+    SHARE,
+    TABLES,
+    TEXTS,
+    typed_of,
+    value_of,
+)
+from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal.output import ENCODING, EXPLAINER, OUTPUTS
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
-"""What torch knows by name and can compute on, if it is there."""
+"""Devices that torch computes on, if present."""
 BESIDE = frozenset(
     f"--{name}"
     for name in ("with", "out", "overwrite", "row", "penalty", "draws", "seed", "quiet", "debug")
@@ -29,18 +57,26 @@ SHOWN = {
     "compare": "the methods that compare puts side by side, and their judge, see every value",
     "impute": "a hidden value must be known to be scored",
 }
-"""Why a command has no form for values that are hidden by nature."""
+"""Why a command takes no hidden values."""
+OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
+"""Options of a fit, which an inference does not take."""
+OF_ITS_OWN = ("predictor", "folds")
+"""Options that no posterior takes."""
+TABLE = "a table"
+"""A kind of DATA, beside images and texts."""
+NOT_OF = {IMAGES: {"xtab", "suwr"}, TEXTS: {"xtab", "suwr", "senn"}}
+"""Methods without a form for such rows."""
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse what cannot be carried out as it was typed.
+    """Refuse options that cannot be carried out.
 
     Raises:
-        UsageError: options that do not go together, or that a method does not read; a name of no
-            method, data set, file or device.
+        UsageError: options that do not go together, or that a method does not take; an unknown
+            name of a method, data set, file or device.
         FileExistsError: an output that is there already.
         FileNotFoundError: no such black box.
-        ImportError: a method whose library is not installed.
+        ImportError: a library that is not installed.
     """
     command = options.command
     if command == "explain" and options.explainer is not None:
@@ -76,19 +112,22 @@ def check_options(options: argparse.Namespace) -> None:
         _check_black_box(options)
 
 
-def imputers_of(text: str | None, images: bool = False) -> list[str]:
-    """The imputers that are scored, from their names between commas; all but the slow if None.
-
-    Args:
-        text: as typed.
-        images: whether those of images are meant, and not those of tables.
+def check_row_numbers(numbers: Sequence[int], count: int, rows: str) -> None:
+    """Refuse numbers of `--row` that are none of the rows, described in words.
 
     Raises:
-        UsageError: none, one that is not there, or one twice.
+        UsageError: naming the first.
+    """
+    for row in numbers:
+        if row >= count:
+            raise UsageError(f"--row must be 0 to {count - 1}, {rows}; it is {row}")
 
-    Example:
-        >>> imputers_of("marginal, vaeac")
-        ['marginal', 'vaeac']
+
+def imputers_of(text: str | None, images: bool = False) -> list[str]:
+    """The imputers to score, from names between commas; all quick ones by default.
+
+    Raises:
+        UsageError: no name, an unknown one, or one twice.
     """
     usual = image_imputers() if images else IMPUTERS
     if text is None:
@@ -100,10 +139,10 @@ def imputers_of(text: str | None, images: bool = False) -> list[str]:
 
 
 def regime_of(options: argparse.Namespace) -> Regime:
-    """What is explained: as typed, or by whether there is a black box.
+    """The regime: as typed, or by whether there is a black box.
 
     Raises:
-        UsageError: a black box for a regime without one, or the other way round.
+        UsageError: a black box where the regime takes none, or none where it needs one.
     """
     if options.regime is None:
         return Regime.SURROGATE_POST_HOC if options.black_box else Regime.FREE_IN_SITU
@@ -115,19 +154,7 @@ def regime_of(options: argparse.Namespace) -> Regime:
 
 
 def check_beside(words: Sequence[str]) -> None:
-    """Refuse options of a fit beside `--with`.
-
-    Args:
-        words: as typed.
-
-    Raises:
-        UsageError: naming the first.
-
-    Example:
-        >>> check_beside(["explain", "new.csv", "--with", "results", "--k=3"])
-        Traceback (most recent call last):
-        lexppl.cli.terminal.errors.UsageError: --k is of a fit, and --with explains without one
-    """
+    """Refuse options of a fit beside `--with`."""
     typed = [word.partition("=")[0] for word in words if word.startswith("--")]
     other = [option for option in typed if option not in BESIDE]
     if other:
@@ -135,13 +162,13 @@ def check_beside(words: Sequence[str]) -> None:
 
 
 def explainer_folder(options: argparse.Namespace) -> Path:
-    """The folder of the explainer of `--with`, by itself or by the folder that a fit wrote.
+    """The folder of the explainer of `--with`: that folder, or one within it.
 
     Raises:
-        UsageError: no explainer there, none of a table, or no file of rows.
+        UsageError: no explainer, none of a table in a file, or no file of rows.
     """
-    given = Path(options.explainer).expanduser()
-    folder = next((p for p in (given, given / EXPLAINER) if (p / "explainer.json").is_file()), None)
+    typed = Path(options.explainer).expanduser()
+    folder = next((p for p in (typed, typed / EXPLAINER) if (p / "explainer.json").is_file()), None)
     if folder is None:
         raise UsageError(f"--with {options.explainer}: there is no explainer")
     folder = folder.resolve()
@@ -160,7 +187,7 @@ def explainer_folder(options: argparse.Namespace) -> Path:
 
 
 def _check_checkpoint(options: argparse.Namespace) -> None:
-    """Refuse a folder of states that cannot serve."""
+    """Refuse a folder that cannot hold states."""
     typed = options.resume or options.checkpoint
     if typed is None:
         return
@@ -183,7 +210,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
 
 
 def _check_black_box(options: argparse.Namespace) -> None:
-    """Refuse a black box that is not there, or whose code may not run."""
+    """Refuse a black box that is missing, or whose code may not run."""
     path = Path(options.black_box).expanduser()
     if not options.trust_black_box:
         raise UsageError(
@@ -205,20 +232,201 @@ def _check_method(options: argparse.Namespace) -> None:
 
 def _check_libraries(names: list[str]) -> None:
     for name in names:
-        library = LIBRARIES.get(name)
-        if library is not None and importlib.util.find_spec(library) is None:
-            raise ImportError(
-                f"{name} needs {library}, which is not installed; install the extra that has it: "
-                'pip install "lexppl[compare]"'
-            )
+        if (library := LIBRARIES.get(name)) is not None:
+            _check_installed(name, library, "compare")
+
+
+def _check_installed(name: str, library: str, extra: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise ImportError(
+            f"{name} needs {library}, which is not installed; install the extra that has it: "
+            f'pip install "lexppl[{extra}]"'
+        )
 
 
 def _check_device(name: str) -> None:
-    """Refuse what torch knows no device by; whether one is there, torch must say.
-
-    Libraries that bring torch devices of other names say so by an entry point.
-    """
+    """Refuse a name that torch does not know, unless a library brings devices."""
     known = re.fullmatch(r"([a-z]+)(:\d+)?", name)
     if known and (known[1] in DEVICES or entry_points(group="torch.backends")):
         return
     raise UsageError(f"--device {name}: no such device on this machine")
+
+
+def posterior_of(options: argparse.Namespace) -> AskedPosterior | None:
+    """The posterior of the weights that was typed, if any.
+
+    Raises:
+        UsageError: a prior without a posterior; a method or options without one.
+        ImportError: the extra is not installed.
+    """
+    values = {name: getattr(options, name, None) for name in ("inference", "guide", "prior")}
+    named = next((name for name in ("inference", "guide") if values[name] is not None), None)
+    if named is None:
+        if values["prior"] is not None:
+            raise UsageError(
+                "--prior is that of a posterior: give --inference or --guide too, or leave it out"
+            )
+        return None
+    typed = f"--{named} {values[named]}"
+    if options.method not in WITH_PRIOR:
+        raise UsageError(
+            f"{typed}: the weights of {options.method} have no prior here; "
+            f"--method {' or '.join(WITH_PRIOR)} has one"
+        )
+    if options.black_box or options.regime is not None:
+        raise UsageError(f"{typed} explains the labels: leave --black-box and --regime out")
+    if options.penalty == "auto":
+        raise UsageError(f"{typed} chooses no penalty from the data: give nats, or leave it out")
+    _refuse_beside(typed, options, OF_ITS_OWN)
+    if named == "inference":
+        _refuse_beside(typed, options, OF_EPOCHS)
+        if values[named] in HAMILTONIAN and options.imputer not in (None, "constant"):
+            raise UsageError(
+                f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
+                "leave it out"
+            )
+    if values[named] in NEED_BAYES:
+        _check_installed(typed, BAYES_LIBRARY, "bayes")
+    prior = PRIOR_SCALE if values["prior"] is None else values["prior"]
+    return AskedPosterior(values["inference"], values["guide"], prior)
+
+
+def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:
+    found = [name for name in names if getattr(options, name, None) not in (None, False)]
+    if found:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in found)
+        raise UsageError(f"{listed} mean nothing beside {typed}: leave them out")
+
+
+def kind_of_data(options: argparse.Namespace) -> str:
+    """Kind of DATA: :data:`TABLE`, images or texts."""
+    name = options.data
+    if name in image_names() or (name and Path(name).expanduser().is_dir()):
+        return IMAGES
+    if name in text_names() or getattr(options, "text", None) is not None:
+        return TEXTS
+    return TABLE
+
+
+def check_data(options: argparse.Namespace) -> None:
+    """Refuse DATA that is not there, and options of another kind.
+
+    Raises:
+        UsageError: also a method or an imputer without a form for such rows, no root, patches
+            larger than an image.
+    """
+    kind, name = kind_of_data(options), options.data
+    if name not in (*image_names(), *text_names(), *shipped_names()):
+        path = Path(name).expanduser()
+        if not path.exists():
+            raise UsageError(_unknown(name, path))
+    if name in shipped_names() and (typed := typed_of(options, ROWS, COLUMNS, FILE)):
+        raise UsageError(
+            f"{name} is a data set that comes along, and {typed[0]} is for tables in files; for a "
+            f"file of that name give ./{name}"
+        )
+    if kind == TABLE:
+        _refuse(options, "is for images and texts", IMAGES, TEXTS, BOTH)
+    elif options.command == "compare" or (options.command == "impute" and kind == TEXTS):
+        raise UsageError(
+            f"{name} has {kind}, and lexppl {options.command} has no form for them; lexppl explain "
+            "has"
+        )
+    else:
+        (_check_images if kind == IMAGES else _check_texts)(options)
+    if options.command == "explain":
+        _check_explained(options, kind)
+
+
+def _check_explained(options: argparse.Namespace, kind: str) -> None:
+    known = {TABLE: IMPUTERS, IMAGES: image_imputers(), TEXTS: OF_WORDS}[kind]
+    if options.imputer is not None and options.imputer not in known:
+        raise UsageError(
+            f"--imputer {options.imputer} is not for {kind}; there are {', '.join(known)}"
+        )
+    if kind == TABLE:
+        return
+    _refuse(options, "is for tables", TABLES)
+    if options.fdr != FDR:
+        raise UsageError("--fdr is for tables: gains of images and texts are not measured")
+    if options.method in NOT_OF[kind]:
+        others = "lex, real_x, l2x, invase and others are for them"
+        raise UsageError(f"--method {options.method} is for tables, and not for {kind}: {others}")
+    if options.penalty == AUTO:
+        raise UsageError(
+            f"--penalty auto is for tables, as fits of {kind} at several penalties take too long: "
+            "give nats, --k, or leave it out"
+        )
+
+
+def _check_images(options: argparse.Namespace) -> None:
+    name, shape = options.data, (options.size,) * 2
+    if getattr(options, "text", None) is not None:
+        raise UsageError(f"--text is for a table with a column of texts; {name} has images")
+    _refuse(options, "is for texts", TEXTS)
+    _refuse(options, "is for tables", ROWS, COLUMNS, FILE)
+    if name in image_names():
+        _refuse_options(options, "is for a folder of images", "--size", "--grayscale")
+        shape = IMAGE_SETS[name].shape[1:]
+        _check_set(options, " and ".join(IMAGE_SETS[name].files))
+    else:
+        why = "is for a set by name, and this is a folder"
+        _refuse_options(options, why, "--root", "--download")
+    if shape[0] is not None and (options.patches or 0) > min(shape):
+        raise UsageError(
+            f"--patches must be at most {min(shape)}, as the images are {shape[0]} × {shape[1]} "
+            f"pixels; it is {options.patches}"
+        )
+
+
+def _check_texts(options: argparse.Namespace) -> None:
+    _refuse(options, "is for images", IMAGES)
+    _refuse(options, "is for tables of other columns than texts", COLUMNS)
+    if options.data in text_names():
+        why = "is for a table with a column of texts"
+        _refuse_options(options, why, "--text")
+        _refuse(options, why, ROWS, FILE)
+        _check_set(options, "imdb_reviews.csv.xz or aclImdb")
+        return
+    _refuse_options(options, "is for a set by name, and this is a table", "--root")
+    if not Path(options.data).expanduser().is_file():
+        raise UsageError(f"there is no file {options.data!r}")
+    if options.text == options.target:
+        raise UsageError(f"--text and --target name the same column, {options.text!r}")
+
+
+def _check_set(options: argparse.Namespace, files: str) -> None:
+    """Refuse a set by name without its files, or with shares."""
+    for name in ("valid_share", "test_share"):
+        if getattr(options, name, None) not in (None, SHARE):
+            raise UsageError(
+                f"{options.data} comes in its own parts: leave --{name.replace('_', '-')} out"
+            )
+    if options.root is None:
+        raise UsageError(
+            f"{options.data} needs --root DIR, the folder with {files}"
+            + (" (or one to --download into)" if kind_of_data(options) == IMAGES else "")
+        )
+    if not Path(options.root).expanduser().is_dir():
+        raise UsageError(f"root must be a folder that is there; it is {options.root!r}")
+
+
+def _refuse(options: argparse.Namespace, why: str, *kinds: str) -> None:
+    """Refuse options of some kinds."""
+    _refuse_options(options, why, *typed_of(options, *kinds))
+
+
+def _refuse_options(options: argparse.Namespace, why: str, *names: str) -> None:
+    for name in names:
+        if value_of(options, name) not in (None, False, []):
+            raise UsageError(f"{name} {why}: leave it out for {options.data}")
+
+
+def _unknown(name: str, path: Path) -> str:
+    if path.suffix or len(path.parts) > 1:
+        return f"there is no file {name!r}"
+    known = (*shipped_names(), *image_names(), *text_names())
+    if close := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
+        return f"there is no data set or file {name!r}; did you mean {close[0]!r}?"
+    sets = " and ".join(", ".join(map(repr, names)) for names in (TARGETS, synthetic_names()))
+    return f"there is no data set or file {name!r}; the sets that come along are {sets}"

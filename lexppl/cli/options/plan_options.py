@@ -1,6 +1,8 @@
-"""From what was typed to a plan of the fit, and to the device it runs on."""
+"""From what was typed to a plan of the fit, groups of features and a device."""
 
 import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,16 +10,17 @@ import torch
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
-from lexppl.cli.options.checks import regime_of
-from lexppl.cli.options.posterior_options import posterior_of
+from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal.errors import UsageError
-from lexppl.data import Dataset
+from lexppl.data import Dataset, DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
+from lexppl.tabular.table_columns import markers_in
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
-    """The settings of a method's plan that were typed."""
+    """Settings of a method's plan that were typed."""
     typed = {name: getattr(options, name, None) for name in SETTINGS if name != "regime"}
     return {
         name: value
@@ -35,21 +38,18 @@ def plan_of(
     regime: Regime = Regime.FREE_IN_SITU,
     **otherwise: Any,
 ) -> FitPlan:
-    """The plan of what was typed.
+    """The plan that was typed.
 
     Args:
-        options: as typed.
-        rows: how many rows there are to fit on.
-        data: of which they are.
-        method: another than was typed; what was typed and it does not have is left out.
-        regime: what is explained.
-        otherwise: settings where none are typed, in place of those of the plan.
+        rows: number of rows to fit on.
+        method: in place of the one typed; settings that it does not take are left out.
+        otherwise: settings that replace the plan's where none are typed.
 
     Raises:
         ValueError: a method of labels for a real response, a k above G.
 
     Example:
-        >>> from lexppl.cli.options.arguments import parse
+        >>> from lexppl.cli.options.parser import parse
         >>> from lexppl.data import load
         >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs
@@ -69,11 +69,11 @@ def plan_of(
 
 
 def folds_of(options: argparse.Namespace) -> int | None:
-    """How many folds the rows of a table are in, each left out by a replicate, where no share of
-    them is held out from all: one for each replicate of one fit for every λ; else None.
+    """Number of folds of a table's rows, each held out by a replicate of one fit for every λ; None
+    where a share is held out from all.
 
     Example:
-        >>> from lexppl.cli.options.arguments import parse
+        >>> from lexppl.cli.options.parser import parse
         >>> words = ["explain", "wine", "--out", "r"]
         >>> folds_of(parse(words)), folds_of(parse([*words, "--k", "3"]))
         (5, None)
@@ -89,7 +89,7 @@ def folds_of(options: argparse.Namespace) -> int | None:
 
 
 def law_of(plan: FitPlan) -> str:
-    """The distribution of the masks, in words."""
+    """Distribution of the masks, in words."""
     if plan.k is not None:
         return f"exactly {plan.k} of the features in each row"
     if plan.penalty is None:
@@ -98,10 +98,10 @@ def law_of(plan: FitPlan) -> str:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a name, if it is there.
+    """The device of a name.
 
     Raises:
-        UsageError: no such device, or none on this machine.
+        UsageError: no such device on this machine.
     """
     try:
         device = torch.device(name)
@@ -109,3 +109,43 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name}: no such device on this machine") from error
     return device
+
+
+AUTO, NONE = "auto", "none"
+
+
+def groups_of(typed: str | None, source: DividedTable) -> FeatureGroups:
+    """Groups of a table's features: `auto` (or None), `none`, or those of a JSON file.
+
+    Raises:
+        UsageError: a file of another form, or other columns than the table's.
+        FileNotFoundError: no such file.
+    """
+    data = source.data
+    if typed is None or typed == AUTO:
+        markers = markers_in(data.encoding)
+        return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
+    if typed == NONE:
+        return FeatureGroups.alone(data.entry_names)
+    try:
+        named = json.loads(
+            Path(typed).read_text(encoding="utf-8"),
+            object_pairs_hook=lambda p: _each_once(p, typed),
+        )
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"--groups {typed}: it is no JSON file: {error}") from error
+    if not isinstance(named, dict):
+        raise UsageError(
+            f'--groups {typed}: it must be names and columns, {{"size": ["width", "height"]}}'
+        )
+    try:
+        return FeatureGroups.named(named, data.entry_names)
+    except ValueError as error:
+        raise UsageError(f"--groups {typed}: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]], typed: str) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--groups {typed}: the name {twice[0]!r} is given twice")
+    return dict(pairs)

@@ -11,11 +11,11 @@ from lexppl.argument_checks import fraction, int_at_least
 from lexppl.choices.settings import SETTINGS
 
 Options = dict[str, dict[str, Any]]
-"""Options by their flags, with the arguments of argparse's `add_argument`."""
+"""Arguments of argparse's `add_argument` by flag."""
 
 
 def number(check: Callable[[str, Any], Any]) -> Callable[[str], Any]:
-    """A reader of numbers by a check of their argument."""
+    """A reader of numbers by a check."""
 
     def read(text: str) -> Any:
         value: Any = text
@@ -38,7 +38,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def share(of: str) -> Callable[[str], float]:
-    """A reader of shares strictly between 0 and 1; `of` names the whole."""
+    """A reader of shares strictly between 0 and 1, of a named whole."""
     return number(partial(fraction, of=of))
 
 
@@ -48,14 +48,10 @@ def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 
 def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
-    """The names between commas, each of them known and there once.
+    """Names between commas, known and different.
 
     Raises:
-        ArgumentTypeError: none, one that is not known, or one twice.
-
-    Example:
-        >>> names_of("lex, shap", "a method", ("lex", "shap"))
-        ['lex', 'shap']
+        ArgumentTypeError: no name, an unknown one, or one twice.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
@@ -70,11 +66,10 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
 
 
 def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
-    """Options by their texts, with more arguments of some; those without any have no value.
+    """Options by their texts, with further arguments of some; others without a value are switches.
 
     Args:
-        texts: an option begins a line with its flag and what stands for its value, and its help
-            follows after two spaces.
+        texts: a flag and the name of its value at a line's begin, two spaces, its help.
         arguments: of `add_argument`, by the option's name.
     """
     found: Options = {}
@@ -94,9 +89,8 @@ def settings_of(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) 
     """Options of settings of :data:`lexppl.choices.settings.SETTINGS`.
 
     Args:
-        defaults: of each setting its default in words; None for that of the table.
-        arguments: of `add_argument`, by the setting's name; `more` is what help says after its
-            text.
+        defaults: by setting, in words; None for the table's.
+        arguments: of `add_argument`, by setting; `more` extends the help.
     """
     found: Options = {}
     for name, default in defaults.items():
@@ -110,5 +104,5 @@ def settings_of(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) 
 
 
 def with_meanings(names: Mapping[str, str], between: str = ", ") -> str:
-    """Names, each with what it means."""
+    """Names with their meanings."""
     return "; ".join(f"{name}{between}{meaning}" for name, meaning in names.items())

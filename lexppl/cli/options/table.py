@@ -15,7 +15,6 @@ from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.settings import SETTINGS, usual_imputer
-from lexppl.cli.options import help_texts
 from lexppl.cli.options.readers import (
     Options,
     names_of,
@@ -31,11 +30,11 @@ from lexppl.cli.options.readers import (
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
 )
-"""The fit of `lexppl evaluate` where nothing else is typed; the penalty in nats for each entry."""
+"""The fit of `lexppl evaluate` by default; the penalty in nats an entry."""
 FOLDS, REPLICATES = 5, 4
-"""Replicates of `lexppl explain`, of tables, where each is held out by one of them, and else."""
+"""Replicates of `lexppl explain` by default, of tables (a fold each) and of other data."""
 SHARE, FDR = 0.2, 0.1
-"""Of `lexppl explain`, where nothing is typed: of rows to judge, and of false discoveries."""
+"""Share of rows to judge and false discovery rate of `lexppl explain` by default."""
 
 ROWS, FILE, COLUMNS, TABLES = "rows", "file", "columns", "tables"
 IMAGES, TEXTS, BOTH = "images", "texts", "images and texts"
@@ -52,8 +51,8 @@ KINDS: Mapping[str, str] = MappingProxyType(
         BOTH: "--root --rows",
     }
 )
-"""Options that are not for DATA of every kind: of the rows of a table, also of one with a column of
-texts; of how its file is read, also of texts; of its other columns; of tables alone; and so on."""
+"""Options that are not for DATA of every kind. ROWS and FILE: of tables and of columns of texts;
+COLUMNS: of the other columns of a table."""
 INSTEAD = (
     ("--drop-missing", "--hide-missing"),
     ("--k", "--penalty"),
@@ -76,9 +75,7 @@ FIRST_OPTIONS: Mapping[str, str | None] = MappingProxyType(
         "--time": "the folds follow each other by this column of numbers or dates",
     }
 )
-"""What `lexppl explain --help` lists, with shorter texts of some; `--help-all` lists all."""
-
-
+"""Options that `lexppl explain --help` lists, some with shorter texts."""
 EACH = {"action": "append", "default": []}
 MANY = {"action": "extend", "nargs": "+", "default": []}
 WHOLE = {"type": whole(1)}
@@ -237,8 +234,7 @@ EXPLAINER = options_of(
 
 
 def _shares(kept: float | None, tested: str = "") -> tuple[Options, Options]:
-    """Shares of rows on which the best epoch is chosen, and that are held out for what `tested`
-    says; None and "" for none."""
+    """Options of the validation and the test share; `tested` names the use of the latter."""
     none = "none, as a replicate leaves out each row"
     rows, default = {"type": share("the rows")}, None if kept is None else SHARE
     valid = options_of(
@@ -254,19 +250,16 @@ def _shares(kept: float | None, tested: str = "") -> tuple[Options, Options]:
 
 
 def _fit(valid: Options, test: Options, **defaults: object) -> Options:
-    """How long, by which steps and on which rows a fit is."""
+    """Options of a fit's length, steps and rows."""
     names = ("epochs", "masks", "imputations", "folds", "batch_size", "learning_rate")
     return settings_of({name: defaults.get(name) for name in names}) | valid | SEED | test
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its usage after its name, help before and after its options, and its options by
-    the title of their group."""
+    """A command: usage, and options by the title of their group."""
 
     usage: str
-    text: str
-    more: str
     options: Mapping[str, Options]
 
 
@@ -274,8 +267,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "explain": Command(
             "DATA --out DIR",
-            help_texts.EXPLAIN,
-            help_texts.EXPLAIN_MORE,
             {
                 "": options_of(
                     """
@@ -302,8 +293,6 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
         ),
         "evaluate": Command(
             "SET",
-            help_texts.EVALUATE,
-            help_texts.EVALUATE_MORE,
             {
                 "": {"SET": {"help": "see below", "choices": synthetic_names()}}
                 | options_of(
@@ -326,8 +315,6 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
         ),
         "compare": Command(
             "DATA --methods A,B,…",
-            help_texts.COMPARE,
-            help_texts.COMPARE_MORE,
             {
                 "": options_of(
                     """
@@ -363,8 +350,6 @@ DATA  as in explain: a name or a table
         ),
         "impute": Command(
             "DATA",
-            help_texts.IMPUTE,
-            help_texts.IMPUTE_MORE,
             {
                 "": options_of("DATA  as in explain: a name or a table") | OUT_FILE | QUIET,
                 "the table": TABLE,
@@ -386,16 +371,16 @@ DATA  as in explain: a name or a table
 
 
 def typed_of(options: argparse.Namespace, *kinds: str) -> list[str]:
-    """The flags of some kinds that were typed."""
+    """Flags of some kinds that were typed."""
     flags = [flag for kind in kinds for flag in KINDS[kind].split()]
     return [flag for flag in flags if value_of(options, flag) not in (None, False, [])]
 
 
 def value_of(options: argparse.Namespace, flag: str) -> Any:
-    """The value of an option by its flag; None where the command does not have it."""
+    """Value of an option by its flag; None if the command lacks it."""
     return getattr(options, name_of(flag), None)
 
 
 def name_of(flag: str) -> str:
-    """The name of an option's value, by its flag."""
+    """Name of an option's value by its flag."""
     return flag.strip("-").replace("-", "_")

@@ -1,4 +1,4 @@
-"""Charts as SVG inside a page, in the page's own colours."""
+"""Charts of the report as SVG."""
 
 from __future__ import annotations
 
@@ -11,28 +11,33 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from lexppl.cli.report.data import TableReport
+from lexppl.cli.results.scores import SizeCurve
+from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.inference.training.result import History
+from lexppl.plots.fits import view
+from lexppl.plots.importance import means_by_row
+from lexppl.plots.rows import swarm_of
+from lexppl.plots.style import NARROW_LABEL, short
+
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44
-"""Of the picture and of its margins, in its own units."""
+"""Of a picture and its margins."""
 MOST_TURNED = 70
-"""Units of a margin that turned names have."""
+"""Margin of turned names."""
 
 Values = Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, or dots or dashes of one colour; values that are not finite are left out.
+    """A line, dots or dashes of a chart; values that are not finite are left out.
 
     Args:
-        x, y: of its points.
         style: its class in the page's styles.
-        errors: half the length of a bar at each point, or None.
-        points: whether its points are drawn too.
-        dash: the length of a dash that stands at each point in place of a line, in units of x; 0
-            for dots. None for a line.
-        css: further styles.
-        label: what it is, above the chart; empty for nothing.
+        errors: half lengths of bars.
+        dash: length of a dash at each point in place of a line, in units of x; 0 for dots.
+        label: in the legend, if any.
     """
 
     x: Values
@@ -50,13 +55,10 @@ class Chart:
     """Lines on common axes.
 
     Args:
-        lines: in the order in which they are drawn.
-        x_label, y_label: of the axes.
-        name: of the chart, for those who do not see it.
-        marked: a point with a ring, and what it is; None for none.
-        x_names, y_names: what stands on an axis, by place; None for numbers.
-        y_span: the least and the largest value, at which lines are cut; None for all there are.
-        left, bottom, height: of the margins and the picture, in its own units.
+        name: text for screen readers.
+        marked: a point with a ring, and its name.
+        x_names, y_names: marks of an axis, by place; None for numbers.
+        y_span: the values at which lines are cut; None for none.
     """
 
     lines: Sequence[Line]
@@ -89,7 +91,7 @@ class Chart:
         return Markup("".join([*parts, "</svg>"]))
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point stands, in the picture's units."""
+        """Place of a point in the picture's units."""
         across, down = self._places(np.array([x]), np.array([y]))
         return float(across[0]), float(down[0])
 
@@ -140,7 +142,7 @@ class Chart:
         return parts
 
     def _labels(self) -> list[str]:
-        """What the y axis and the lines are."""
+        """Label of the y axis and legend."""
         middle = (TOP + self.height - self.bottom) / 2
         turn = f'text-anchor="middle" transform="translate(13 {middle}) rotate(-90)"'
         keys = "".join(
@@ -198,3 +200,135 @@ def _figure(value: float) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+SWARM_FEATURES, SWARM_ROWS = 12, 300
+SHOWN_ROWS, MOST_COLUMNS, MOST_EPOCHS = 50, 80, 200
+"""Rows and features of the heat map, and points of a loss."""
+SHADES = 8
+NAMES = 140
+"""Margin of names."""
+
+
+def pictures(report: TableReport, figure: str) -> dict[str, Markup | None]:
+    """Pictures of a table's page by name; None for one that is missing."""
+    curve, history = report.judgement.curve, report.result.history
+    return {
+        "swarm": _swarm(report),
+        "rows": _heat_map(report),
+        "sizes": None if curve is None else sizes_chart(curve, figure),
+        "history": history_chart(history) if len(history) else None,
+    }
+
+
+def sizes_chart(curve: SizeCurve, name: str) -> Markup:
+    """Accuracy against k with its controls: as many features chosen at random, and all of them."""
+    ends = [curve.sizes[0], curve.sizes[-1]]
+    return Chart(
+        [
+            Line(ends, [curve.everything] * 2, "dashed", label="all features"),
+            Line(curve.sizes, curve.at_random, "soft", points=True, label="as many at random"),
+            Line(curve.sizes, curve.ranked, "first", points=True, label="most important first"),
+        ],
+        "features kept in each row, k",
+        f"{name} of EVAL-X",
+        f"{name} against the number of features kept",
+    ).svg()
+
+
+def history_chart(history: History) -> Markup:
+    """Losses by epoch, a line a replicate."""
+    train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
+    epochs = np.arange(1, len(train) + 1)
+    some = np.unique(np.linspace(0, len(train) - 1, min(len(train), MOST_EPOCHS)).astype(int))
+    one, last = len(some) == 1, history.stage == history.stage[-1]
+    lines = [
+        Line(epochs[some], loss[some], "soft thin", points=one, label="" if place else "training")
+        for place, loss in enumerate(train.T)
+    ]
+    judged = [loss for loss in valid.T if np.isfinite(loss[last]).any()]
+    for place, loss in enumerate(judged):
+        label = "" if place else "validation"
+        best = np.nanargmin(np.where(last, loss, np.nan))
+        lines.append(Line(epochs[some], loss[some], "first thin", label=label))
+        lines.append(
+            Line([epochs[best]], [loss[best]], "other", points=True, label=label and "best epoch")
+        )
+    span = view(np.concatenate([train, valid], 1))
+    name = "Training and validation loss by epoch"
+    return Chart(lines, "epoch", "loss in nats a row", name, y_span=span).svg()
+
+
+def _swarm(report: TableReport) -> Markup:
+    names = [str(name) for name in report.ranking.index]
+    swarm = swarm_of(report.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
+    count = len(swarm.names)
+    down = -np.arange(count) - swarm.offsets
+    lines = [Line([0.0, 0.0], [0.5, 0.5 - count], "zero")]
+    shades = np.where(np.isnan(swarm.ranks), -1, (swarm.ranks * (SHADES - 1)).round())
+    for shade in np.unique(shades):
+        own, part = shades == shade, 100 * shade / (SHADES - 1)
+        colour = (
+            f"stroke:color-mix(in oklab,var(--down) {part:.0f}%,var(--up))" if part >= 0 else ""
+        )
+        lines.append(Line(swarm.points[own], down[own], "dots", dash=0.0, css=colour))
+    return Chart(
+        lines,
+        swarm.label,
+        "",
+        "A line of points for each of the first features, a point a held-out row, coloured by the "
+        "feature's value",
+        y_names={
+            -float(place): short(name, NARROW_LABEL) for place, name in enumerate(swarm.names)
+        },
+        y_span=(0.5 - count, 0.5),
+        left=NAMES,
+        height=TOP + BOTTOM + 24 * count,
+    ).svg()
+
+
+def _heat_map(report: TableReport) -> Markup:
+    """Rows by features: runs of one shade are one dash."""
+    ranked = [str(name) for name in report.ranking.index]
+    values, rows, names = means_by_row(report.posterior, SHOWN_ROWS, ranked)
+    values, names = values[:, :MOST_COLUMNS], names[:MOST_COLUMNS]
+    most = 1.0 if report.kind is PROBABILITY else max(float(abs(values).max()), 1e-9)
+    shades = (values / most * SHADES).round()
+    turned = max(map(len, names)) > 3
+    foot = BOTTOM + MOST_TURNED * turned
+    tall = min(12, max(6, 480 // len(rows)))
+    apart_rows, apart = max(1, math.ceil(10 / tall)), math.ceil(len(names) / 32)
+    lines = []
+    for shade in np.unique(shades[shades != 0]):
+        row, start, length = _runs(shades == shade)
+        colour = "var(--down)" if shade < 0 else "var(--up)"
+        css = f"stroke:{colour};stroke-width:{tall};stroke-opacity:{abs(shade) / SHADES:.3g}"
+        lines.append(Line(start - 0.5, -row, "tiles", dash=length, css=css))
+    lines.append(Line([-0.5, len(names) - 0.5], [0.0, 0.0], "unseen"))
+    return Chart(
+        lines,
+        "" if turned else "feature",
+        f"{len(rows)} rows, similar ones together",
+        f"Heat map of rows by features: {report.kind.meaning}",
+        x_names={float(g): short(name, 16) for g, name in enumerate(names) if g % apart == 0},
+        y_names={-float(n): name for n, name in enumerate(rows) if n % apart_rows == 0},
+        y_span=(0.5 - len(rows), 0.5),
+        bottom=foot,
+        height=TOP + foot + tall * len(rows),
+    ).svg()
+
+
+def _runs(seen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
+    """Row, first place and length of each run.
+
+    Example:
+        >>> [part.tolist() for part in _runs(np.array([[True, True, False, True]]))]
+        [[0.0, 0.0], [0.0, 3.0], [2.0, 1.0]]
+    """
+    steps = np.diff(np.pad(seen, ((0, 0), (1, 1))).astype(int), axis=1)
+    row, start = np.nonzero(steps == 1)
+    return (
+        row.astype(float),
+        start.astype(float),
+        (np.nonzero(steps == -1)[1] - start).astype(float),
+    )

@@ -1,22 +1,22 @@
-"""The dial: what a fit of a range of penalties reads and predicts at each of them, for the page."""
+"""The dial: a fit at each penalty, for the page."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from lexppl.cli.judged.judging import ScoreRow
-from lexppl.cli.judged.settings import Setting, Settings
 from lexppl.cli.report.charts import Chart, Line
-from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
+from lexppl.cli.results.penalties import AllPenalties, AtPenalty
+from lexppl.cli.results.scores import ScoreRow
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12
-"""Most groups that are listed at a setting, and of a row."""
+"""Most groups listed at a penalty, and of a row."""
 LEAST_KEPT = 0.05
-"""Probability from which on a group of a row is listed."""
+"""Least probability of a listed group."""
 LABELS = {
     "accuracy": ("right", 100.0, 1, " %"),
     "r2": ("R²", 1.0, 3, ""),
@@ -24,8 +24,8 @@ LABELS = {
 }
 
 
-def dial_data(findings: ReportData) -> dict[str, Any] | None:
-    """The numbers of the dial as JSON, the fewest features first; None where there are no settings.
+def dial_data(report: TableReport) -> dict[str, Any] | None:
+    """Numbers of the dial as JSON, the fewest features first; None of one penalty.
 
     Returns:
         `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
@@ -33,14 +33,14 @@ def dial_data(findings: ReportData) -> dict[str, Any] | None:
         (prediction, groups kept, steps, places of the closest rows with another outcome); `chosen`,
         the place of the setting in use; `rows`, the number, outcome and values of each row.
     """
-    settings = findings.settings
-    if settings is None:
+    penalties = report.penalties
+    if penalties is None:
         return None
-    screen = first_screen_of(findings)
-    each = [_setting(findings, screen, settings, one) for one in settings.each[::-1]]
-    every = zip(settings.numbers, settings.observed, settings.values, strict=True)
+    screen = first_screen_of(report)
+    each = [_setting(report, screen, penalties, one) for one in penalties.each[::-1]]
+    every = zip(penalties.numbers, penalties.observed, penalties.values, strict=True)
     rows = [{"number": n, "observed": seen, "values": dict(values)} for n, seen, values in every]
-    return {"settings": each, "chosen": len(each) - 1 - settings.chosen, "rows": rows}
+    return {"settings": each, "chosen": len(each) - 1 - penalties.chosen, "rows": rows}
 
 
 def dial_chart(path: PenaltyPath, scale: float) -> str:
@@ -58,9 +58,9 @@ def dial_chart(path: PenaltyPath, scale: float) -> str:
 
 
 def _setting(
-    findings: ReportData, screen: FirstScreen, settings: Settings, one: Setting
+    report: TableReport, screen: FirstScreen, penalties: AllPenalties, one: AtPenalty
 ) -> dict[str, Any]:
-    groups, features = settings.groups, findings.source.data.entry_names
+    groups, features = penalties.groups, report.source.data.entry_names
     numbers = zip(one.kept.tolist(), *one.span.tolist(), strict=True)
     kept = dict(zip(groups.names, numbers, strict=True))
     order = sorted(kept, key=lambda name: -kept[name][0])
@@ -76,7 +76,7 @@ def _setting(
         "sentence": plain(screen.reading(read)),
         "scores": _scores(one.score),
         "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
-        "rows": _rows(findings, settings, one),
+        "rows": _rows(report, penalties, one),
     }
 
 
@@ -91,24 +91,24 @@ def _scores(score: ScoreRow) -> list[list[str]]:
     return found
 
 
-def _rows(findings: ReportData, settings: Settings, one: Setting) -> list[dict[str, Any]]:
-    classes, names, rows = findings.source.data.class_names, settings.groups.names, one.rows
+def _rows(report: TableReport, penalties: AllPenalties, one: AtPenalty) -> list[dict[str, Any]]:
+    classes, names, rows = report.source.data.class_names, penalties.groups.names, one.rows
     found = []
-    for place in range(len(settings.numbers)):
+    for place in range(len(penalties.numbers)):
         each = rows.kept[place]
         order = [k for k in each.argsort()[::-1][:MOST_OF_ROW] if each[k] >= LEAST_KEPT]
         totals = rows.totals[place].tolist()
         steps = [names[k] for k in rows.order[place]]
         named = ["base rate", "all hidden", *steps, "all others"][: len(totals)]
         if rows.label is None or classes is None:
-            says = f"{totals[-1]:.4g}"
             shown = [f"{total:.4g}" for total in totals]
+            predicted = shown[-1]
         else:
-            says = f"{classes[int(rows.label[place])]} ({math.exp(totals[-1]):.2f})"
             shown = [f"{math.exp(total):.2f}" for total in totals]
+            predicted = f"{classes[int(rows.label[place])]} ({shown[-1]})"
         found.append(
             {
-                "predicted": says,
+                "predicted": predicted,
                 "kept": [[names[k], round(float(each[k]), 5)] for k in order],
                 "steps": [list(pair) for pair in zip(named, shown, strict=True)],
                 "closest": [int(k) for k in rows.closest[place] if k >= 0],

@@ -9,26 +9,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged.judging import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.data import TableReport
+from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
 
 QUALITY = "How well does it predict?"
 CLOSE = 0.02
-"""Difference of two shares up to which predictors count as about as good."""
+"""Difference of shares of predictors about as good."""
 RARE = 0.8
-"""Share of the commonest label from which on being right says little."""
+"""Share of the commonest label from which accuracy says little."""
 
 
 @dataclass(frozen=True)
 class FirstScreen(Reading):
-    """The numbers of a first screen.
+    """Numbers of a first screen.
 
     Args:
-        scores: held-out scores, of :class:`lexppl.cli.judged.judging.Judgement`.
-        behind: whether it predicts worse than what reads everything, by the log-likelihood.
-        entries, row: what features and rows are called.
+        behind: whether its log-likelihood is below that of a predictor that sees everything.
+        entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
@@ -42,8 +41,7 @@ class FirstScreen(Reading):
         return super().answers() + ([(QUALITY, answer)] if answer else [])
 
     def quality(self) -> str:
-        """What share of rows is right, or of the variance explained, beside everything and
-        nothing."""
+        """Share of right rows, or of the variance, beside all features and none."""
         own, full, base = (self._score(who) for who in (EXPLAINER, FULL, BASE))
         if own is None:
             return ""
@@ -94,7 +92,7 @@ class FirstScreen(Reading):
         return f"a predictor that always reads {reads}"
 
     def _beside(self, own: ScoreRow, full: ScoreRow, figure: str) -> str:
-        """Own beside a predictor that reads everything, by the losses of rows in pairs."""
+        """Comparison with a predictor that reads everything, by losses of rows in pairs."""
         mine, other = own.figures[figure], full.figures[figure]
         less, error = _less(own, full)
         what = f"{self._reader} ({_hundredths(other)}{'' if self.base else ' %'})"
@@ -118,7 +116,7 @@ class FirstScreen(Reading):
 
 
 def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
-    """How much more own loses than another, and the standard error of that."""
+    """Mean of how much more own loses than another, and its standard error."""
     if own.losses is None or other.losses is None or len(own.losses) < 2:
         return 0.0, math.nan
     more = own.losses - other.losses
@@ -126,7 +124,7 @@ def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
 
 
 def _hundredths(share: float) -> str:
-    """A share in hundredths, never a 100 that it is not.
+    """A share in hundredths, not rounded to 100.
 
     Example:
         >>> _hundredths(0.9684), _hundredths(1.0), _hundredths(0.9999), _hundredths(-0.2)
@@ -137,31 +135,31 @@ def _hundredths(share: float) -> str:
     return "0" if text == "−0" else text
 
 
-def first_screen_of(findings: ReportData) -> FirstScreen:
-    """The numbers of a table's first screen."""
-    data, gains, plan = findings.source.data, findings.gains, findings.plan
+def first_screen_of(report: TableReport) -> FirstScreen:
+    """Numbers of a table's first screen."""
+    data, gains, plan = report.source.data, report.gains, report.plan
     names, posterior = data.class_names, plan.posterior is not None
-    learning = findings.learning
+    learning = report.learning
     return FirstScreen(
         "the black box's output" if plan.regime.post_hoc else str(data.target_name),
-        groups_read(findings.ranking, None if gains is None else gains.groups),
+        groups_read(report.ranking, None if gains is None else gains.groups),
         data.n_entries,
-        len(findings.source.test_rows) if gains is None else gains.rows,
-        findings.result.replicates,
-        findings.source.fold is not None,
+        len(report.source.test_rows) if gains is None else gains.rows,
+        report.result.replicates,
+        report.source.fold is not None,
         None if gains is None else _rate(gains.rate),
         None if learning is None else learning.shown,
         math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else commonest(findings.source.train.y, names),
-        selects=findings.kind is PROBABILITY,
+        None if names is None else commonest(report.source.train.y, names),
+        selects=report.kind is PROBABILITY,
         posterior=posterior,
-        scores=findings.judgement.scores,
-        behind=learning is not None and not findings.judgement.as_good_as_all(learning.error),
+        scores=report.judgement.scores,
+        behind=learning is not None and not report.judgement.as_good_as_all(learning.error),
     )
 
 
 def _rate(rate: str) -> str:
-    """What an error rate means."""
+    """Meaning of an error rate."""
     share = float(rate.rpartition(" ")[2])
     if rate.startswith("a family-wise"):
         return f"that any of this is a mistake has a chance of at most {100 * share:g} in 100"
@@ -169,5 +167,5 @@ def _rate(rate: str) -> str:
 
 
 def commonest(y: Tensor, names: Sequence[object]) -> str:
-    """The name of the commonest label."""
+    """Name of the commonest label."""
     return str(names[int(torch.bincount(y.long(), minlength=len(names)).argmax())])

@@ -3,60 +3,122 @@
 import textwrap
 from pathlib import Path
 
-from lexppl.cli.judged.encoded_choice import QUESTION
-from lexppl.cli.report.findings import ReportData
+import pandas as pd
+
+from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.report.first_screen import first_screen_of
-from lexppl.cli.report.posterior_words import consistency, printed_interval
-from lexppl.cli.report.ranked import ranked_lines, ranking_head
-from lexppl.cli.report.single_rows import row_text
-from lexppl.cli.report.words import gain_meaning
-from lexppl.cli.tables import score_cells, text_table
+from lexppl.cli.report.ranking import ranked_features, ranked_lines, ranking_head
+from lexppl.cli.report.words import consistency, gain_meaning, printed_interval
+from lexppl.cli.results.encoded_choice import QUESTION
+from lexppl.cli.results.scores import score_cells
+from lexppl.cli.results.single_rows import row_text
+from lexppl.cli.terminal.output import text_table
+from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
-SHOWN_FEATURES = 20
+SHOWN = 20
+"""Lines of a ranking."""
+SHOWN_KEPT = 0.05
+"""Least of a word that shows and has a class."""
+WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
 
 
-def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> None:
-    """Print what was found.
-
-    Args:
-        findings: all of it.
-        folder: where it was written.
-        prints_rows: whether single rows are printed too.
-    """
-    for line in findings.summary():
-        print(line)
-    for question, answer in first_screen_of(findings).answers():
+def print_table_report(report: TableReport, folder: Path) -> None:
+    """Print a table's report; its single rows if --row was typed."""
+    print("\n".join(report.summary()))
+    for question, answer in first_screen_of(report).answers():
         print(f"\n{question}\n{_indented(plain(answer))}")
     print()
-    kind, gains = findings.kind, findings.gains
-    ranking = ranked_lines(findings.ranking, None if gains is None else gains.groups)
+    kind, gains = report.kind, report.gains
+    ranking = ranked_lines(report.ranking, None if gains is None else gains.groups)
     what = f"Ranked features: {kind.meaning}"
     if gains is not None:
         what = f"Ranked groups of features: gain in nats, and {kind.meaning}"
     print(f"{what}, mean over held-out rows")
-    in_folds = findings.source.fold is not None
-    head = ranking_head(kind, gains is not None, consistency(findings), in_folds=in_folds)
-    print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
-    more = len(ranking) - SHOWN_FEATURES
+    in_folds = report.source.fold is not None
+    head = ranking_head(kind, gains is not None, consistency(report), in_folds=in_folds)
+    print(text_table(head, [feature.cells for feature in ranking[:SHOWN]]))
+    more = len(ranking) - SHOWN
     if more > 0:
         print(f"  … and {more} more in {folder / 'importance.csv'}")
     if gains is not None:
         print(_indented(gain_meaning(gains)))
-    if findings.plan.posterior is not None:
-        print(f"  {printed_interval(findings)}")
-    for row in findings.closer.rows if prints_rows else ():
-        print()
-        print(row_text(row))
-    print()
-    print(f"Held-out rows: {len(findings.source.test_rows)}")
-    print(text_table(*score_cells(findings.judgement.scores)))
-    leak = findings.choice.answer()
+    if report.plan.posterior is not None:
+        print(f"  {printed_interval(report)}")
+    for row in report.details.rows if report.options.row else ():
+        print(f"\n{row_text(row)}")
+    _print_scores(report, "features", len(report.source.test_rows))
+    leak = report.choice.answer()
     if leak is not None:
-        print(QUESTION)
-        print(_indented(leak))
+        print(f"{QUESTION}\n{_indented(leak)}")
+    print(f"\nWritten to {folder}: {', '.join(report.files())}")
+
+
+def print_rows_report(report: RowsReport, folder: Path) -> None:
+    """Print the report of images or texts; its single rows if --row was typed."""
+    print("\n".join(report.summary()))
     print()
-    print(f"Written to {folder}: {', '.join(findings.written())}")
+    if report.kind is PROBABILITY:
+        print(f"{size_line(report)}\n")
+    print(ranking_title(report))
+    if report.source.are_texts:
+        print(text_table(WORD_HEAD, word_cells(report.ranking, SHOWN)))
+    else:
+        ranking = ranked_features(report.ranking)[:SHOWN]
+        head = ranking_head(report.kind, False)
+        print(text_table(["row and column", *head[1:]], [one.cells for one in ranking]))
+    more = len(report.ranking) - SHOWN
+    if more > 0:
+        print(f"  … and {more:,} more in {folder / 'importance.csv'}")
+    for row in report.rows if report.options.row else ():
+        print(f"\n{row_text(row)}")
+    _print_scores(report, report.entries, len(report.source.test))
+    print(f"\nWritten to {folder}: {', '.join(report.files())}")
+
+
+def _print_scores(report: Report, entries: str, rows: int) -> None:
+    print(f"\nHeld-out rows: {rows}")
+    print(text_table(*score_cells(report.judgement.scores, entries)))
+
+
+def size_line(report: RowsReport) -> str:
+    """Number of entries that a row keeps, in a sentence."""
+    size, data = report.size, report.source.data
+    row = f"{'An' if data.rows[0] in 'aeiou' else 'A'} {data.rows}"
+    if report.plan.k is not None:
+        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
+        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
+    return (
+        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
+        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
+    )
+
+
+def ranking_title(report: RowsReport) -> str:
+    """Title of the ranking."""
+    if report.source.are_texts:
+        count = len(report.source.test)
+        return f"Words by how much of them is kept, summed over {count:,} held-out texts"
+    meaning = report.kind.meaning.replace("the feature", "it")
+    return f"Ranked {report.source.data.entries}, by {meaning}, mean over held-out images"
+
+
+def word_cells(ranking: pd.DataFrame, count: int) -> list[list[str]]:
+    """The first words as cells of a table."""
+    cells = []
+    for word, line in ranking.head(count).iterrows():
+        kept, lower, upper = float(line["kept"]), float(line["lower"]), float(line["upper"])
+        cells.append(
+            [
+                str(word),
+                f"{kept:.1f}",
+                "–" if pd.isna(lower) else f"{lower:.1f} – {upper:.1f}",
+                str(int(line["count"])),
+                f"{float(line['share']):.2f}",
+                str(line["mostly_in"]) if abs(kept) >= SHOWN_KEPT else "–",
+            ]
+        )
+    return cells
 
 
 def _indented(text: str) -> str:

@@ -1,26 +1,20 @@
-"""What the report says, in sentences."""
+"""Sentences of the report."""
 
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
-from lexppl.cli.judged.gains import JudgedGains
-from lexppl.cli.judged.judging import ScoreRow
+from lexppl.choices.posteriors import POINTS
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.posterior_words import reading_of_posterior
-from lexppl.explanation.layout.importance_kind import (
-    ATTRIBUTION,
-    PROBABILITY,
-)
-
-SHOWN_ROWS = 50
-"""Rows of the heat map."""
+from lexppl.cli.report.data import TableReport
+from lexppl.cli.results.gains import JudgedGains
+from lexppl.explanation.layout.importance_kind import PROBABILITY
+from lexppl.summary import counted
 
 
-def reading(findings: ReportData) -> list[str]:
+def reading(report: TableReport) -> list[str]:
     """How to read the ranking, a paragraph each."""
-    plan, kind, gains = findings.plan, findings.kind, findings.gains
+    plan, kind, gains = report.plan, report.kind, report.gains
     first = (
-        f"{METHODS[plan.method].summary}. For each row the explainer {findings.distribution}. "
+        f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
         f"What is ranked is {kind.meaning}, averaged over rows."
     )
     if kind is PROBABILITY:
@@ -37,11 +31,12 @@ def reading(findings: ReportData) -> list[str]:
         "target."
     )
     of_gains = [] if gains is None else [gain_meaning(gains)]
-    return [first, *of_gains, second, _reading_of_replicates(findings)]
+    last = _of_replicates(report) if plan.posterior is None else _of_posterior(report)
+    return [first, *of_gains, second, last]
 
 
 def gain_meaning(gains: JudgedGains) -> str:
-    """What a gain is, and what is found."""
+    """What a gain is, and which are found."""
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
         "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "
@@ -52,17 +47,15 @@ def gain_meaning(gains: JudgedGains) -> str:
     )
 
 
-def _reading_of_replicates(findings: ReportData) -> str:
-    plan, kind = findings.plan, findings.kind
-    if plan.posterior is not None:
-        return reading_of_posterior(findings)
+def _of_replicates(report: TableReport) -> str:
+    plan, kind = report.plan, report.kind
     if plan.replicates == 1:
         return "There is one replicate only: run it again with --replicates 5."
     interval = (
         f"The interval shows how much the {kind.label} differs between {plan.replicates} "
         "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
     )
-    if findings.source.fold is not None:
+    if report.source.fold is not None:
         interval = (
             f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
             "the rows, and explains the rows that it has not seen. The range is that "
@@ -76,60 +69,74 @@ def _reading_of_replicates(findings: ReportData) -> str:
     )
 
 
-def measure(findings: ReportData) -> str:
-    """By what predictions are judged, in a word."""
-    return "accuracy" if findings.source.data.task == "classification" else "R²"
-
-
-def rows_caption(findings: ReportData) -> str:
-    """What the heat map shows."""
-    shown = min(SHOWN_ROWS, findings.explained)
-    signed = findings.kind is ATTRIBUTION
-    what = "the feature's contribution, with its sign" if signed else findings.kind.meaning
-    return (
-        f"Each line is one of {shown} held-out rows, by its number in the table, and its colour "
-        f"{what}, from none (0) to dark, mean over replicates. A column of one colour is a feature "
-        "that matters everywhere or nowhere; one that changes from row to row matters in some."
+def _of_posterior(report: TableReport) -> str:
+    plan, result = report.plan, report.result
+    words = "" if plan.posterior is None else plan.posterior.words
+    if _are_points(report):
+        return (
+            f"The explainer was fitted from several starts: {words}; {draws_text(report)}. The "
+            f"interval beside the {report.kind.label} holds 95 % of these fits: how far they "
+            "agree. It is no posterior, which the rows leave wider: ask nuts, sghmc or laplace for "
+            "one."
+        )
+    first = (
+        f"The explainer's weights have a posterior: {words}; {draws_text(report)}. The interval "
+        f"beside the {report.kind.label} holds 95 % of its posterior, for these held-out rows: how "
+        "sure the rows of the fit, and the prior, leave one of it. "
     )
-
-
-def score_notes(findings: ReportData) -> list[str]:
-    """What to know of the scores."""
-    classes = findings.source.data.class_names
-    judged = _score(findings, "EVAL-X") is not None
-    notes = notes_on_scores(0 if classes is None else len(classes), judged)
-    if findings.black_box is not None:
-        notes.append("Scores are against the labels; the agreement is with the black box.")
-    return notes
-
-
-def notes_on_scores(classes: int, judged: bool, features: str = "features") -> list[str]:
-    """What to know of scores.
-
-    Args:
-        classes: how many there are; 0 for a response.
-        judged: whether EVAL-X is among them.
-        features: what the entries of a mask are.
-    """
-    notes = [
-        "Means over replicates, of rows in folds each on its own fold, ± their standard deviation; "
-        "log-likelihood in nats a row."
-    ]
-    if classes:
-        of = "of the rarer class" if classes == 2 else "mean over the classes"
-        notes[0] += (
-            f" Average precision (avg precision): {of}; the base rate, which knows nothing of a "
-            "row, has the class's share of the rows."
+    if isinstance(plan.penalty, float) and plan.penalty != 0.0:
+        first += (
+            "It is a Gibbs posterior (Bissiri, Holmes & Walker 2016): the penalty of "
+            f"{plan.penalty:.3g} nats for each feature kept counts beside the rows' likelihood, "
+            "and another penalty would give another posterior. "
         )
-    if judged:
-        notes.append(
-            "An explainer that is trained together with its predictor could hide the answer in "
-            f"which {features} it keeps. EVAL-X is a judge against that: a predictor trained on "
-            f"random choices of {features}, which is then shown only what the explainer keeps. If "
-            f"the explainer scores much better than EVAL-X does on its {features}, do not trust it."
+    if "r_hat" in report.ranking:
+        known = result.sampler.summary if result.sampler is not None else None
+        return first + (
+            "r̂ compares the chains with each other: those that have converged to one posterior are "
+            "below 1.01. It says nothing of whether anything was learned. "
+            f"Of all weights: {known}."
         )
-    return notes
+    if result.replicates > 1:
+        return first + (
+            "The posterior was fitted from several seeds, all of which are in the interval; the "
+            "agreement says whether they keep the feature in the same rows."
+        )
+    return first
 
 
-def _score(findings: ReportData, who: str) -> ScoreRow | None:
-    return next((row for row in findings.judgement.scores if row.who.startswith(who)), None)
+def consistency(report: TableReport) -> str:
+    """Name of the ranking's last column."""
+    return "r̂" if "r_hat" in report.ranking else "agreement"
+
+
+def printed_interval(report: TableReport) -> str:
+    """Meaning of the printed interval and last column, of a posterior."""
+    if _are_points(report):
+        return (
+            f"interval over modes from several starts, {draws_text(report)}: how far fits agree, "
+            "and no posterior, which is wider"
+        )
+    text = f"interval over the posterior of the weights, {draws_text(report)}"
+    if "r_hat" in report.ranking:
+        return f"{text}; r̂ of chains that have converged is below 1.01"
+    if report.result.replicates > 1:
+        return f"{text}; agreement of fits from different seeds near 1: they agree"
+    return text
+
+
+def _are_points(report: TableReport) -> bool:
+    """Whether the draws are modes of the posterior."""
+    posterior = report.plan.posterior
+    return posterior is not None and posterior.inference in POINTS
+
+
+def draws_text(report: TableReport) -> str:
+    """Sampler or guide, and number of draws."""
+    result = report.result
+    if result.sampler is None:
+        return f"by a guide, {counted(result.replicates, 'fit')}"
+    count = result.guides[0].draws
+    if result.sampler.are_chains:
+        return f"by {result.sampler.name}, {counted(result.replicates, 'chain')} of {count} draws"
+    return f"by {result.sampler.name}, {count} draws"

@@ -1,4 +1,4 @@
-"""Mistakes made at the command line, told in one line."""
+"""Errors of the command line in one line, and exit codes."""
 
 import ast
 import re
@@ -33,27 +33,24 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "lower valid_share and test_share": "lower --valid-share and --test-share",
     }
 )
-"""What the library's errors call things, and what they are called at the command line."""
-
-
+"""Names in the library's errors, and at the command line."""
 ARGUMENT = re.compile(
     r"\b(?P<name>drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
     r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
 )
-"""An argument of a reading function, as its errors have it."""
+"""An argument of a reading function in an error."""
 
 
 class UsageError(Exception):
-    """A command that cannot be carried out as it was typed; the program exits with code 2."""
+    """A command that cannot be carried out; the program exits with code 2."""
 
 
-def told(error: BaseException) -> str:
-    """An error's message with options by their names at the command line: one line, or where a
-    table has several things wrong one line each.
+def message_of(error: BaseException) -> str:
+    """An error's message in one line, or a line a problem of a table, with options by their names.
 
     Example:
-        >>> told(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
+        >>> message_of(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
         '--k must be a whole number from 1 to 3; it is 4'
     """
     if len(getattr(error, "problems", ())) < 2:
@@ -63,7 +60,7 @@ def told(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message in one line, with options by their names at the command line.
+    """An error's message in one line, with options by their names.
 
     Example:
         >>> one_line(ValueError("leave it out with drop=['the id']"))
@@ -82,7 +79,7 @@ def _with_options(message: str) -> str:
 
 
 def _typed(argument: re.Match[str]) -> str:
-    """An argument as it is typed at the command line."""
+    """An argument as an option."""
     name = "encoding" if argument["name"] == "text_encoding" else argument["name"]
     option = "--" + name.replace("_", "-")
     if argument["value"] in ("True", "(…,)", "(…)"):
@@ -92,3 +89,11 @@ def _typed(argument: re.Match[str]) -> str:
         return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
     values = value if isinstance(value, list | tuple) else [value]
     return " ".join([option, *(shlex.quote(str(one)) for one in values)])
+
+
+FAILED = 1
+"""Data or files that do not serve."""
+MISUSED = 2
+"""A command that cannot be carried out as it was typed."""
+INTERRUPTED = 130
+"""Ctrl-C."""

@@ -31,15 +31,8 @@ seconds more; of tables of 300 to 20,000 rows."""
 
 
 class FirstAnswer:
-    """A callback of a fit: states once how long the command will take, and after every tenth of the
-    fit the groups that are kept most so far, on one line that is replaced in place.
-
-    The ranking is of the replicates as they are, at the usual penalty of a fit of several.
-
-    Args:
-        rows: x and y as the fit reads them.
-        groups: of the mask entries.
-        seed: of what a program draws as it runs.
+    """A callback of a fit: shows the time to go once, and after every tenth of the fit the groups
+    kept most so far, at the usual penalty of several.
 
     Example:
         >>> ranking_line(0.1, np.array([0.2, 0.9, 0.6]), FeatureGroups.alone(["a", "b", "c"]))
@@ -65,7 +58,7 @@ class FirstAnswer:
             self._line.close()
 
     def _time(self, progress: float) -> None:
-        """State the time to go, by the epochs after the first where there are some."""
+        """Show the time to go, by the epochs after the first if there are some."""
         now = time.perf_counter()
         if progress < TIMED:
             self._first = self._first or (progress, now)
@@ -104,7 +97,7 @@ class FirstAnswer:
 def first_answer(
     rows: tuple[Tensor, Tensor], groups: FeatureGroups, seed: int, quiet: bool
 ) -> tuple[FirstAnswer, ...]:
-    """The callback where standard error is a terminal, and none elsewhere."""
+    """The callback, if standard error is a terminal."""
     return (FirstAnswer(rows, groups, seed),) if sys.stderr.isatty() and not quiet else ()
 
 
@@ -122,8 +115,8 @@ def time_to_go(seconds: float) -> str:
 
 
 def ranking_line(progress: float, kept: NDArray[np.float64], groups: FeatureGroups) -> str:
-    """The groups that are kept most, with the probability that a member is kept; empty where
-    the masks are not of these entries."""
+    """The groups kept most, with the probability that a member is kept; empty for masks of other
+    entries."""
     if kept.shape != (sum(map(len, groups.members)),):
         return ""
     by_group = groups.kept(kept)

@@ -22,7 +22,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import drawing
-from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
 from lexppl.inference.training.result import FitResult
 from lexppl.threads import own_random_state

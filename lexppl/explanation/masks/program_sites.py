@@ -24,7 +24,7 @@ from lexppl.explanation.masks.draws import (
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.drawn_parameters import Unstated
+from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 

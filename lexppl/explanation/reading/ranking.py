@@ -22,7 +22,7 @@ from lexppl.explanation.layout.importance_kind import (
 )
 from lexppl.explanation.layout.mask_groups import masks_of, means_over_rows
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
-from lexppl.inference.training.rows.row_weights import DIRICHLET
+from lexppl.inference.training.rows import DIRICHLET
 
 ROWS_AT_ONCE = 1000
 LEAST_DRAWS = 4

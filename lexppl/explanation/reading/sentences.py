@@ -303,7 +303,7 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
     """The groups of a ranking, or its features where there are none.
 
     Args:
-        ranking, groups: as in :func:`lexppl.cli.report.ranked.ranked_lines`.
+        ranking, groups: as in :func:`lexppl.cli.report.ranking.ranked_lines`.
     """
     table = ranking if groups is None else groups
     if "agreement" not in table:

@@ -1,2 +1,1 @@
-"""Gradient estimators: values, chosen once for an objective or per site by
-`infer={"estimator": …}`."""
+"""Gradient estimators, chosen for an objective or per site by `infer={"estimator": …}`."""

@@ -1,26 +1,127 @@
-"""What every gradient estimator is: a way to draw masks and a term that carries their gradient."""
+"""What every gradient estimator is, and the score of each draw against the others of its row."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.estimators.leaving_one_out import imputation_score
-from lexppl.inference.objective.bound import BoundSpec, BoundTerms, joint_score, no_gradient
+from lexppl.effects import IMPUTATION_DIM, MASK_DIM
+from lexppl.inference.objective.bound import (
+    PARTICLE_DIMS,
+    BoundSpec,
+    BoundTerms,
+    LogWeight,
+    joint_score,
+    learned_score_of,
+    no_gradient,
+    shared_with,
+)
 from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
-from lexppl.inference.objective.site import Site
+from lexppl.inference.objective.site import PlateKey, Site
+
+
+def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
+    """`ℒ − ℒ_{−l}` from log-weights `(…, S, L, B)`: VIMCO's signal, or RLOO's for L = 1."""
+    samples, masks = log_weight.shape[-3], log_weight.shape[-2]
+    if bound is None:
+        bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
+    if masks == 1:
+        others = (bound.sum(-3, keepdim=True) - bound) / (samples - 1)
+        return bound - others
+    stand_in = (log_weight.sum(-2, keepdim=True) - log_weight) / (masks - 1)
+    left_out = torch.eye(masks, dtype=torch.bool, device=log_weight.device).unsqueeze(-1)
+    without = torch.where(left_out, stand_in.unsqueeze(-2), log_weight.unsqueeze(-3))
+    return bound - (torch.logsumexp(without, -2) - math.log(masks))
+
+
+class Advantage(NamedTuple):
+    """What each mask contributed to its bound, in nats `(…, 1, M, B)`, and the outer plates."""
+
+    value: Tensor
+    plates: Mapping[PlateKey, int | None]
+
+
+def advantage(weight: LogWeight) -> Advantage:
+    """`ℒ − ℒ_{−l}` of each mask, times what stands before the log."""
+    grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
+    bound = weight.bounds.unsqueeze(MASK_DIM)
+    return Advantage(weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2)), weight.plates)
+
+
+def mask_score(
+    site: Site, terms: BoundTerms, advantages: Sequence[Advantage] | None = None
+) -> Tensor | float:
+    """A term of value zero with the score of a mask site, each draw against the others."""
+    log_q = learned_score_of(site)
+    if log_q is None:
+        return 0.0
+    with torch.no_grad():
+        signal: Tensor | float = average_per_draw(site, terms)
+        if advantages is None:
+            advantages = [advantage(weight) for weight in terms.log_weights]
+        for value, plates in advantages:
+            signal = signal + shared_with(site, value, plates)
+    return (no_gradient(log_q) * signal).sum()
+
+
+def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
+    """A term of value zero with the score of an imputation's latent, by those of its row."""
+    log_q = learned_score_of(site)
+    if log_q is None:
+        return 0.0
+    with torch.no_grad():
+        signal: Tensor | float = 0.0
+        for weight in terms.log_weights:
+            signal = signal + shared_with(site, _imputation_benefit(weight), weight.plates)
+        for average in terms.averages_of(site):
+            own = average.value
+            dims = [d for d in PARTICLE_DIMS if own.dim() >= -d and own.shape[d] > 1]
+            if dims:
+                others = math.prod(own.shape[d] for d in dims) - 1
+                own = (own - own.mean(dims, keepdim=True)) / others
+            signal = signal + shared_with(site, own, average.plates)
+    return (no_gradient(log_q) * signal).sum()
+
+
+def _imputation_benefit(weight: LogWeight) -> Tensor:
+    """What each imputation of each mask contributed, in nats of the objective: `(…, K, M, B)`."""
+    imputations = weight.value.shape[IMPUTATION_DIM]
+    # (…, S, L·K, B)
+    every = weight.value.unflatten(MASK_DIM, (weight.samples, weight.masks))
+    every = every.movedim(-4, -2).flatten(-3, -2)
+    alone = every.shape[-2] * every.shape[-3] == 1
+    benefit = weight.to_nats(every if alone else leave_one_out(every))
+    return benefit.unflatten(-2, (-1, imputations)).movedim(-2, -4).flatten(-3, -2)
+
+
+def average_per_draw(site: Site, terms: BoundTerms) -> Tensor | float:
+    """What each mask draw added to the averages, against the mean of the other draws of its row."""
+    total: Tensor | float = 0.0
+    for average in terms.averages_of(site):
+        value = per_mask(average.value)
+        draws = value.shape[MASK_DIM] if value.dim() >= -MASK_DIM else 1
+        if draws > 1:
+            value = (value - value.mean(MASK_DIM, keepdim=True)) / (draws - 1)
+        total = total + shared_with(site, value, average.plates)
+    return total
+
+
+def per_mask(value: Tensor) -> Tensor:
+    """The mean over imputations of a value by particle."""
+    if value.dim() >= -IMPUTATION_DIM:
+        return value.mean(IMPUTATION_DIM, keepdim=True)
+    return value
 
 
 class GradientEstimator(ABC):
     """Estimate the objective of a program, with a gradient.
 
     `unbiased` says whether the expected gradient is that of the expected objective.
-    `tuned` are modules that `fit` moves to lessen the gradient's variance.
     """
 
     unbiased: ClassVar[bool]
@@ -43,13 +144,7 @@ class GradientEstimator(ABC):
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimate as it stands after its run: what a site's estimator can build its term from.
-
-    Args:
-        program: to be run again, with other masks.
-        terms: of the run with hard masks.
-        memory: by site, what its estimator remembered of the draw.
-    """
+    """A run as a site's estimator reads it: program, terms of hard masks, what draws kept."""
 
     program: ParticleProgram
     terms: BoundTerms
@@ -57,33 +152,27 @@ class Estimate:
 
 
 class SampledEstimator(GradientEstimator):
-    """An estimator that draws `S·L` masks and adds, for each site, a term of value zero whose
-    gradient is what differentiating the weights alone would miss.
+    """An estimator that draws `S·L` masks and adds, for each site, a term of value zero with the
+    part of the gradient that differentiating the weights misses.
 
     A subclass gives :meth:`check`, :meth:`score_term` and, where masks are not drawn from their
-    distribution as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs
-    the program again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A
-    reparameterised distribution is drawn as it is: neither `check` nor `draw` is called. A site's
-    own `infer={"estimator": …}`, in the guide where the guide draws it, takes the place of the
-    objective's.
-
-    Latents outside the particle plates whose guide is not reparameterised (an inclusion indicator,
-    a size k) are scored too: the program is run for `copies` draws of them, and each copy's value
-    is judged against the mean of the others.
+    distribution as it is, :meth:`draw`; or :meth:`remembered_draw` and :meth:`score_terms`. A
+    site's `infer={"estimator": …}` has priority. Latents outside the particle plates whose guide is
+    not reparameterised are scored by `copies` of the program, against one another.
     """
 
     draws_reparameterised: ClassVar[bool] = False
     """Whether reparameterised distributions are drawn by the estimator too."""
 
     def check(self, site: Site, spec: BoundSpec) -> None:
-        """Refuse, before the program goes on, a site that cannot be estimated so."""
+        """Refuse a site that cannot be estimated so."""
 
     def draw(self, site: Site) -> Tensor | None:
         """The site's value; None leaves it to its distribution."""
         return None
 
     def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
-        """The site's value, as :meth:`draw`, and what :meth:`score_terms` needs to know of it."""
+        """The site's value, as :meth:`draw`, and what :meth:`score_terms` needs of the draw."""
         return self.draw(site), None
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
@@ -101,28 +190,27 @@ class SampledEstimator(GradientEstimator):
                 "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
                 f"{type(self).__name__} draws a finite number of masks"
             )
-        values: list[Tensor] = []
-        scores: list[Tensor | None] = []
-        copies = spec.copies or 1
-        while len(values) < copies:
-            value, score = self._one_copy(program, spec)
-            values.append(value)
-            scores.append(score)
-            if score is not None and spec.copies is None:
-                copies = 2
-        mean = values[0] if copies == 1 else torch.stack(values).mean()
+        runs = [self._one_copy(program, spec)]
+        is_scored = runs[0][1] is not None
+        if is_scored and spec.copies == 1:
+            raise ValueError(
+                "the guide draws latents outside the particle plates from distributions that are "
+                "not reparameterised: their score needs copies=2 or more of the program, or "
+                "Enumerate()"
+            )
+        copies = spec.copies or (2 if is_scored else 1)
+        runs += [self._one_copy(program, spec) for _ in range(1, copies)]
+        mean = runs[0][0] if copies == 1 else torch.stack([value for value, _ in runs]).mean()
         total = mean
-        for value, score in zip(values, scores, strict=True):
+        for value, score in runs:
             if score is not None:
-                _refuse_single_copy(spec)
                 # (f_c − mean of the others) / C
-                signal = (value - mean).detach() / (len(values) - 1)
+                signal = (value - mean).detach() / (copies - 1)
                 total = total + no_gradient(score) * signal
         return total
 
     def _one_copy(self, program: ParticleProgram, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
-        """The estimate for one draw of the latents outside the particle plates, and the score of
-        that draw."""
+        """The estimate for one draw of the latents outside the particles, and that draw's score."""
         memory: dict[str, Any] = {}
 
         def draw(site: Site) -> Tensor | None:
@@ -154,8 +242,7 @@ class SampledEstimator(GradientEstimator):
         return total, joint_score(scored_outside(run))
 
     def _for(self, site: Site) -> "SampledEstimator | None":
-        """The site's estimator; None for latents of an imputation, which leave one another out, and
-        for those outside the particle plates."""
+        """The site's estimator; None for latents of imputations or outside the particle plates."""
         if site.infer.get("enumerate"):
             raise ValueError(
                 f"site {site.name!r} is to be summed out (infer={{'enumerate': …}}), and "
@@ -179,7 +266,6 @@ class SampledEstimator(GradientEstimator):
         return estimator
 
     def _chosen(self, site: Site, run: ParticleTrace) -> "SampledEstimator | None":
-        """The site's estimator, as its draw had it; refused where the model asks for another."""
         estimator = self._for(site)
         in_model = run.sites.get(site.name)
         own = None if in_model is None else in_model.infer.get(ESTIMATOR)
@@ -193,21 +279,12 @@ class SampledEstimator(GradientEstimator):
 
 
 def scored_outside(run: ParticleTrace) -> list[Site]:
-    """The guide's latents outside the particle plates that need a score: those whose distribution
-    is not reparameterised."""
+    """The guide's latents outside the particle plates that are not reparameterised."""
     return [
         site
         for site in run.guide_sites.values()
         if not (site.in_particles or site.observed or site.distribution.has_rsample)
     ]
-
-
-def _refuse_single_copy(spec: BoundSpec) -> None:
-    if spec.copies == 1:
-        raise ValueError(
-            "the guide draws latents outside the particle plates from distributions that are not "
-            "reparameterised: their score needs copies=2 or more of the program, or Enumerate()"
-        )
 
 
 class SamplePathEstimator(SampledEstimator):

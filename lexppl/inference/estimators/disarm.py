@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.estimators.base import SampledEstimator, per_mask
 from lexppl.inference.objective.bound import (
     BoundSpec,
     BoundTerms,
@@ -30,12 +29,10 @@ class DisARM(SampledEstimator):
     Masks come in antithetic pairs `z = 1[u < σ(a)]`, `z' = 1[u > 1 − σ(a)]`, and for each pair the
     gradient of the logits is
 
-        ½ (f(z) − f(z')) (−1)^{z'_g} 1[z_g ≠ z'_g] σ(|a_g|).
+        ½ (f(z) − f(z')) (−1)^{z'_g} 1[z_g ≠ z'_g] σ(|a_g|),
 
-    `samples` must be even: the second half of the `S` bounds holds the partners of the first, and
-    `f` is the bound as a function of one of its masks, the others held. The two masks of a pair are
-    draws of one distribution: a distribution that depends on another mask has no pairs, and is
-    refused.
+    `f` the bound as a function of one of its masks, the others held. The second half of the `S`
+    bounds, an even number, holds the partners of the first.
 
     Raises:
         ValueError: an odd number of samples; a distribution that differs within a pair.

@@ -12,8 +12,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.estimators.base import GradientEstimator, scored_outside
-from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.estimators.base import GradientEstimator, per_mask, scored_outside
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.listed_latents import ListedLatents, joint_values, refuse_missing
@@ -28,29 +27,22 @@ MOST_OUTSIDE = 4_096
 class Enumerate(GradientEstimator):
     """The objective and its gradient with no mask drawn at all: for `G ≤ 12` or so.
 
-    All discrete latents within the mask particles are listed together: several masks, of which one
-    may depend on another, a regime that chooses between them, the states of a hidden Markov chain.
-    Sites may carry Pyro's `infer={"enumerate": "parallel"}`, and need not.
+    All discrete latents within the mask particles are listed together, `z` their joint values:
+    masks, regimes, the states of a hidden Markov chain.
 
     - `masks=1`: `Σ_z q(z|x) log w(z)`, the average of single-mask bounds.
-    - `masks=L`: the expectation of `log 1/L Σ_l w(z_l)` over all multisets of `L` masks, by their
-      multinomial probabilities.
+    - `masks=L`: the expectation of `log 1/L Σ_l w(z_l)` over all multisets of `L` masks.
     - `masks=math.inf`: `log Σ_z q(z|x) w(z)`, the log-likelihood of the masks' marginal.
 
-    Here `z` are the latents' joint values. Rows are listed side by side. Where rows share a log (a
-    factor of the whole batch, `mask_particles()` entered first, masks of groups), `z` is the masks
-    of all of them together, of which there are `2^{BG}`; of one mask that all rows share, entered
-    before the rows' plate, `2^G`. Latents outside the particle plates whose guide is discrete are
-    listed too, and the program is run for each of their values.
-
-    Imputations, where they are random, are still drawn: `K` for each mask (and independently for
-    each place that a mask takes among the `L`).
+    Rows are listed side by side; where they share a log `z` is the masks of all of them, `2^{BG}`.
+    Latents outside the particle plates whose guide is discrete are listed too, in a run for each
+    value. Random imputations are still drawn, `K` for each mask.
 
     Raises:
         ValueError: no discrete latent within the mask particles, a distribution whose values cannot
             be listed or depend on another latent, more than 250,000 multisets, 65,536 joint values
             of what shares a log, or 4,096 of latents outside the particle plates; a partial
-            likelihood of several rows, which cannot be listed side by side.
+            likelihood of several rows.
 
     Example:
         >>> Enumerate().unbiased

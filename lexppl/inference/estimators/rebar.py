@@ -14,19 +14,17 @@ from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
 from lexppl.distributions.relaxed import Relaxation
 from lexppl.inference.contexts import random_state, set_random_state
-from lexppl.inference.estimators.base import Estimate, SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
+from lexppl.inference.estimators.base import Estimate, SampledEstimator, imputation_score, per_mask
 from lexppl.inference.estimators.sample_path import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.objective.site import Site
 
 
 class TunedControl(nn.Module):
-    """Temperature and scale of a control variate, to be moved towards a gradient of less variance.
+    """Temperature and scale of a control variate, which `fit` tunes to lessen the variance.
 
-    The mean of the gradient g does not depend on them, so that `∇ Var g = ∇ E[g²]`, which `fit`
-    estimates without bias from the same draws (RELAX, Grathwohl et al. 2018, eq. 9). Outside `fit`
-    they stay as they are.
+    As the mean of the gradient g does not depend on them, `∇ Var g = ∇ E[g²]`, which is estimated
+    without bias from the same draws (RELAX, Grathwohl et al. 2018, eq. 9).
 
     Args:
         temperature: where it starts; kept positive by its logarithm.
@@ -36,9 +34,8 @@ class TunedControl(nn.Module):
         ValueError: a temperature that is not positive.
 
     Example:
-        >>> control = TunedControl(temperature=0.5)
-        >>> round(float(control.temperature.detach()), 3), float(control.scale.detach())
-        (0.5, 1.0)
+        >>> round(float(TunedControl(temperature=0.5).temperature), 3)
+        0.5
     """
 
     def __init__(self, temperature: float = 0.5, scale: float = 1.0) -> None:
@@ -78,27 +75,21 @@ class REBAR(SampledEstimator):
 
         [f(z) − η f(σ_t(ε̃))] ∇ log q(z) + η ∇ f(σ_t(ε)) − η ∇ f(σ_t(ε̃)),
 
-    where `f` is the objective as a function of all masks of a row. The distribution needs a
-    registered relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
-    Plackett–Luce with the conditional of Gadetsky et al. 2020. The program is run three times, with
-    common random numbers for what it draws besides masks; masks with another estimator of their
-    own keep their values, reparameterised ones are drawn again.
+    where `f` is the objective as a function of all masks of a row. For Bernoulli masks, and top-k
+    masks by Plackett–Luce (Gadetsky et al. 2020). The program runs three times with common random
+    numbers.
 
     Args:
-        temperature: t > 0 of the relaxed masks; tuned ones went from 0.5 to 0.14 … 0.38
-            (`benchmarks/README.md`).
+        temperature: t > 0 of the relaxed masks; tuned ones went from 0.5 to 0.14 … 0.38.
         scale: η; 0 is the plain score function.
-        straight_through: use hard masks with the relaxed mask's gradient in the control variate,
-            for imputers that need hard masks (LEX, App. E.2). BIASED: the gradient that a hard
-            mask is given is not that of its expectation.
-        control: a :class:`TunedControl`, whose temperature and scale `fit` tunes on the gradient's
-            variance (RELAX); it takes the place of the two numbers.
+        straight_through: hard masks with the relaxed gradient in the control variate, for imputers
+            that need hard masks (LEX, App. E.2). BIASED.
+        control: a :class:`TunedControl` in place of the two numbers, tuned by `fit` (RELAX).
 
     Raises:
         ValueError: a temperature that is not positive, a distribution whose relaxation has no noise
-            given the draw, a latent drawn anew for each imputation, or (where Pyro validates, as in
-            the first step of a fit) a mask with another estimator whose distribution depends on a
-            relaxed one.
+            given the draw, a latent drawn anew for each imputation, or a mask with another
+            estimator whose distribution depends on a relaxed one.
         TypeError: a distribution without a registered relaxation.
 
     Example:
@@ -237,7 +228,6 @@ class REBAR(SampledEstimator):
 def _refuse_dependent(
     site: Site, sites: Mapping[str, Site], guide_sites: Mapping[str, Site], relaxed: list[str]
 ) -> None:
-    """Refuse a held site whose distribution changes with the relaxed masks."""
     hard = guide_sites.get(site.name) or sites[site.name]
     if hard.value is None:
         return
@@ -252,8 +242,7 @@ def _refuse_dependent(
 
 
 def _with_scores(terms: BoundTerms) -> Tensor:
-    """The objective of a relaxed run, with the scores of what its imputations draw: their
-    distributions may depend on the relaxed masks."""
+    """The objective of a relaxed run, with the scores of what its imputations draw."""
     total = terms.inside
     for site in terms.run.drawn:
         if site.in_imputations:

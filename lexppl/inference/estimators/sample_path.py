@@ -15,11 +15,11 @@ from lexppl.inference.objective.site import Site
 
 @dataclass(frozen=True)
 class Pathwise(SamplePathEstimator):
-    """BIASED for the discrete program: masks are relaxed, and the relaxed program's gradient,
-    exact for that program, is taken by reparameterisation (Maddison et al. 2017; Jang et al. 2017).
+    """BIASED for the discrete program: the exact gradient of the program with relaxed masks, by
+    reparameterisation (Maddison et al. 2017; Jang et al. 2017).
 
-    A distribution that is reparameterised itself (`MaxConcrete`, `RelaxedSubset`, a Dirichlet) is
-    drawn as it is, and is not relaxed a second time: then there is no bias.
+    A distribution that is reparameterised itself (`MaxConcrete`, a Dirichlet) is drawn as it is,
+    without bias.
 
     Args:
         temperature: t > 0 of the relaxed mask.
@@ -45,14 +45,7 @@ class Pathwise(SamplePathEstimator):
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The hard mask, bit by bit, with the gradient of the soft one.
-
-    Example:
-        >>> import torch
-        >>> soft = torch.tensor([0.3, 0.9], requires_grad=True)
-        >>> straight_through(torch.tensor([0.0, 1.0]), soft).tolist()
-        [0.0, 1.0]
-    """
+    """The hard mask, bit by bit, with the gradient of the soft one."""
     return hard.detach() + (soft - soft.detach())
 
 
@@ -100,8 +93,7 @@ class MarginalStraightThrough(SamplePathEstimator):
 
         z = hard + (E[z|x] − stop(E[z|x])).
 
-    For `KSubset` this is SIMPLE (Ahmed et al. 2023), whose marginals are those of the k-subset
-    distribution itself; no relaxation and no temperature.
+    For `KSubset` this is SIMPLE (Ahmed et al. 2023).
 
     Example:
         >>> MarginalStraightThrough().unbiased
@@ -152,14 +144,10 @@ def _mean(estimator: SamplePathEstimator, site: Site) -> Tensor:
 
 @dataclass(frozen=True)
 class Unscored(SamplePathEstimator):
-    """Exact where masks are drawn from distributions that do not learn: random masks, given ones.
-
-    Masks are drawn from their distribution and add no term to the gradient. A distribution with
-    something to learn is refused (where Pyro validates, as in the first step of a fit): its
-    gradient would be lost.
+    """Exact where masks are drawn from distributions that do not learn: it adds no term.
 
     Raises:
-        ValueError: a distribution whose log-probability has a gradient.
+        ValueError: a distribution that learns, where Pyro validates.
 
     Example:
         >>> Unscored().unbiased

@@ -20,11 +20,80 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
-from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
+from lexppl.effects import BY_DRAW, IMPUTATION_DIM, LABEL_DIM, LABEL_PLATE, MASK_DIM
+from lexppl.inference.objective import grammar
 from lexppl.inference.objective.grammar import match_logs, match_order, refuse_unread_options
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
-from lexppl.inference.objective.scales import common_scale, refuse_unread_scales
-from lexppl.inference.objective.site import PlateKey, Site, closed_divergences
+from lexppl.inference.objective.site import PlateKey, Site, closed_divergences, same_numbers
+
+
+def common_scale(sites: Sequence[Site]) -> float | Tensor:
+    """The scale outside the log of some sites: `N/B`, a row's weight, a label's probability."""
+    for site in sites:
+        _refuse_scale_within(site)
+    labelled = [site for site in sites if LABEL_PLATE in site.plate_names]
+    plain = [site for site in sites if LABEL_PLATE not in site.plate_names]
+    for alike in (labelled, plain):
+        for site in alike[1:]:
+            if not same_numbers(site.scale, alike[0].scale):
+                raise ValueError(
+                    "sites within the particle plates must share one scale, which stands outside "
+                    f"the log; {alike[0].name!r} has {_words(alike[0].scale)} and {site.name!r} "
+                    f"has {_words(site.scale)}. Scale them alike, or {grammar.NO_COMMON_LOG}"
+                )
+    scale = (labelled or plain)[0].scale
+    if labelled and plain and is_validation_enabled():
+        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
+        if not same_numbers(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
+            raise ValueError(
+                f"the scales of {labelled[0].name!r} over its labels must add up to that of "
+                f"{plain[0].name!r}, with which it shares a log"
+            )
+    return scale
+
+
+def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it."""
+    read: list[float | Tensor] = [1.0]
+    for term in terms:
+        scale = torch.as_tensor(term.scale)
+        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
+        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
+    weighted = {term.name for term in terms}
+    for site in drawn:
+        if site.name not in weighted and not any(
+            same_numbers(site.scale, s, exact=False) for s in read
+        ):
+            raise ValueError(
+                f"the scale of site {site.name!r}, {_words(site.scale)}, is in no term of the "
+                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
+                "not at all"
+            )
+
+
+def _refuse_scale_within(site: Site) -> None:
+    for plate in site.inner:
+        if plate.full_size not in (None, plate.size):
+            grammar.matched(
+                grammar.SUBSAMPLE, grammar.WITHIN, f"the plate {plate.name!r} of site {site.name!r}"
+            )
+    if not isinstance(site.scale, Tensor):
+        return
+    within = [MASK_DIM, IMPUTATION_DIM, *(p.dim for p in site.inner if p.vectorized)]
+    varies = [d for d in within if site.scale.dim() >= -d and site.scale.shape[d] > 1]
+    if varies:
+        raise ValueError(
+            f"the scale of site {site.name!r} differs within its log, at dims {varies}; a scale "
+            f"stands outside the log. For a power of the likelihood write pyro.factor, or "
+            f"{grammar.NO_COMMON_LOG}"
+        )
+
+
+def _words(scale: float | Tensor) -> str:
+    if not isinstance(scale, Tensor):
+        return str(scale)
+    return f"a tensor of shape {tuple(scale.shape)} from {float(scale.min()):g}"
+
 
 DIVERGENCE_ALONG = "divergence_along"
 """The method of a distribution drawn step by step: of a value and the rate of keeping, the sum over
@@ -39,13 +108,7 @@ which are learned from the draws that this one judges."""
 
 @dataclass(frozen=True)
 class BoundSpec:
-    """What is to be maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit.
-
-    Args:
-        masks, imputations, samples: `L`, `K` and `S`; L may be `math.inf`.
-        entropy, penalty: numbers, or tensors where a graph has them as inputs.
-        towards, random_masks, copies: as they are there; random_masks of this step.
-    """
+    """What is maximised: :class:`lexppl.inference.NestedIWAE` at a point of the fit."""
 
     masks: float
     imputations: int = 1
@@ -69,15 +132,8 @@ class BoundSpec:
 
 @dataclass(frozen=True)
 class LogWeight:
-    """`log w` of the particles of everything that has a log of its own.
-
-    Args:
-        value: `(…, K, M, B)`.
-        scale: what stands before the log.
-        plates: the plates outside the log.
-        masks: `L`.
-        samples: `S`.
-    """
+    """`log w` `(…, K, M, B)` of all that has a log of its own, with the scale before the log, the
+    plates outside it, L and S."""
 
     value: Tensor
     scale: float | Tensor
@@ -96,19 +152,15 @@ class LogWeight:
     @cached_property
     def bounds(self) -> Tensor:
         """`log 1/(LK) Σ_{lk} w_{lk}`, each of the `S` bounds: `(…, 1, S, B)`."""
-        return self.log_of_mean(self.log_means)
+        if self.masks == 1:
+            return self.log_means
+        grouped = self.log_means.unflatten(MASK_DIM, (self.samples, self.masks))
+        return torch.logsumexp(grouped, MASK_DIM) - math.log(self.masks)
 
     def by_mask(self, bounds: Tensor) -> Tensor:
         """A number for each bound, given to each of its masks: `(…, S, B)` to `(…, M, B)`."""
         shape = (*bounds.shape[:-1], self.masks, bounds.shape[-1])
         return bounds.unsqueeze(MASK_DIM).expand(shape).flatten(-3, -2)
-
-    def log_of_mean(self, log_means: Tensor) -> Tensor:
-        """`log 1/L Σ_l exp(·)` of each bound: `(…, M, B)` to `(…, S, B)`."""
-        if self.masks == 1:
-            return log_means
-        grouped = log_means.unflatten(MASK_DIM, (self.samples, self.masks))
-        return torch.logsumexp(grouped, MASK_DIM) - math.log(self.masks)
 
     def to_nats(self, value: Tensor) -> Tensor:
         """Times what stands before each bound in the objective: the scale, and `1/S`."""
@@ -119,13 +171,8 @@ class LogWeight:
 
 @dataclass(frozen=True)
 class Average:
-    """A term outside the log that is averaged over the draws, `−c_R R` or `β H`.
-
-    Args:
-        value: by particle, in nats of the objective, `(…, K or 1, M or 1, B)`.
-        plates: the plates outside the log.
-        after: names of the draws that it can depend on; None for all.
-    """
+    """A term outside the log averaged over the draws, `−c_R R` or `β H`, `(…, K or 1, M or 1, B)`,
+    the plates outside the log, and the draws it can depend on (None for all)."""
 
     value: Tensor
     plates: Mapping[PlateKey, int | None]
@@ -133,12 +180,7 @@ class Average:
 
 
 class BoundTerms:
-    """The terms of the objective that one run gives.
-
-    Args:
-        run: the run.
-        spec: what is maximised.
-    """
+    """The terms of the objective that one run gives."""
 
     def __init__(self, run: ParticleTrace, spec: BoundSpec) -> None:
         for site in (*run.sites.values(), *run.guide_sites.values()):
@@ -148,8 +190,7 @@ class BoundTerms:
 
     @cached_property
     def log_weights(self) -> list[LogWeight]:
-        """`log w`, one for each set of plates outside the log; where nothing is averaged inside it,
-        one for each site."""
+        """`log w` for each set of plates outside the log; without a log, for each site."""
         weighted = self.run.weighted
         if not weighted:
             raise ValueError(
@@ -209,24 +250,19 @@ class BoundTerms:
         found: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
+            after: frozenset[str] | None = None
             if hasattr(site.distribution, DIVERGENCE_ALONG):
-                found.append(self._minus_divergence(site))
-                before.add(site.name)
-                continue
-            distribution, by_particle = site.before_particles
-            value = _entropy(site.name, distribution, self.spec.towards)
-            value = scale_and_mask(value, site.scale, site.mask)
-            value = self.spec.entropy * site.summed(value)
-            found.append(Average(value, site.outer, frozenset(before if by_particle else ())))
+                # −KL(q ‖ u) by the steps of each draw, which is judged by it.
+                along = getattr(site.distribution, DIVERGENCE_ALONG)
+                value = -along(site.value, self.spec.towards)
+            else:
+                distribution, by_particle = site.before_particles
+                value = _entropy(site.name, distribution, self.spec.towards)
+                after = frozenset(before if by_particle else ())
+            value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
+            found.append(Average(value, site.outer, after))
             before.add(site.name)
         return found
-
-    def _minus_divergence(self, site: Site) -> Average:
-        """`−β KL(q ‖ u)` of a mask that is drawn step by step, as the steps of its draws say: an
-        unbiased value of it, which each draw is judged by."""
-        value = -getattr(site.distribution, DIVERGENCE_ALONG)(site.value, self.spec.towards)
-        value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
-        return Average(value, site.outer)
 
     @cached_property
     def outside(self) -> Tensor | float:
@@ -260,8 +296,7 @@ class BoundTerms:
 
     @property
     def learning(self) -> Tensor | float:
-        """The mean of the bounds by the predictors that learn beside the one that judges, with the
-        run's draws: `1/(F−1) Σ_s ℒ_s`, without penalties; 0 where there are none."""
+        """`1/(F−1) Σ_s ℒ_s` of the predictors that learn beside the one that judges."""
         judged = [site for site, _ in self.run.weighted if hasattr(site.distribution, LEARNING)]
         total: Tensor | float = 0.0
         for site in judged:
@@ -282,14 +317,8 @@ class BoundTerms:
 
 
 def shared_with(site: Site, value: Tensor, plates: Mapping[PlateKey, int | None]) -> Tensor:
-    """What of a term each draw of a site takes part in: the term summed over the plates outside the
-    log that the site is not in, which broadcasts against the site's :meth:`Site.score`.
-
-    Args:
-        site: a latent within the particle plates.
-        value: `(…, K or 1, M or 1, B)`.
-        plates: of the value.
-    """
+    """The term `(…, K or 1, M or 1, B)` that each draw of a site takes part in: summed over the
+    plates outside the log that the site is not in."""
     dims = [
         dim
         for key, dim in plates.items()
@@ -312,8 +341,7 @@ def _over_particles(value: Tensor) -> Tensor:
 
 
 def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
-    """`−KL(q ‖ Bernoulli(ρ)^G)` of a mask site's distribution, in nats: `(…, M or 1, B)`; at ρ = ½
-    without its constant, the exact entropy `H(q)`."""
+    """`−KL(q ‖ Bernoulli(ρ)^G)` in nats, `(…, M or 1, B)`; at ρ = ½ the exact entropy `H(q)`."""
     try:
         entropy: Tensor = distribution.entropy()
     except NotImplementedError as error:
@@ -338,10 +366,7 @@ def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
 
 
 def score_of(site: Site) -> Tensor | None:
-    """The log-probability to be differentiated for a site's score, or None where there is none:
-    gradients are off, the distribution is reparameterised, or it states no density and so cannot be
-    learned by a score.
-    """
+    """The log-probability of a site's score; None without gradient, density or need of it."""
     if not torch.is_grad_enabled() or site.distribution.has_rsample:
         return None
     try:
@@ -351,7 +376,7 @@ def score_of(site: Site) -> Tensor | None:
 
 
 def learned_score_of(site: Site) -> Tensor | None:
-    """The same, and None too where nothing of the site's distribution learns."""
+    """:func:`score_of`; None too where nothing of the site's distribution learns."""
     score = score_of(site)
     return score if score is not None and may_carry_gradient(score) else None
 

@@ -1,8 +1,4 @@
-"""What a program may hold: each kind of site in each place, and what it means in the bound.
-
-A run's sites are matched against :data:`GRAMMAR` where Pyro validates, as in the first step of a
-fit, before anything is learned. What no row of it matches is refused by the site's name.
-"""
+"""What a program may hold: each kind of site in each place, and what it means in the bound."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -54,14 +50,7 @@ PARTICLE_PLATES = (MASK_PLATE, IMPUTATION_PLATE)
 
 
 class Rule(NamedTuple):
-    """One row of the grammar.
-
-    Args:
-        kind: of a site, or of a plate.
-        place: where it stands.
-        meaning: in the bound; None where it has none.
-        mend: what to write instead, where it has none.
-    """
+    """One row of the grammar: what a kind of site means at a place, or what to write instead."""
 
     kind: str
     place: str
@@ -177,7 +166,7 @@ GRAMMAR = (
 
 
 def matched(kind: str, place: str, of: str, detail: str = "") -> None:
-    """Find what a statement means."""
+    """Find what a statement means, or refuse it."""
     rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
     if rule is None or rule.meaning is None:
         mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend

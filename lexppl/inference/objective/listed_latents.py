@@ -28,50 +28,23 @@ OTHER_VALUES = (
 
 
 class ListedLatents:
-    """The M joint values of the discrete latents within a program's mask particles: masks of rows,
-    of groups or of all rows, several of them at once, regimes, the states of a hidden chain.
+    """The M joint values of the discrete latents within a program's mask particles.
 
-    A run with a particle for each, each latent at its value, gives at the mask dimension
-
-        log p(z, y | x) = log p(z | x) + log p(y | x, z)          (…, M, B or 1)
-
-        program = ParticleProgram(model, None, (x, y))
         first = program.run()
         listed = ListedLatents(first, first.mask_sites)
         run = program.run(len(listed), 1, listed.give)
-        log_joint = listed.log_prior(run) + run.log_weight
+        log_joint = listed.log_prior(run) + run.log_weight              (…, M, B or 1)
 
-    so that its softmax over the mask dimension is p(z | x, y), and its logsumexp log p(y | x).
-    Entries of plates that all latents, and all that is observed or penalised, stand in outside the
-    log (rows, where each has its own masks and its own log) are listed side by side: there are as
-    many values as of one of them. Of a latent of v values in E entries of other plates there are
-    v^E, and of several latents the product. A latent that has one value (a `Delta`) is left alone.
+    Entries of plates that all latents and all observed sites share outside the log are listed side
+    by side; a latent of v values in E entries of other plates has v^E. A `Delta` is left alone.
 
     Args:
         run: one run of the program with one particle.
         sites: latents of the run within the mask particles.
         most: joint values at most.
         copies: how often each is given, one behind the other.
-        instead: what to do where there are more, which ends the refusal.
-        apart: the dimensions whose entries are listed side by side; those of plates that all share
-            if None.
-
-    Example:
-        >>> import pyro
-        >>> from lexppl.effects import mask_particles
-        >>> from lexppl.inference.objective.program import ParticleProgram
-        >>> def model():
-        ...     with pyro.plate("data", 5), mask_particles():
-        ...         regime = pyro.sample("regime", dist.Categorical(torch.tensor([0.2, 0.3, 0.5])))
-        ...         keep = torch.tensor([0.1, 0.5, 0.9])[regime].unsqueeze(-1).expand(-1, -1, 2)
-        ...         z = pyro.sample("mask", dist.Bernoulli(keep).to_event(1))
-        ...         pyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=torch.zeros(5))
-        >>> program = ParticleProgram(model, None)
-        >>> first = program.run()
-        >>> listed = ListedLatents(first, first.mask_sites)
-        >>> run = program.run(len(listed), 1, listed.give)
-        >>> listed.log_prior(run).shape, run.log_weight.shape
-        (torch.Size([12, 5]), torch.Size([12, 5]))
+        instead: the end of the refusal where there are more.
+        apart: the dimensions whose entries are listed side by side; None for shared plates'.
     """
 
     def __init__(
@@ -111,15 +84,14 @@ class ListedLatents:
         return list(self.values)
 
     def give(self, site: Site) -> Tensor | None:
-        """The value of a site of a run with a particle for each joint value; None of another."""
+        """The value of a listed site in a run with a particle for each joint value, else None."""
         value = self.values.get(site.name)
         if value is None:
             return None
         return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
-        """log p(z | x) of a run with these values, `(…, M, B or 1)`, or log q where a guide draws
-        them: that of all latents, which :func:`refuse_missing` checks."""
+        """log p(z | x) of a run with these values, or log q of a guide's, `(…, M, B or 1)`."""
         total: Tensor | float = 0.0
         for site in run.drawn:
             if site.name not in self.values:
@@ -131,7 +103,7 @@ class ListedLatents:
 
 
 def draw_log_prob(site: Site) -> Tensor:
-    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn."""
+    """Log-density of each entry of a listed latent, masked or not."""
     distribution = site.distribution
     while isinstance(distribution, dist.MaskedDistribution):
         distribution = distribution.base_dist
@@ -145,8 +117,7 @@ def draw_log_prob(site: Site) -> Tensor:
 def joint_values(
     sites: Sequence[Site], most: int, *, apart: Collection[int | None] = (), instead: str = FEWER
 ) -> dict[str, Tensor]:
-    """Every joint value of some latents, `(M, *batch, *event)` by name; the last one's values
-    change fastest."""
+    """Every joint value of some latents, `(M, *batch, *event)`; the last one's change fastest."""
     supports = [support_of(site, most, instead) for site in sites]
     shapes = [
         [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
@@ -190,9 +161,7 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
 
 
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
-    """Refuse a list that lacks values, whose probabilities do not add up to one.
-
-    Nothing is looked at within a `vmap`."""
+    """Refuse a list whose probabilities do not add up to one; a `vmap` is not checked."""
     total = torch.logsumexp(log_prior.detach().float(), MASK_DIM)
     try:
         complete = bool((total.abs() < 1e-2).all())
@@ -204,14 +173,7 @@ def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
 
 
 def is_point(distribution: Any) -> bool:
-    """Whether a distribution has one value: a Delta, also as the imputation of hidden entries.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models import ConstantImputer
-        >>> is_point(ConstantImputer()(torch.zeros(1, 2), torch.ones(2)))
-        True
-    """
+    """Whether a distribution has one value: a Delta, also as the imputation of hidden entries."""
     for name in ("base_dist", "hidden_distribution"):
         inner = getattr(distribution, name, None)
         if isinstance(inner, Distribution):

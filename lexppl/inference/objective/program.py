@@ -1,20 +1,24 @@
 """One vectorised run of a model and its guide, all particles at once."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyro
 import torch
 from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
+from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import effectful
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
+from lexppl.threads import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
@@ -25,16 +29,55 @@ from lexppl.inference.objective.grammar import (
     refuse_separate_logs,
 )
 from lexppl.inference.objective.site import Site
-from lexppl.inference.plain_calls import as_called
-from lexppl.threads import evaluating
+from lexppl.effects import weights_first
+
+Program = Callable[..., Any]
+
+
+@effectful(type="plain_call")
+def _is_called_plainly(program: Program) -> bool:
+    return False
+
+
+class PlainCalls(Messenger):
+    """Let programs that :func:`can_be_called_plainly` be called as torch calls a module.
+
+    The `param` statements of each part, which every handler sees, took a sixth of a small step.
+    """
+
+    def __init__(self, programs: Iterable[Program]) -> None:
+        super().__init__()
+        self._programs = {id(program): program for program in programs}
+
+    def _pyro_plain_call(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = id(msg["args"][0]) in self._programs, True
+
+
+def as_called(program: Program) -> Program:
+    """A program as it is run: plainly in :class:`PlainCalls`, else by Pyro, weights drawn first."""
+    if _is_called_plainly(program):
+        # The class's call, and not the program's own, is what leaves the statements out.
+        return partial(nn.Module.__call__, program)
+    return weights_first(program)
+
+
+def can_be_called_plainly(program: Program) -> bool:
+    """Whether a program's parameters are torch's alone, none with a prior or a constraint."""
+    if not isinstance(program, nn.Module):
+        return False
+    if type(program).__call__ not in (PyroModule.__call__, nn.Module.__call__):
+        return False
+    parts = (part for part in program.modules() if isinstance(part, PyroModule))
+    return not any(part._pyro_samples or part._pyro_params for part in parts)
+
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own distribution."""
 
 
 class _Recorder(Messenger):
-    """Record the sample sites of a run; give guided sites the guide's values and its subsamples,
-    and let the estimator draw the others."""
+    """Record the sites of a run; give sites the guide's values, and let the estimator draw."""
 
     def __init__(
         self,
@@ -89,20 +132,16 @@ class _Recorder(Messenger):
 class ParticleTrace:
     """The sites of one run of a model and its guide.
 
-    Dimensions, from the right: −1 rows `B` (or another plate's), −2 masks `M` (all of the run's),
-    −3 imputations `K`, and to the left of them the labels and further plates.
+    Dimensions from the right: −1 rows `B` (or another plate), −2 masks `M`, −3 imputations `K`, and
+    to the left of them labels and further plates. `unweighted` are guided sites left out of the
+    weights, `subsamples` the rows that plates drew.
     """
 
     sites: dict[str, Site]
-    """All sites of the model's run, by name."""
     guide_sites: dict[str, Site] = field(default_factory=dict)
-    """All sites of the guide's run, by name."""
     unweighted: Collection[str] = ()
-    """Guided sites whose `log p − log q` is left out of the weights."""
     arguments: tuple[Any, ...] = ()
-    """What model and guide were called with."""
     subsamples: Mapping[str, Tensor] = field(default_factory=dict)
-    """The rows that plates of the program drew, by the plate's name."""
 
     def __post_init__(self) -> None:
         self.drawn: list[Site] = [
@@ -121,8 +160,7 @@ class ParticleTrace:
 
     @property
     def weighted(self) -> list[tuple[Site, float]]:
-        """The sites of `log w` with their signs: `Σ log p − Σ log q` of the observed and the guided
-        ones within the particle plates."""
+        """The sites of `log w = Σ log p − Σ log q` with their signs."""
         terms = [
             (site, 1.0)
             for site in self.sites.values()
@@ -135,8 +173,7 @@ class ParticleTrace:
 
     @property
     def log_weight(self) -> Tensor | None:
-        """`(…, K, M, B)`: `log w` of each particle, unscaled; None where nothing is observed within
-        the particle plates."""
+        """Unscaled `log w` `(…, K, M, B)`; None where nothing is observed in particles."""
         weighted = self.weighted
         if not weighted:
             return None
@@ -145,8 +182,18 @@ class ParticleTrace:
         return log_weight_of(weighted)
 
 
+def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dict[str, Any]:
+    """The sample statements of one run of a program with so many masks, by name."""
+    with ParticleCounts(masks, 1):
+        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
+    return {
+        name: node
+        for name, node in nodes.items()
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+    }
+
+
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
-    """Refuse a value that is not one of the model's distribution."""
     distribution, observed = site.distribution, site.observed
     if isinstance(distribution, Unit) or site.is_deterministic:
         return
@@ -189,17 +236,16 @@ def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:
 
 
 class ParticleProgram:
-    """A model with an optional guide and its arguments, ready to be run with any particle counts.
+    """A model with an optional guide and its arguments, to be run with any particle counts.
 
-    Sites that the guide does not cover are proposed from the model itself and cancel from the
-    weights. Rows that the guide's plates draw (`subsample_size`) are the model's too, and weights
-    with priors (`PyroSample`) are drawn before the plates.
+    Weights with priors (`PyroSample`) are drawn before the plates; subsamples of the guide's plates
+    are the model's too.
     """
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
+        model: Program,
+        guide: Program | None,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -220,25 +266,28 @@ class ParticleProgram:
         subsamples: Mapping[str, Tensor] | None = None,
     ) -> ParticleTrace:
         """Run guide and model once with `masks × imputations` particles a row."""
-        counts = ParticleCounts(masks, imputations)
-        guided: dict[str, Site] = {}
-        drawn_rows = dict(subsamples or {})
-        if self._guide is not None:
-            recorder = _Recorder({}, drawn_rows, draw, random_masks)
-            with counts, recorder:
-                self._guide(*self._args, **self._kwargs)
+
+        def recorded(
+            program: Program, called: Program, given: Mapping[str, Any]
+        ) -> dict[str, Site]:
+            recorder = _Recorder(given, rows, draw, random_masks)
+            with ParticleCounts(masks, imputations), recorder:
+                called(*self._args, **self._kwargs)
             if is_validation_enabled():
-                _refuse_hidden(self.guide, self._args, self._kwargs, recorder.sites)
-            drawn_rows = recorder.subsamples
-            guided = {n: s for n, s in recorder.sites.items() if not s.is_deterministic}
+                _refuse_hidden(program, self._args, self._kwargs, recorder.sites)
+            rows.update(recorder.subsamples)
+            return recorder.sites
+
+        rows = dict(subsamples or {})
+        guided: dict[str, Site] = {}
+        if self.guide is not None and self._guide is not None:
+            found = recorded(self.guide, self._guide, {})
+            guided = {name: site for name, site in found.items() if not site.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
-        recorder = _Recorder(values, drawn_rows, draw, random_masks)
-        with counts, recorder:
-            self._model(*self._args, **self._kwargs)
+        sites = recorded(self.model, self._model, values)
         if is_validation_enabled():
-            _refuse_hidden(self.model, self._args, self._kwargs, recorder.sites)
-            match(recorder.sites, guided)
-        return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+            match(sites, guided)
+        return ParticleTrace(sites, guided, unweighted, self._args, rows)
 
     def match(self) -> None:
         """Match a run of two masks with the grammar, whether or not Pyro validates."""
@@ -249,7 +298,7 @@ class ParticleProgram:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Runs inside are of modules as they predict: no dropout, and no statistics moved."""
+        """Run the modules inside as they predict: no dropout, and no statistics moved."""
         with ExitStack() as modes:
             for module in self._modules:
                 modes.enter_context(evaluating(module))
@@ -257,7 +306,7 @@ class ParticleProgram:
 
 
 def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) -> None:
-    """Refuse latents that a handler about a program, such as `poutine.block`, hides."""
+    """Refuse latents hidden by a handler about a program, such as `poutine.block`."""
     handled = getattr(program, "function", program)
     whole = beneath_handlers(handled)
     if whole is handled:
@@ -285,8 +334,7 @@ def beneath_handlers(program: Any) -> Any:
 
 
 def row_marginals(site: Site) -> Tensor:
-    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`: the same for every
-    particle."""
+    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`."""
     try:
         mean: Tensor = site.distribution.mean
     except NotImplementedError as error:

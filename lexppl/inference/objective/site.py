@@ -30,8 +30,7 @@ PlateKey = tuple[str, int]
 
 @dataclass
 class Site:
-    """One sample statement of a run: its distribution (already expanded by the plates) and its
-    value."""
+    """One sample statement of a run: its distribution, expanded by the plates, and its value."""
 
     name: str
     distribution: Any
@@ -51,7 +50,6 @@ class Site:
 
     @classmethod
     def of(cls, message: Mapping[str, Any], guided: bool = False) -> "Site":
-        """The site of one of Pyro's messages, or of a trace's node."""
         return cls(
             name=message["name"],
             distribution=message["fn"],
@@ -66,8 +64,7 @@ class Site:
 
     @cached_property
     def outer(self) -> dict[PlateKey, int | None]:
-        """The plates outside the log with their dimensions: those entered before the mask plate,
-        and the labels. A loop has no dimension."""
+        """The plates outside the log, before the mask plate or of labels, with their dims."""
         before = self.plate_names.index(MASK_PLATE) if self.in_particles else len(self.plates)
         return {
             (plate.name, 0 if plate.vectorized else plate.counter): plate.dim
@@ -77,8 +74,7 @@ class Site:
 
     @property
     def log_plates(self) -> frozenset[PlateKey]:
-        """What the site's log is one of: its plates outside the log but for the labels, which are
-        alternatives and share it."""
+        """The plates outside the log without the labels, which are alternatives within one log."""
         return frozenset(key for key in self.outer if key[0] != LABEL_PLATE)
 
     @cached_property
@@ -91,8 +87,7 @@ class Site:
 
     @cached_property
     def before_particles(self) -> tuple[Any, bool]:
-        """A mask's distribution, and whether it differs between the masks of a row. Where it does
-        not, it stands for all of them: its batch shape is `(…, 1, B)`."""
+        """A mask's distribution, and whether it differs by mask; if not, it is `(…, 1, B)`."""
         shape = self.distribution.batch_shape
         own = self.infer.get(BEFORE_PARTICLES)
         if own is None or (len(own.batch_shape) >= -MASK_DIM and own.batch_shape[MASK_DIM] != 1):
@@ -114,12 +109,11 @@ class Site:
         return self.in_particles and not self.in_imputations and not self.observed
 
     def log_prob(self) -> Tensor:
-        """Log-density, with the site's mask and without its scale; plates inside the mask plate are
-        summed, so that particles and the plates outside the log remain."""
+        """Log-density, masked and unscaled, summed over plates inside the mask plate."""
         return self.summed(scale_and_mask(self.distribution.log_prob(self.value), 1.0, self.mask))
 
     def scaled_log_prob(self) -> Tensor:
-        """Log-density with the site's mask and scale, summed as :meth:`log_prob` is."""
+        """As :meth:`log_prob`, times the scale."""
         return self.summed(
             scale_and_mask(self.distribution.log_prob(self.value), self.scale, self.mask)
         )
@@ -150,14 +144,7 @@ def _is_wrapped(value: float | Tensor) -> bool:
 
 
 def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) -> dict[str, Tensor]:
-    """`KL(q ‖ p)` of each global latent whose guide site says `infer={"closed_kl": True}`.
-
-    It takes the place of `log q − log p` at a draw: the same expectation, and less noise while the
-    guide is far from the posterior (at the posterior itself the draw's own terms have none).
-
-    Returns:
-        by site, scaled and summed, in nats.
-    """
+    """Scaled `KL(q ‖ p)` in nats of each global latent whose guide site has `closed_kl`."""
     closed = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
     if not closed:
         return {}

@@ -28,22 +28,7 @@ GuideKind = Callable[[Any], AutoGuide]
 
 
 def guide_kind(guide: Any) -> GuideKind | None:
-    """A class of automatic guides, or a partial of one; None for a guide itself, or for None.
-
-    Args:
-        guide: the argument of `fit`.
-
-    Raises:
-        TypeError: a class of another kind, a sampler, or nothing that can be called.
-        ValueError: Pyro's Laplace approximation.
-
-    Example:
-        >>> from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
-        >>> guide_kind(AutoNormal) is AutoNormal, guide_kind(None)
-        (True, None)
-        >>> guide_kind(partial(AutoLowRankMultivariateNormal, rank=3)).keywords
-        {'rank': 3}
-    """
+    """A class of automatic guides, or a partial of one; None for a guide itself, or for None."""
     kind = guide.func if isinstance(guide, partial) else guide
     own = kind if isinstance(kind, type) else type(kind)
     _refuse_laplace(kind)
@@ -70,25 +55,11 @@ def guide_kind(guide: Any) -> GuideKind | None:
             f"give the arguments of {kind.__name__} by name, as partial({kind.__name__}, rank=3): "
             "its first is the program, which fit gives"
         )
-    made: GuideKind = guide
-    return made
+    return guide
 
 
 def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ...]) -> None:
-    """Run an automatic guide for the first time, which is when it makes its parameters.
-
-    It covers the latents of its model that all rows share, and no others: no masks, and nothing in
-    a plate over rows. Weights with priors are drawn before the plates.
-
-    Args:
-        guide: built on a program, or on a part of it that is left exposed (`poutine.block`).
-        models: the programs that are fitted, which have the same latents.
-        rows: a few.
-
-    Raises:
-        ValueError: no global latents, or none that the guide covers; a discrete one for a guide of
-            continuous ones.
-    """
+    """Run an automatic guide once, which makes its parameters, of latents all rows share."""
     name = type(guide).__name__
     keep_parameters_local(guide)
     own = beneath_handlers(guide.model)

@@ -1,19 +1,26 @@
-"""Draws of global latents: how they were made, and as a guide that gives them one by one."""
+"""Draws of global latents: their record, convergence, and guides or programs that give them."""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.stages import tensors_of
 
 Samples = Mapping[str, Tensor]
 """Draws by site, `(S, *event)`."""
@@ -26,13 +33,7 @@ def draw_index() -> tuple[int, int] | None:
 
 
 class DrawIndex(Messenger):
-    """Context in which :func:`draw_index` is (d, D).
-
-    Example:
-        >>> with DrawIndex(3, 10):
-        ...     draw_index()
-        (3, 10)
-    """
+    """Context in which :func:`draw_index` is (d, D)."""
 
     def __init__(self, draw: int, draws: int) -> None:
         super().__init__()
@@ -46,10 +47,8 @@ class DrawIndex(Messenger):
 class SampledGuide(PyroModule):
     """A guide whose every call gives one of S draws of a program's global latents.
 
-    Of D draws that a program is run for (:func:`draw_index`), draw d gives sample `⌊d S / D⌋`: all
-    S in their order for D = S, evenly thinned ones for fewer. Called otherwise it gives one of them
-    at random. Whatever runs a model with a guide so runs it with a chain of NUTS, of SGHMC, or with
-    replicates of a fit.
+    Of D draws that a program is run for, draw d gives sample `⌊d S / D⌋`; called otherwise it gives
+    one at random.
 
     Args:
         samples: by site a tensor `(S, *event)`, its draws.
@@ -60,8 +59,6 @@ class SampledGuide(PyroModule):
 
     Example:
         >>> guide = SampledGuide({"slope": torch.tensor([0.5, 0.7])})
-        >>> guide.draws, sorted(guide.sites)
-        (2, ['slope'])
         >>> with DrawIndex(1, 2):
         ...     guide(None)["slope"]
         tensor(0.7000)
@@ -206,3 +203,138 @@ class PosteriorInference(Protocol):
             ValueError, TypeError: what the method cannot read, before any work.
         """
         ...
+
+
+MOST_R_HAT = 1.01
+LEAST_ESS = 400
+"""Below it r̂ and quantiles are not to be relied on (Vehtari et al. 2021)."""
+
+
+class SamplerWarning(UserWarning):
+    """Draws of a sampler that are not to be relied on as they are."""
+
+
+def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> SamplerRecord:
+    """The record with r̂ and ESS of samples `(C, S, *event)` (Vehtari et al. 2021), by ArviZ."""
+    chains, draws = next(iter(samples.values())).shape[:2]
+    if not record.are_chains or draws < 4:
+        return record
+    with warnings.catch_warnings():
+        # ArviZ 0.2x announces its successor on import.
+        warnings.simplefilter("ignore", FutureWarning)
+        # Slow, and not needed to import the library.
+        import arviz  # noqa: PLC0415
+        import xarray as xr  # noqa: PLC0415
+    flat = np.concatenate(
+        [values.reshape(chains, draws, -1).cpu().numpy() for values in samples.values()], -1
+    )
+    named = xr.Dataset({"value": (("chain", "draw", "number"), flat)})
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sizes = [arviz.ess(named, method=method)["value"].values for method in ("bulk", "tail")]
+        r_hat = arviz.rhat(named)["value"].values if chains > 1 else None
+    return replace(
+        record,
+        # A number that never moves has none, and is no sign of agreement.
+        r_hat=None if r_hat is None else float(np.nan_to_num(r_hat, nan=np.inf).max()),
+        ess=float(np.nan_to_num(np.stack(sizes)).min()),
+    )
+
+
+def warn_of(record: SamplerRecord) -> None:
+    """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged."""
+    found = []
+    if record.r_hat is not None and record.r_hat > MOST_R_HAT:
+        found.append(
+            f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f}, and where they "
+            f"agree it is below {MOST_R_HAT}. Their draws may not be those of one posterior: run "
+            "them longer (warmup=, samples=), or look for several modes, such as hidden units that "
+            "can change places"
+        )
+    elif record.ess is not None and record.ess < LEAST_ESS:
+        found.append(
+            f"the chains of {record.name} are worth {record.ess:.0f} independent draws, too few "
+            f"for intervals ({LEAST_ESS} are enough): give more samples="
+        )
+    if record.divergences:
+        draws = np.size(record.sample_stats["diverging"])
+        found.append(
+            f"{record.divergences} of {draws:,} draws of {record.name} diverged, where the "
+            "posterior bends too sharply for its steps, and what lies there is missing: give a "
+            "higher target_accept_prob, as partial(NUTS, target_accept_prob=0.95), or write a "
+            "hierarchical prior as scale * pyro.sample(…, Normal(0, 1))"
+        )
+    for text in found:
+        warnings.warn(text, SamplerWarning, stacklevel=4)
+
+
+class Unstated(TorchDistribution):
+    """Distribution of a parameter without a prior: log-density 0 everywhere, draws at one value."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+        super().__init__(torch.Size(), value.shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return constraints.independent(constraints.real, self._value.dim())
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Unstated:
+        if tuple(batch_shape):
+            raise ValueError(f"a parameter is the same for all; its batch shape is {batch_shape}")
+        return self
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self._value.expand(torch.Size([*sample_shape, *self._value.shape]))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return value.new_zeros(value.shape[: value.dim() - self._value.dim()]).float()
+
+
+class DrawnParameters(PyroModule):
+    """A program whose parameters are sample sites outside its plates, by their own names."""
+
+    def __init__(self, program: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        held = copy.deepcopy(program).eval().requires_grad_(False)
+        keep_parameters_local(held)
+        # In a tuple, so that its parameters are not this module's too.
+        self._held = (held,)
+        keep_parameters_local(self)
+        self._names = tuple(names)
+
+    @property
+    def program(self) -> nn.Module:
+        return self._held[0]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw the parameters, then run the program with them."""
+        own = tensors_of(self.program)
+        values = {name: pyro.sample(name, Unstated(own[name])) for name in self._names}
+        return torch.func.functional_call(self.program, values, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+            return getattr(self.program, name)
+
+
+def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """The parameters of R fits of one program `(R, *shape)`, and buffers that differ."""
+    each = [tensors_of(program) for program in programs]
+    shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
+    if any(one != shapes[0] for one in shapes):
+        raise ValueError(
+            "the replicates have parameters of different names or shapes; fit one model R times"
+        )
+    parameters = dict(programs[0].named_parameters())
+    stacked = {n: torch.stack([one[n].detach() for one in each]) for n in each[0]}
+    return {
+        name: values
+        for name, values in stacked.items()
+        if name in parameters or bool((values != values[:1]).any())
+    }

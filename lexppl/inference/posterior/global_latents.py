@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyro
 import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
-from lexppl.effects import ParticleCounts, weights_first
-from lexppl.inference.objective.site import Site
 from lexppl.threads import evaluating
+from lexppl.inference.objective.program import sample_nodes
+from lexppl.inference.objective.site import Site
+from lexppl.effects import weights_first
 
 Rows = tuple[Tensor | None, ...]
 """Rows as arguments of a program; y may be None."""
@@ -24,51 +23,31 @@ Rows = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True)
 class Latents:
-    """The latent sites of a program in one run, by name.
+    """The latents of a program by name: of all rows, of each row, drawn in the particle plates; and
+    its observed sites and plates over rows."""
 
-    Args:
-        shared: global latents, which all rows share: weights with priors, a global scale.
-        of_rows: latents outside `mask_particles()` that each row has its own of.
-        in_particles: masks, imputations and what else is drawn with them.
-        observed: observed sites.
-        row_plates: the names of the plates over rows.
-    """
-
-    shared: Mapping[str, Site]
-    of_rows: Mapping[str, Site]
-    in_particles: Mapping[str, Site]
-    observed: Mapping[str, Site]
+    shared: dict[str, Site]
+    of_rows: dict[str, Site]
+    in_particles: dict[str, Site]
+    observed: dict[str, Site]
     row_plates: frozenset[str]
 
 
 def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
-    """The latents of a program, found by running it on one row more, and on two.
-
-    A plate over rows is one that grows with them, so that a plate of sites or of groups, whose
-    effects all rows share, is none whatever its size.
-
-    Args:
-        program: a module or a function; its weights with priors are drawn first.
-        rows: one row or more, as arguments of the program, which may be None.
+    """The latents of a program, by runs on one row more and two: plates over rows grow.
 
     Raises:
         ValueError: an improper prior.
-
-    Example:
-        >>> def program(x):
-        ...     scale = pyro.sample("scale", dist.HalfNormal(1.0))
-        ...     with pyro.plate("sites", 2):
-        ...         pyro.sample("effect", dist.Normal(0.0, scale))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("noise", dist.Normal(0.0, 1.0))
-        >>> found = latents_of(program, (torch.zeros(2, 3),))
-        >>> sorted(found.shared), sorted(found.of_rows), set(found.row_plates)
-        (['effect', 'scale'], ['noise'], {'data'})
     """
-    sites, more = (
-        sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows))
-        for n in (1, 2)
-    )
+
+    def longer(more: int) -> Rows:
+        """The rows, and some of them once more."""
+        return tuple(
+            None if column is None else column[[i % len(column) for i in range(len(column) + more)]]
+            for column in rows
+        )
+
+    sites, more = (sites_of(program, longer(count)) for count in (1, 2))
     sizes = {p.name: (p.size, p.full_size) for site in sites.values() for p in site.plates}
     row_plates = frozenset(
         plate.name
@@ -76,35 +55,20 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
         for plate in site.plates
         if sizes.get(plate.name, (plate.size, plate.full_size)) != (plate.size, plate.full_size)
     )
-    shared: dict[str, Site] = {}
-    of_rows: dict[str, Site] = {}
-    in_particles: dict[str, Site] = {}
-    observed: dict[str, Site] = {}
+    found = Latents({}, {}, {}, {}, row_plates)
     for name, site in sites.items():
-        outside = of_rows if row_plates & set(site.plate_names) else shared
-        kind = observed if site.observed else in_particles if site.in_particles else outside
-        kind[name] = site
-    return Latents(shared, of_rows, in_particles, observed, row_plates)
+        outside = found.of_rows if row_plates & set(site.plate_names) else found.shared
+        inside = found.in_particles if site.in_particles else outside
+        (found.observed if site.observed else inside)[name] = site
+    return found
 
 
 def sites_of(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
-    """The sample sites of one run of a program with one particle, by name.
-
-    Args:
-        program: a module or a function; its weights with priors are drawn first.
-        rows: arguments of the program.
-
-    Raises:
-        ValueError: an improper prior.
-    """
+    """The sample sites of one run of a program with one particle, by name."""
     module = program if isinstance(program, nn.Module) else nn.Module()
-    with ParticleCounts(1, 1), evaluating(module), _RefuseImproper():
-        trace = pyro.poutine.trace(weights_first(program)).get_trace(*rows)
-    sites = {
-        name: Site.of(node)
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-    }
+    with evaluating(module), _RefuseImproper():
+        nodes = sample_nodes(weights_first(program), rows)
+    sites = {name: Site.of(node) for name, node in nodes.items()}
     return {name: site for name, site in sites.items() if not site.is_deterministic}
 
 
@@ -147,11 +111,7 @@ def refuse_of_rows(latents: Latents) -> None:
 
 
 def is_discrete(site: Site) -> bool:
-    """Whether a site's values are integers.
-
-    Raises:
-        ValueError: its distribution states no support.
-    """
+    """Whether a site's values are integers."""
     try:
         return bool(site.distribution.support.is_discrete)
     except NotImplementedError as error:
@@ -161,26 +121,7 @@ def is_discrete(site: Site) -> bool:
 
 
 class GlobalSites:
-    """The map between a program's global latents θ and unconstrained numbers u, a vector of D.
-
-    Each site's part of u is `biject_to(support)⁻¹(θ)`, so that a density of θ is one of u times
-    `|dθ/du|`.
-
-    Args:
-        transforms: from unconstrained values to the support, by site in the order of u.
-        shapes: of the unconstrained values, by site.
-
-    Example:
-        >>> def model(x):
-        ...     pyro.sample("slope", dist.Normal(0.0, 1.0))
-        ...     pyro.sample("spread", dist.HalfNormal(1.0))
-        >>> sites, _ = GlobalSites.of(model, (torch.zeros(4, 1),))
-        >>> sites.dimensions, sites.names
-        (2, ('slope', 'spread'))
-        >>> values, log_jacobian = sites.constrained(torch.tensor([-1.0, 0.5]))
-        >>> float(values["slope"]), round(float(values["spread"]), 3), float(log_jacobian)
-        (-1.0, 1.649, 0.5)
-    """
+    """The map `u = biject_to(support)⁻¹(θ)` between global latents θ and real numbers u `(D,)`."""
 
     def __init__(self, transforms: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> None:
         self.transforms, self.shapes = transforms, shapes
@@ -190,16 +131,8 @@ class GlobalSites:
 
     @classmethod
     def of(cls, model: Any, rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Latents]:
-        """The map of a program, and the latents of the run that found it.
-
-        Args:
-            model: the program, whose weights with priors are drawn first.
-            rows: one row or more, as its arguments.
-
-        Raises:
-            ValueError: no global latents; a discrete one; one of a single row; a prior that cannot
-                be drawn from; a support that depends on another latent.
-        """
+        """The map of a program, and the latents of the run that found it; refuses discrete latents,
+        latents of rows, improper priors and supports that depend on another latent."""
         latents, again = _continuous(model, rows), _continuous(model, rows)
         transforms, shapes = {}, {}
         for name, site in latents.shared.items():
@@ -270,11 +203,6 @@ def _transform(site: Site) -> Any:
         raise ValueError(
             f"the support of {site.name!r}, {site.distribution.support}, has no map from numbers"
         ) from error
-
-
-def _repeated(rows: Tensor, more: int) -> Tensor:
-    """The rows, and some of them once more."""
-    return rows[[i % len(rows) for i in range(len(rows) + more)]]
 
 
 class _RefuseImproper(Messenger):

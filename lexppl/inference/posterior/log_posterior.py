@@ -1,22 +1,26 @@
-"""The log posterior of a program's global latents, by mini-batches."""
+"""The log posterior of global latents by mini-batches: masks summed out or a bound; starts."""
 
 from __future__ import annotations
 
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyro
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.distributions.top_k import TopEntries
+from lexppl.effects import BEFORE_PARTICLES
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import (
     MiniBatch,
@@ -25,10 +29,124 @@ from lexppl.inference.contexts import (
     rows_plate,
     seeded,
 )
+from lexppl.inference.estimators.enumerate import Enumerate
+from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.objective.listed_latents import is_point, support_of
+from lexppl.inference.objective.program import sample_nodes
+from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.global_latents import GlobalSites, values_of
-from lexppl.inference.posterior.likelihood_bound import likelihood_bound, log_joint
+from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
+from lexppl.effects import weights_first
+
+MOST_PARTICLES = 2**22
+"""Default limit of the particles of all rows in one evaluation."""
+
+INSTEAD = (
+    'a guide (guide=AutoNormal), replicates of weighted rows (row_weights="dirichlet") or '
+    "stochastic-gradient MCMC, which draw masks"
+)
+
+
+def log_joint(
+    program: Callable[..., Any],
+    values: Mapping[str, Tensor],
+    objective: NestedIWAE,
+    rows: tuple[Tensor, ...],
+) -> Tensor:
+    """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats, with θ given by site."""
+    conditioned = pyro.poutine.condition(program, data=values)
+    return -objective.differentiable_loss(conditioned, None, *rows)
+
+
+def likelihood_bound(
+    latents: Latents,
+    rows: int,
+    imputations: int | None = None,
+    *,
+    most_particles: float = MOST_PARTICLES,
+    most_masks: int = DEFAULT_LIMIT,
+    drawn: int | None = None,
+) -> NestedIWAE:
+    """The objective that is `Σ_n log p(y_n | x_n, θ)` of a program conditioned on its globals θ,
+
+        p(y | x, θ) = Σ_z p(z | x, θ) 1/K Σ_k p(y | x̃_k(z), θ),
+
+    summed over every mask z; or a bound of `drawn` masks where that sum is refused.
+
+    Args:
+        latents: the program's, none of them of rows.
+        rows: N, of one evaluation.
+        imputations: K draws of each mask's imputation; None where it is not random.
+        most_particles: of one evaluation, N K times the number of masks.
+        most_masks: of a row, that are summed over; of several latents their joint values.
+        drawn: L masks to draw where the exact sum is refused; None to raise.
+    """
+    inside = latents.in_particles.values()
+    masks = [site for site in inside if not site.in_imputations]
+    imputed = [s for s in inside if s.in_imputations and not is_point(s.distribution)]
+    if drawn is None:
+        _refuse_inexact(latents, imputed if imputations is None else ())
+    count = 1 if imputations is None else imputations
+    if all(is_point(site.distribution) for site in masks):
+        if drawn is None:
+            return NestedIWAE(1, count, estimator=Pathwise())
+        return NestedIWAE(drawn if masks and imputed else 1, count)
+    try:
+        listed = _count_of(masks, most_masks)
+        if listed * rows * count > most_particles:
+            raise ValueError(
+                f"every evaluation of the likelihood would run {listed * rows * count:,} particles "
+                f"({listed:,} masks of {rows:,} rows, {count} imputations each), and at most "
+                f"{most_particles:,} are: give fewer rows, or use {INSTEAD}"
+            )
+    except ValueError:
+        if drawn is None:
+            raise
+        return NestedIWAE(drawn, count)
+    return NestedIWAE(math.inf, count, estimator=Enumerate())
+
+
+def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
+    """Refuse a program whose likelihood is no finite sum over masks, whatever their number."""
+    for site in latents.observed.values():
+        if getattr(site.distribution, "couples_rows", False):
+            raise ValueError(
+                f"{site.name!r} is a partial likelihood of all rows together, and the masks of a "
+                f"row alone cannot be summed out of it; use {INSTEAD}"
+            )
+    if not any(site.in_particles and not site.is_penalty for site in latents.observed.values()):
+        raise ValueError("the program observes nothing inside mask_particles(): give y beside x")
+    for site in latents.in_particles.values():
+        # Within the plates it is a Delta like any other.
+        if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
+            raise ValueError(
+                f"{site.name!r} keeps the largest entries of a relaxation, a choice that jumps and "
+                "has no gradient for a chain to follow: give a selector whose masks are drawn, "
+                f"KSubsetSelector or BernoulliSelector, or use {INSTEAD}"
+            )
+    for site in imputed:
+        inner = getattr(site.distribution, "hidden_distribution", site.distribution)
+        while isinstance(base := getattr(inner, "base_dist", None), Distribution):
+            inner = base
+        raise ValueError(
+            f"{site.name!r} is drawn at random ({type(inner).__name__.lstrip('_')}), so that the "
+            "likelihood is no finite sum: impute a constant (ConstantImputer), or give "
+            "MCMC(imputations=K), which draws K imputations of each mask once and keeps them for "
+            f"the whole chain. Or use {INSTEAD}"
+        )
+
+
+def _count_of(latents: Sequence[Site], most: int) -> int:
+    """The number of joint values of a row's discrete latents."""
+    latents = [site for site in latents if not is_point(site.distribution)]
+    count = math.prod(len(support_of(site, most, f"use {INSTEAD}")) for site in latents)
+    if count > most:
+        raise ValueError(
+            f"{[s.name for s in latents]} have {count:,} joint values (> {most:,}); use {INSTEAD}"
+        )
+    return count
+
 
 MOST_LISTED = 256
 """Masks that are summed over by default."""
@@ -43,21 +161,9 @@ LEAST_BATCH = 100
 class LogPosterior:
     """`log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n(θ)` of global latents θ, at their vector u.
 
-    ℒ_n is the library's own bound on `log p(y_n | x_n, θ)`: itself, where the masks are summed over
-    and nothing else is drawn; else `ℒ_{L,K} ≤ log p`, whose exponential is then what is sampled.
-
-    Args:
-        model: the program; a copy is taken, in evaluation mode.
-        rows: all of them, N, as its arguments: x `(N, *event)` and y.
-        seed: of the draws that find its latents.
-        batch_size: B; None for a tenth of the rows, at least 100.
-        objective: the bound ℒ; None for the exact log-likelihood where at most 256 masks are to be
-            summed over, else ten masks a row.
-
-    Raises:
-        ValueError, TypeError: rows fewer than a batch; what :meth:`GlobalSites.of` refuses; a
-            program that the bound cannot read.
-        FloatingPointError: a log posterior that is not finite.
+    ℒ_n is `log p(y_n | x_n, θ)` where at most 256 masks are summed over and nothing else is drawn;
+    else a bound `ℒ_{L,K}` of ten masks, or the given one. B is a tenth of the rows, at least 100,
+    by default.
     """
 
     def __init__(
@@ -84,11 +190,10 @@ class LogPosterior:
         with seeded(seed, self.device), program_settings(validate=True):
             self.sites, latents = GlobalSites.of(model, self._few)
             start = self.sites.vectors(values_of(latents))
-            with torch.no_grad(), ParticleCounts(1, 1):
-                trace = pyro.poutine.trace(self._program).get_trace(*self._few)
-            nodes = [node for node in trace.nodes.values() if node["type"] == "sample"]
-            self._plate = rows_plate(nodes, size)
-            for node in nodes:
+            with torch.no_grad():
+                nodes = sample_nodes(self._program, self._few)
+            self._plate = rows_plate(nodes.values(), size)
+            for node in nodes.values():
                 if size < count and getattr(node["fn"], "couples_rows", False):
                     raise ValueError(
                         f"site {node['name']!r} is a likelihood of all rows together, of which a "
@@ -135,12 +240,7 @@ class LogPosterior:
             return self._joint(vector, batch)
 
     def of_chains(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Of C chains at once: the sum, whose gradient is each chain's own, and each, `(C,)`.
-
-        Args:
-            vectors: `(C, D)`.
-            batches: columns `(C, B, …)`, each chain's own rows.
-        """
+        """Of C chains `(C, D)` with rows `(C, B, …)`: the sum, and each `(C,)`."""
         each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
         return each.sum(), each
 
@@ -152,12 +252,10 @@ class LogPosterior:
         """`log p(θ) + log |dθ/du|` at u `(D,)`, a scalar."""
         values, log_jacobian = self.sites.constrained(vector)
         program = pyro.poutine.condition(self._program, data=values)
-        with ParticleCounts(1, 1):
-            trace = pyro.poutine.trace(program).get_trace(*(column[:1] for column in self.rows))
-        sites = [trace.nodes[name] for name in values]
+        nodes = sample_nodes(program, tuple(column[:1] for column in self.rows))
+        sites = [nodes[name] for name in values]
         terms = [(site["scale"] * site["fn"].log_prob(site["value"])).sum() for site in sites]
-        total: Tensor = log_jacobian + sum(terms)
-        return total
+        return log_jacobian + sum(terms)
 
     def batches(self, chains: int, size: int | None = None) -> tuple[Tensor, ...]:
         """Rows drawn with replacement, `(C, B, …)`, each chain's own; all rows where B is N."""
@@ -179,14 +277,7 @@ class LogPosterior:
         temperature: float = 1.0,
         stats: Mapping[str, np.ndarray] | None = None,
     ) -> GlobalDraws:
-        """Draws of θ and their record.
-
-        Args:
-            name: of the method.
-            vectors: u, `(C, S, D)`.
-            temperature: of the density that was sampled.
-            stats: of Markov chains, by ArviZ's name, `(C, S)`; None for independent draws.
-        """
+        """Draws of θ from u `(C, S, D)`, and their record; `stats` `(C, S)` of Markov chains."""
         values, _ = self.sites.constrained(vectors)
         named = name if temperature == 1.0 else f"{name} at temperature {temperature:g}"
         record = SamplerRecord(named, stats is not None, stats or {}, self.note)
@@ -208,16 +299,7 @@ class LogPosterior:
 
 
 def check_settings(method: Any, **least: int) -> None:
-    """Refuse settings of a method outside their range.
-
-    Args:
-        method: a posterior inference, of which `lr`, `temperature`, `alpha`, `sigma`, `beta`,
-            `batch_size` and `objective` are checked where it has them.
-        least: of its counts by name.
-
-    Raises:
-        ValueError, TypeError: a count, rate or batch size that is too small; no bound.
-    """
+    """Refuse settings of a method outside their range; `least` are of its counts by name."""
     for name, count in least.items():
         int_at_least(name, getattr(method, name), count)
     for name in ("lr", "temperature", "alpha", "sigma"):
@@ -232,12 +314,161 @@ def check_settings(method: Any, **least: int) -> None:
 
 
 def bayes_library(module: str = "posteriors") -> Any:
-    """A library of the `bayes` extra, imported where it is used.
-
-    Raises:
-        ImportError: as :func:`lexppl.extras.extra_library`.
-    """
+    """A library of the `bayes` extra, imported where it is used."""
     # Its classes are declared in a way that its own libraries warn of, once each.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return extra_library(module, "bayes")
+
+
+RATE = 0.05
+"""Adam's first rate, in units of u."""
+SCALED_RATE = 0.5
+"""The same in posterior sds."""
+CLIMBS = 3
+"""Climbs in posterior sds, each by scales measured where the last one ended."""
+MOST_DENSE = 64
+"""Coordinates of which correlations are measured too."""
+PROBES = 64
+"""Mini-batches, over all chains, whose gradients measure scales; for correlations 20 D."""
+AT_ONCE = 32
+"""Of those, how many are run at once."""
+PRIOR_DRAWS = 32
+FARTHEST = 2.0
+"""A start is a draw from the prior, no coordinate of u farther than this from 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledStart:
+    """A start of each chain, and the linear map u = A v in whose v samplers step.
+
+    With gradients `g_b` of mini-batches at the start,
+
+        P = B/N Cov(g_b) + diag(1 / Var_prior(u)),    A Aᵀ = P⁻¹,    V = diag(Aᵀ Cov(g_b) A),
+
+    so that posterior sds are about 1 in v, and V ≤ N/B is the noise of a gradient by v. Beyond 64
+    coordinates P is its diagonal. A decides how fast a sampler moves, not what it samples.
+
+    Args:
+        target: the log posterior.
+        vectors: v of each chain, `(C, D)`.
+        factor: A, `(D, D)`, or its diagonal `(D,)`.
+        noise: V, `(D,)`; 0 where every batch is all rows.
+        prior_precision: `1 / Var_prior(u)`, `(D,)`.
+        distance: to the mode in posterior sds, root mean square over coordinates and chains.
+    """
+
+    target: LogPosterior
+    vectors: Tensor
+    factor: Tensor
+    noise: Tensor
+    prior_precision: Tensor
+    distance: float
+
+    @classmethod
+    def find(cls, target: LogPosterior, chains: int, steps: int, progress: Any) -> ScaledStart:
+        """Climb from draws of the prior: Adam's steps in u, then three times half as many in v."""
+        drawn = target.prior_vectors(max(chains, PRIOR_DRAWS))
+        place = drawn[:chains].clamp(-FARTHEST, FARTHEST)
+        precision = 1.0 / drawn.var(0).clamp_min(torch.finfo(drawn.dtype).eps)
+        place = _climbed(target, place, torch.ones_like(place[0]), steps, RATE, progress)
+        for _ in range(CLIMBS):
+            at = cls.at(target, place, precision, dense=False)
+            place = at.unscaled(
+                _climbed(target, at.vectors, at.factor, steps // 2, SCALED_RATE, progress)
+            )
+        return cls.at(target, place, precision)
+
+    @classmethod
+    def at(
+        cls, target: LogPosterior, place: Tensor, prior_precision: Tensor, dense: bool = True
+    ) -> ScaledStart:
+        """Measure scales and noise at u `(C, D)`; correlations where `dense` and D ≤ 64."""
+        dimensions, rows = place.shape[-1], len(target)
+        dense = dense and dimensions <= MOST_DENSE
+        size = min(target.batch_size, max(1, rows // 10))
+        gradients = _gradients(target, place, size, max(PROBES, 20 * dimensions * dense))
+        mean = gradients.mean(0)
+        apart = (gradients - mean) * math.sqrt(size / rows * len(gradients) / (len(gradients) - 1))
+        # From the information of all rows to the variance of a batch's gradient.
+        share = 0.0 if target.batch_size >= rows else rows / target.batch_size
+        if dense:
+            apart = apart.flatten(0, 1)
+            information = apart.mT @ apart / len(apart)
+            # P = R Rᵀ and A = R⁻ᵀ, so that A Aᵀ = P⁻¹.
+            root = torch.linalg.cholesky(information + prior_precision.diag())
+            eye = torch.eye(dimensions, dtype=root.dtype, device=root.device)
+            factor = torch.linalg.solve_triangular(root.mT, eye, upper=True)
+            noise = share * (factor.mT @ information @ factor).diagonal()
+            vectors = place @ root
+        else:
+            information = apart.square().mean((0, 1))
+            factor = (information + prior_precision).rsqrt()
+            noise = share * information * factor**2
+            vectors = place / factor
+        distance = _times(mean, factor.mT if dense else factor).square().mean().sqrt()
+        return cls(target, vectors, factor, noise, prior_precision, float(distance))
+
+    def highest(self) -> ScaledStart:
+        """The start with the highest log posterior, alone, with scales of its own."""
+        target, places = self.target, self.unscaled(self.vectors)
+        with torch.no_grad():
+            _, each = target.of_chains(places, target.batches(len(places), len(target)))
+        best = int(each.nan_to_num(-torch.inf).argmax())
+        return self.at(target, places[best : best + 1], self.prior_precision, dense=False)
+
+    def moved(self, vectors: Tensor) -> ScaledStart:
+        """The start measured again where the chains are now, at v `(C, D)`."""
+        return self.at(self.target, self.unscaled(vectors), self.prior_precision)
+
+    def unscaled(self, vectors: Tensor) -> Tensor:
+        """u of v, both `(…, D)`."""
+        return _times(vectors, self.factor)
+
+    def log_posterior(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """As :meth:`LogPosterior.of_chains`, of v."""
+        return self.target.of_chains(self.unscaled(vectors), batches)
+
+
+def climbing_steps(steps: int) -> int:
+    """The number of steps that :meth:`ScaledStart.find` makes in all."""
+    return steps + CLIMBS * (steps // 2)
+
+
+def _times(vectors: Tensor, factor: Tensor) -> Tensor:
+    """`A v`, for A or its diagonal."""
+    return vectors * factor if factor.dim() == 1 else vectors @ factor.mT
+
+
+def _climbed(
+    target: LogPosterior, start: Tensor, scales: Tensor, steps: int, rate: float, progress: Any
+) -> Tensor:
+    """Adam's steps up the log posterior of `scales · v`, at a rate that falls to 0 as a cosine."""
+    place = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([place], lr=rate, maximize=True)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 0.5 * rate * (1.0 + math.cos(math.pi * step / steps))
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            total, _ = target.of_chains(place * scales, target.batches(len(start)))
+            total.backward()
+        optimizer.step()
+        progress.update()
+    return place.detach()
+
+
+def _gradients(target: LogPosterior, place: Tensor, size: int, probes: int) -> Tensor:
+    """Gradients of mini-batches of some size at each chain's place, `(count, C, D)`."""
+    chains = len(place)
+    copies = max(1, AT_ONCE // chains)
+    several = place.repeat(copies, 1)
+    gradient = torch.func.grad(lambda u, batch: target.of_chains(u, batch)[0])
+    count = max(2, -(-probes // (copies * chains)))
+    drawn = torch.stack(
+        [gradient(several, target.batches(len(several), size)) for _ in range(count)]
+    )
+    if not bool(drawn.isfinite().all()):
+        raise FloatingPointError(
+            "the gradient of the log posterior is not finite at the chains: give a smaller lr"
+        )
+    return drawn.reshape(count * copies, chains, -1).detach()

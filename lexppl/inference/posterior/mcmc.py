@@ -2,24 +2,199 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import pyro
 import pyro.infer
 import torch
 from pyro.infer import HMC, NUTS
-from pyro.infer.autoguide import init_to_uniform
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.potential import Potential, Recorded
+from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
+from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
+from lexppl.effects import weights_first
+
+MOST_STARTS = 100
+TOLERANCE = 1e-4
+"""Of a recording, relative to the largest number: float32 sums in another order are within it."""
+
+
+class Potential:
+    """Minus the log-density of a program's global latents θ given its rows, in nats,
+
+        U(u) = −log p(θ) − Σ_n log p(y_n | x_n, θ) − log |det ∂θ/∂u|,    θ = t(u),
+
+    masks summed out exactly (:func:`likelihood_bound`), t by `biject_to`. Random imputations are K
+    draws by the seed, the same at every evaluation.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        rows: tuple[Tensor, ...],
+        imputations: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        x, few = rows[0], tuple(column[:1] for column in rows)
+        self._globals, latents = GlobalSites.of(model, few)
+        for plate in (plate for site in sites_of(model, rows).values() for plate in site.plates):
+            if plate.full_size not in (None, plate.size):
+                raise ValueError(
+                    f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "
+                    "each run, and the likelihood is of all of them: leave subsample_size out"
+                )
+        self.sites = self._globals.names
+        """Names of the global latents."""
+        self.objective = likelihood_bound(latents, len(x), imputations)
+        self._model, self._rows, self._few = weights_first(model), rows, few
+        self.fixed: Callable[[], AbstractContextManager[None]] = lambda: seeded(seed, x.device)
+        """Context of an evaluation's random numbers: imputations, which stay the same, and first
+        masks, which are not read. The chain's own random numbers are others."""
+
+    def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
+        """U, in nats."""
+        values, log_jacobian = self._globals.of_parts(unconstrained)
+        with self.fixed(), _SummedOut():
+            density = log_joint(self._model, values, self.objective, self._rows)
+        return -density - log_jacobian
+
+    def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """θ = t(u), by name."""
+        return self._globals.of_parts(unconstrained)[0]
+
+    def with_gradient(self, *numbers: Tensor) -> tuple[Tensor, ...]:
+        """U and its gradients by the unconstrained values of each site."""
+        place = [number.detach().requires_grad_() for number in numbers]
+        with torch.enable_grad():
+            value = self(dict(zip(self.sites, place, strict=True)))
+        return value.detach(), *torch.autograd.grad(value, place)
+
+    def start(self, strategy: Callable[..., Any] = init_to_uniform) -> dict[str, Tensor]:
+        """Unconstrained numbers by Pyro's strategy where potential and gradient are finite."""
+        latents = pyro.poutine.block(self._model, expose=list(self.sites))
+        x = self._rows[0]
+        for _ in range(MOST_STARTS):
+            with torch.no_grad():
+                trace = pyro.poutine.trace(InitMessenger(strategy)(latents)).get_trace(*self._few)
+            start = self._globals.parts({n: trace.nodes[n]["value"] for n in self.sites})
+            if x.is_floating_point():
+                start = {name: value.to(x) for name, value in start.items()}
+            found = self.with_gradient(*(start[name] for name in self.sites))
+            if all(bool(numbers.isfinite().all()) for numbers in found):
+                return start
+        raise ValueError(
+            f"the posterior density is zero or infinite at {MOST_STARTS} starting values: look for "
+            "rows that the program gives probability zero, or give partial(NUTS, init_strategy=…)"
+        )
+
+
+class Recorded:
+    """A potential recorded, with its gradient, as a graph of tensor operations by `make_fx`.
+
+    What does not depend on the latents is computed once. Torch's own errors pass for programs that
+    cannot be recorded; :meth:`agrees` finds a recording that is another function.
+    """
+
+    def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
+        self._potential = potential
+        self.constrained = potential.constrained
+        self._graph = make_fx(potential.with_gradient)(*self._numbers(place))
+        with potential.fixed():
+            fold(self._graph, self._numbers(place))
+
+    @classmethod
+    def of(cls, potential: Potential, places: Sequence[Mapping[str, Tensor]]) -> Self | None:
+        """The recording at the first place; None where there is none or it differs at a place."""
+        with program_settings(validate=False):
+            try:
+                recorded = cls(potential, places[0])
+            except Exception:
+                return None
+        return recorded if recorded.agrees(places) else None
+
+    def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
+        """U, in nats, with its gradient."""
+        return _Replayed.apply(self._graph, *self._numbers(unconstrained))
+
+    def agrees(self, places: Sequence[Mapping[str, Tensor]]) -> bool:
+        """Whether value and gradient are the potential's own at some places."""
+        with program_settings(validate=False):
+            return all(
+                bool(((a - b).abs() <= TOLERANCE * (1.0 + b.abs().max())).all())
+                for numbers in map(self._numbers, places)
+                for a, b in zip(
+                    self._graph(*numbers), self._potential.with_gradient(*numbers), strict=True
+                )
+            )
+
+    def _numbers(self, place: Mapping[str, Tensor]) -> list[Tensor]:
+        return [place[name] for name in self._potential.sites]
+
+
+def fold(recorded: GraphModule, numbers: Sequence[Tensor]) -> None:
+    """Replace what does not depend on a recording's arguments by its values in one run.
+
+    Raises:
+        RuntimeError: the rest draws random numbers, or writes into a tensor.
+    """
+    graph, constant = recorded.graph, set[Node]()
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_function") and constant.issuperset(node.all_input_nodes):
+            constant.add(node)
+    run = Interpreter(recorded, garbage_collect_values=False)
+    run.run(*numbers)
+    for place, node in enumerate(list(graph.nodes)):
+        if node in constant and node.op == "call_function" and set(node.users) - constant:
+            recorded.register_buffer(f"folded_{place}", run.env[node])
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.get_attr(f"folded_{place}"))
+
+    def writes(node: Node) -> bool:
+        return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+    graph.eliminate_dead_code(
+        lambda node: node.op in ("placeholder", "output") or (writes(node) and node not in constant)
+    )
+    for node in graph.nodes:
+        if writes(node) or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise RuntimeError(f"{node.target} of a latent cannot be recorded")
+    recorded.recompile()
+
+
+class _Replayed(torch.autograd.Function):
+    """The recorded value, whose gradient has come with it."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: Callable[..., tuple[Tensor, ...]], *numbers: Tensor) -> Tensor:
+        value, *gradients = graph(*(number.detach() for number in numbers))
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        return None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
+
+
+class _SummedOut(Messenger):
+    """Take away Pyro's mark of sites to be enumerated, as the masks are summed out anyway."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        (msg["infer"] or {}).pop("enumerate", None)
+
 
 OURS = (
     "model",
@@ -43,11 +218,9 @@ COMPARED = 8
 class MCMC:
     """Sample a program's global latents by one of Pyro's Hamiltonian kernels.
 
-    The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
-    smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
-    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors
-    stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own. Numbers are of the type of x: float64 rows are the surer ones.
+    The kernel sees the density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, with masks summed
+    out exactly and all rows in every step. Parameters without priors stay. Chains run one after
+    another. Numbers are of the type of x: float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -55,32 +228,25 @@ class MCMC:
         samples: S ≥ 4 draws of each chain that are kept.
         warmup: draws before them, in which step size and mass matrix adapt; S if None.
         chains: C.
-        imputations: K, for a program whose imputations are random: K of each mask are drawn once
-            and stay the same in all chains. What is then sampled exactly is the posterior of the
-            program whose imputer draws from these K. None where the imputation is a function of x
-            and the mask.
+        imputations: K draws of each mask's random imputation, the same in all chains: the posterior
+            of a program whose imputer draws from these K. None where imputations are not random.
 
     Raises:
         ValueError: a number that is too small; an argument of the kernel that is not the user's.
         TypeError: a kernel of another kind, or one that has been built.
 
     Example:
-        >>> from lexppl.inference import fit
-        >>> from pyro.nn import PyroModule, PyroSample
         >>> import pyro, pyro.distributions as dist
         >>> from lexppl.effects import mask_particles
-        >>> class Line(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
-        ...     def forward(self, x, y=None):
-        ...         with pyro.plate("data", len(x), dim=-1), mask_particles():
-        ...             mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
-        ...             mean = self.slope * mask[..., 0] * x[:, 0]
-        ...             pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> from lexppl.inference import fit
+        >>> def line(x, y=None):
+        ...     slope = pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
+        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+        ...         pyro.sample("y", dist.Normal(slope * mask[..., 0] * x[:, 0], 1.0), obs=y)
         >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
         >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
-        >>> result = fit(Line(), (x, 2 * x[:, 0]), inference=short, progress=False)
+        >>> result = fit(line, (x, 2 * x[:, 0]), inference=short, progress=False)
         >>> result.guides[0].sites["slope"].shape
         torch.Size([100])
 
@@ -161,7 +327,6 @@ class MCMC:
 
 
 def _check_kernel(kernel: Any) -> None:
-    """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
     kind = _class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
@@ -178,19 +343,7 @@ def _check_kernel(kernel: Any) -> None:
 
 
 def as_inference(inference: Any) -> PosteriorInference:
-    """An inference from the argument of `fit(inference=)`.
-
-    Args:
-        inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
-            or a :class:`PosteriorInference`, or its class, for one with defaults.
-
-    Raises:
-        TypeError: anything else.
-
-    Example:
-        >>> as_inference(NUTS).chains
-        4
-    """
+    """An inference from `fit(inference=)`: a kernel becomes :class:`MCMC`, a class its default."""
     kind = _class_of(inference)
     if isinstance(inference, MCMCKernel) or (
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
@@ -206,8 +359,7 @@ def as_inference(inference: Any) -> PosteriorInference:
             "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
             f"another PosteriorInference, which has a method run; it is {inference!r}"
         )
-    checked: PosteriorInference = found
-    return checked
+    return found
 
 
 def _class_of(kernel: Any) -> Any:
@@ -215,10 +367,7 @@ def _class_of(kernel: Any) -> Any:
 
 
 class _Trajectory:
-    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there.
-
-    Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
-    """
+    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there."""
 
     def __init__(self, kernel: HMC) -> None:
         self._kernel = kernel
@@ -227,7 +376,6 @@ class _Trajectory:
         self.begin()
 
     def begin(self) -> None:
-        """Another draw."""
         self.steps = 0
         self._latest: Mapping[str, Tensor] | None = None
         self._ends: list[tuple[Any, Tensor]] = []
@@ -241,8 +389,7 @@ class _Trajectory:
 
     def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
         self.steps, self._latest = self.steps + 1, place
-        value: Tensor = self._potential(place)
-        return value
+        return self._potential(place)
 
     def _moving(self, momenta: Any) -> Tensor:
         value: Tensor = self._kinetic(momenta)

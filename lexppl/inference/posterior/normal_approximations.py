@@ -14,8 +14,13 @@ from torch import Tensor
 
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
-from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_settings
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.log_posterior import (
+    LogPosterior,
+    ScaledStart,
+    bayes_library,
+    check_settings,
+    climbing_steps,
+)
 
 NEWTON_STEPS = 20
 CLOSE = 0.01
@@ -41,12 +46,8 @@ class Laplace:
         u ~ N(û, H⁻¹),    H the negative Hessian there (MacKay 1992);
 
     diagonal, `H ≈ diag(−∂² log p / ∂u_i² + Σ_n (∂ℒ_n / ∂u_i)²)`, the empirical Fisher information
-    of the rows (by `posteriors`): sds are then those of one coordinate while the others stay, and
-    too small where coordinates are correlated.
-
-    The draws are independent, one chain of them. They are of the posterior where it is normal in u,
-    and no better than that elsewhere. Of several modes there is one, the highest that `starts`
-    climbs have found.
+    of the rows (by `posteriors`): sds are too small where coordinates are correlated. The draws are
+    independent, one chain of them; of several modes there is the highest that was found.
 
     Args:
         samples: S.
@@ -54,10 +55,8 @@ class Laplace:
         starts: climbs, each from a draw of the prior.
         climb: steps of Adam of each, and three times half as many once scales are known.
         batch_size: of the climbs; None for all rows.
-        objective: the bound ℒ; None to choose. A dense Hessian needs the exact log-likelihood: a
-            gradient of drawn masks is an estimate, whose own derivative means nothing. Of a bound
-            with drawn masks the noise of the gradients makes the diagonal too large, and the sds
-            too small.
+        objective: the bound ℒ; None to choose. A dense Hessian needs the exact log-likelihood; with
+            drawn masks the diagonal is too large, and the sds too small.
 
     Raises:
         ValueError, TypeError: a number outside its range.
@@ -87,9 +86,8 @@ class Laplace:
         """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:
-            ValueError, TypeError: rows fewer than a batch, a program without global latents or with
-                discrete ones; for a dense Hessian masks or imputations that are drawn, or more than
-                2,048 coordinates.
+            ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones; for
+                a dense Hessian masks that are drawn, or more than 2,048 coordinates.
             FloatingPointError: no mode found, or none there is.
             ImportError: `posteriors`, which the diagonal is by, is not installed.
         """
@@ -186,26 +184,22 @@ def _diagonal(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
 def _second(
     gradient: Callable[[Tensor], Tensor], place: Tensor, part: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """A part of each row of a Hessian at u `(D,)`, by reverse-mode derivatives alone: not every
-    operation that has these has forward-mode ones. `part` is of a row and its unit vector."""
+    """A part of each row of a Hessian at u `(D,)`, by reverse mode, of the row and its unit."""
     pull: Any = torch.func.vjp(gradient, place)[1]
     eye = torch.eye(len(place), dtype=place.dtype, device=place.device)
     rows = torch.func.vmap(lambda unit: part(pull(unit)[0], unit), chunk_size=AT_ONCE)
-    found: Tensor = rows(eye).detach()
-    return found
+    return rows(eye).detach()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DiagonalVI:
     """Variational inference by `posteriors`, with a normal distribution for each coordinate.
 
-    Of unconstrained globals u, `q = N(μ, diag(σ²))` minimises
+    Of unconstrained globals u, `q = N(μ, diag(σ²))` minimises, by one draw of q a step,
 
-        KL(q ‖ p_T),    p_T ∝ exp(log p̂ / T),    log p̂ = log p(θ) + log |dθ/du| + N/B Σ ℒ_n,
+        KL(q ‖ p_T),    p_T ∝ exp(log p̂ / T),    log p̂ = log p(θ) + log |dθ/du| + N/B Σ ℒ_n.
 
-    by one draw of q a step (Roeder et al. 2017 where `stl`). It leaves correlations out: sds are
-    those of one coordinate while the others stay. `fit(guide=AutoNormal)` fits the same family, and
-    parameters without a prior along with it.
+    Correlations are left out: sds are those of one coordinate while the others stay.
 
     Args:
         samples: S, independent ones of q.
@@ -214,7 +208,7 @@ class DiagonalVI:
         batch_size: B; None for a tenth of the rows, at least 100.
         lr: Adam's first rate, in posterior sds; it falls to 0 as a cosine.
         temperature: T > 0; T = 1 for the posterior.
-        stl: leave the score of q out of the gradient, which is noiseless at a normal posterior.
+        stl: leave the score of q out of the gradient (Roeder et al. 2017).
         objective: the bound ℒ; None to choose, as for :class:`SGHMC`.
 
     Raises:
@@ -225,7 +219,6 @@ class DiagonalVI:
         0.05
 
     Reference:
-        Blei, Kucukelbir, McAuliffe. Variational inference: a review for statisticians. JASA 2017.
         Roeder, Wu, Duvenaud. Sticking the landing. NeurIPS 2017.
     """
 
@@ -247,8 +240,7 @@ class DiagonalVI:
         """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:
-            ValueError, TypeError: rows fewer than a batch, a program without global latents or with
-                discrete ones.
+            ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.
             FloatingPointError: a fit that left the finite numbers.
             ImportError: `posteriors` is not installed.
         """
@@ -283,12 +275,8 @@ class DiagonalVI:
 class Ensemble:
     """A deep ensemble: R maxima a posteriori, each climbed to from a draw of the prior.
 
-    Each member maximises `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u. They stand
-    as draws of one chain. They differ where the posterior has several modes, as that of a network
-    has; about one mode they do not, and their spread then says nothing of how wide it is.
-
-    Of a program without priors, `fit(replicates=R)` is a deep ensemble, and
-    `fit(…).as_draws()` has its networks as draws.
+    Each member maximises `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u; they stand
+    as draws of one chain. About one mode their spread says nothing of its width.
 
     Args:
         members: R.
@@ -322,8 +310,7 @@ class Ensemble:
         """Climb, as :meth:`lexppl.inference.PosteriorInference.run`.
 
         Raises:
-            ValueError, TypeError: rows fewer than a batch, a program without global latents or with
-                discrete ones.
+            ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.
         """
         target = LogPosterior(model, rows, seed, self.batch_size, self.objective)
         with target.stepping(seed, climbing_steps(self.climb), progress) as bar:

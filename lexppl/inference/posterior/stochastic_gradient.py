@@ -12,17 +12,19 @@ from torch import Tensor
 
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws
-from lexppl.inference.posterior.log_posterior import LogPosterior, bayes_library, check_settings
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.log_posterior import (
+    LogPosterior,
+    ScaledStart,
+    bayes_library,
+    check_settings,
+    climbing_steps,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StochasticGradientSampler:
-    """Base of Markov chains whose steps follow mini-batch gradients of the log posterior.
-
-    The chains run at once, each with mini-batches of its own. A step is that of the transform
-    `posteriors.sgmcmc.<name>`.
-    """
+    """Base of Markov chains whose steps follow mini-batch gradients of the log posterior, by
+    `posteriors.sgmcmc`; the chains run at once, each with mini-batches of its own."""
 
     samples: int = 250
     chains: int = 4
@@ -137,24 +139,19 @@ class StochasticGradientSampler:
 class SGHMC(StochasticGradientSampler):
     """Stochastic-gradient Hamiltonian Monte Carlo with cyclical steps, by `posteriors`.
 
-    From unconstrained globals u = s v, with s of :class:`ScaledStart` and momenta m
+    From unconstrained globals u = A v, in whose v posterior sds are about 1, and momenta m
     (Chen et al. 2014, eq. 15)
 
         v ← v + ε m / σ²
         m ← m + ε ∇ log p̂(v) − ε α m / σ² + N(0, ε T (2α − ε β T)),
 
-    where `log p̂ = log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n`, ℒ_n being the exact log-likelihood
-    where the masks can be summed over (at most 256) and nothing else is drawn. Where masks or
-    imputations are drawn ℒ_n is a lower bound, and what is sampled is the posterior of
-    `exp(Σ ℒ_n)`; the record's note says so. Parameters of the program without a prior stay as they
-    are.
+    where `log p̂ = log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n`, ℒ_n the exact log-likelihood where at
+    most 256 masks are summed over and nothing else is drawn; else a lower bound, and what is
+    sampled is the posterior of `exp(Σ ℒ_n)`, as the record's note says. Parameters without a prior
+    stay.
 
-    Before each draw ε falls from its largest to 0 as half a cosine (Zhang et al. 2020): the bias of
-    a step, of order ε, is small where a draw is taken, and the large steps in between move the
-    chain away from the one before.
-
-    Steps are in units of v, in which each coordinate's posterior sd is about 1, so that one default
-    does for badly scaled posteriors. Strong correlations slow it down: look at `az.ess`.
+    Before each draw ε falls from its largest to 0 as half a cosine (Zhang et al. 2020), as the bias
+    of a step is of order ε. Strong correlations slow the chains down: look at `az.ess`.
 
     Args:
         samples: S a chain.
@@ -177,15 +174,10 @@ class SGHMC(StochasticGradientSampler):
     Example:
         >>> SGHMC(samples=100, lr=0.1).alpha
         2.0
-        >>> SGHMC(lr=0.0)
-        Traceback (most recent call last):
-        ...
-        ValueError: lr must be a finite number above 0; it is 0.0
 
     Reference:
         Chen, Fox, Guestrin. Stochastic gradient Hamiltonian Monte Carlo. ICML 2014.
-        Zhang, Li, Zhang, Chen, Wilson. Cyclical stochastic gradient MCMC for Bayesian deep
-        learning. ICLR 2020.
+        Zhang et al. Cyclical stochastic gradient MCMC for Bayesian deep learning. ICLR 2020.
     """
 
     alpha: float = 2.0
@@ -203,24 +195,13 @@ class SGHMC(StochasticGradientSampler):
 class SGLD(StochasticGradientSampler):
     """Stochastic-gradient Langevin dynamics with cyclical steps, by `posteriors`.
 
-    As :class:`SGHMC` without momenta (Welling & Teh 2011, eq. 4)
+    As :class:`SGHMC`, with its arguments, v and `log p̂`, without momenta (Welling & Teh 2011, eq.
+    4)
 
-        v ← v + ε ∇ log p̂(v) + N(0, ε T (2 − ε β T)),
-
-    with the same v, `log p̂`, cycles and bounds.
+        v ← v + ε ∇ log p̂(v) + N(0, ε T (2 − ε β T)).
 
     Args:
-        samples: S a chain.
-        chains: C, each from a start of its own, run at once.
-        warmup: steps after the climb that are thrown away.
-        thin: steps before each draw, a cycle of ε.
-        climb: steps of Adam to a mode, and half as many more once scales are known.
-        batch_size: B, with replacement; None for a tenth of the rows, at least 100.
         lr: the largest ε, in (0, 2/β); None for 0.1, or less where a batch is noisy.
-        beta: β ≥ 0, the variance of a gradient's noise in units of v; None to measure it.
-        temperature: T > 0; only T = 1 samples the posterior.
-        cyclical: False for a constant ε = lr, and the bias of it.
-        objective: the bound ℒ, such as `NestedIWAE(masks=50)`; None to choose.
 
     Raises:
         ValueError, TypeError: a number outside its range.
@@ -231,8 +212,6 @@ class SGLD(StochasticGradientSampler):
 
     Reference:
         Welling, Teh. Bayesian learning via stochastic gradient Langevin dynamics. ICML 2011.
-        Zhang, Li, Zhang, Chen, Wilson. Cyclical stochastic gradient MCMC for Bayesian deep
-        learning. ICLR 2020.
     """
 
     name: ClassVar[str] = "SGLD"

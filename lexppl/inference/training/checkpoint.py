@@ -7,28 +7,34 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from lexppl.argument_checks import finite_float
+from lexppl.sealed_files import sync_folder, write_through
 from lexppl.fingerprint import contents, digest, fingerprint
-from lexppl.inference.batches import HasBatches, LoadedRows
-from lexppl.inference.replicates.replicate_rows import Rows
+from lexppl.inference.batches import HasBatches, LoadedRows, Rows
 from lexppl.inference.stages import TrainingModules
-from lexppl.sealed_files import (
-    UnreadableFileError,
-    checksum_of,
-    refuse_changed,
-    refused_by_name,
-    sync_folder,
-    write_through,
-)
+from lexppl.inference.training.step import TrainingStep
+from lexppl.inference.training.watch import BestStates
+from lexppl.sealed_files import UnreadableFileError, checksum_of, refuse_changed, refused_by_name
 from lexppl.summary import counted
+
+if TYPE_CHECKING:
+    from lexppl.inference.training.loop import TrainingLoop
 
 STATE = "state.pt"
 """The file: the checksum of what follows, and what `torch.save` makes of the state."""
@@ -44,34 +50,20 @@ class CheckpointWarning(UserWarning):
 class Checkpoints:
     """Where a fit keeps its state, and how often it is written: at the end of an epoch.
 
-    A `fit` with the same arguments and the same folder goes on from the state in it and gives the
-    same bits as a fit that was never stopped, on the same machine. What is written: parameters and
-    buffers of all replicates, the states of optimizer, scheduler and random generators, the best
-    states so far, the history; and the identity of the fit. A compiled fit goes on to rounding
-    alone. What a program or a data set of one's own draws elsewhere than from torch's default
-    generators, as from NumPy's, is not put back.
+    A `fit` with the same arguments and folder goes on from the state in it with the same bits, on
+    the same machine; a compiled fit goes on to rounding. Draws of other generators than torch's
+    default ones are not put back.
 
     Args:
-        folder: made if it is not there. A folder of one fit's own.
-        every_minutes: the least age in minutes of a state at the end of an epoch, before the next
-            is written; 0 for each epoch.
+        folder: of one fit's own, made if it is not there.
+        every_minutes: the least age of a state before the next is written; 0 for each epoch.
 
     Raises:
         ValueError, TypeError: no path, negative minutes.
 
     Example:
-        >>> import tempfile, torch
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-        >>> def fitted(folder):
-        ...     small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        ...     return fit(small, (x, (x[:, 0] > 0).long()), epochs=2, progress=False,
-        ...         checkpoint=Checkpoints(folder, every_minutes=0))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     first, again = fitted(folder), fitted(folder)
-        >>> bool((first.history.seconds == again.history.seconds).all())
-        True
+        >>> Checkpoints("states", every_minutes=0).below("judge").folder.name
+        'judge'
     """
 
     folder: str | Path
@@ -83,31 +75,16 @@ class Checkpoints:
         finite_float("every_minutes", self.every_minutes, least=0.0)
 
     def below(self, name: str) -> Checkpoints:
-        """As often, in a folder within this one: of one fit among several.
-
-        Example:
-            >>> Checkpoints("states").below("judge").folder.name
-            'judge'
-        """
+        """As often, in a folder within this one: of one fit among several."""
         return replace(self, folder=Path(self.folder) / name)
 
 
 def below(checkpoint: Checkpoints | None, name: str) -> Checkpoints | None:
-    """:meth:`Checkpoints.below`, where there are any."""
     return None if checkpoint is None else checkpoint.below(name)
 
 
 class SavedState:
-    """The file with a fit's state.
-
-    Args:
-        where: its folder, and how often it is written.
-        identity: of the fit.
-        leads: whether this process writes, of several that share the fit.
-
-    Attributes:
-        found: the state that was there; None where there was none.
-    """
+    """The file with a fit's state; `found` is the state that was there, or None."""
 
     def __init__(self, where: Checkpoints, identity: Identity, leads: bool = True) -> None:
         self.folder = Path(where.folder).expanduser().resolve()
@@ -149,10 +126,7 @@ class SavedState:
         return time.monotonic() - self._written >= 60.0 * self._minutes
 
     def write(self, state: Mapping[str, Any], first: bool = False) -> None:
-        """Write a state aside, and let it take the place of the one before.
-
-        Where it cannot be written, on a full disk say, the one before stays, and the fit goes on.
-        """
+        """Write a state in place of the one before; where it cannot be written the fit goes on."""
         if not self._leads:
             return
         content = io.BytesIO()
@@ -182,7 +156,6 @@ class SavedState:
         self._written = time.monotonic()
 
     def warn(self, message: str) -> None:
-        """Warn of this state."""
         warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
@@ -219,13 +192,7 @@ def identity_of(
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is another in one fit than in another, in words: where arguments are, those alone, as
-    the rest follows from them.
-
-    Example:
-        >>> differences({"seed": "0", "train.x": "ab"}, {"seed": "1", "train.x": "cd"})
-        ['seed was 0 and is 1']
-    """
+    """What differs between two fits, in words: arguments alone, where arguments differ."""
     absent = "not there"
     every = dict.fromkeys([*now, *before])
     names = [name for name in every if before.get(name, absent) != now.get(name, absent)]
@@ -269,3 +236,198 @@ def _rows(rows: Rows | None) -> Any:
         }
     names = ("x", "y", *(f"column {place}" for place in range(2, len(rows.columns))))
     return dict(zip(names, rows.columns, strict=False))
+
+
+SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+"""Samplers whose next order follows from a generator's state alone."""
+BATCHES = (BatchSampler, type(None))
+
+
+@dataclass
+class Course:
+    """How far a stage is: epochs that are over, and those without improvement."""
+
+    stage: int
+    step: TrainingStep
+    scheduler: Any
+    best: BestStates
+    epochs: int = 0
+    waited: int = 0
+    ended: bool = False
+
+
+class LoopState:
+    """The state of a training loop, taken at the end of an epoch and put back."""
+
+    def __init__(self, loop: TrainingLoop, saved: SavedState) -> None:
+        self._loop, self._saved = loop, saved
+        self._generators = _generators([loop.rows, loop.held_out])
+        runner = loop.runner
+        held = (*runner.parameters.values(), *runner.buffers.values())
+        devices = {tensor.device for tensor in held} | {loop.rows.device}
+        self._devices = sorted((d for d in devices if d.type == "cuda"), key=str)
+        self._state: dict[str, Any] | None = None
+
+    def begin(self, stages: int) -> int:
+        """Look for a state to go on from; the stage to begin with, past the last at the end."""
+        loop = self._loop
+        state, self._saved.found = self._saved.found, None
+        self._state = state
+        if state is None:
+            return 0
+        loop.records[:] = [
+            (train.numpy(), valid.numpy(), stage, seconds)
+            for train, valid, stage, seconds in state["records"]
+        ]
+        loop.best_epoch, loop.best_valid = state["best_epoch"].numpy(), state["best_valid"].numpy()
+        loop.interrupted = state["interrupted"]
+        loop.skipped.restore(state["skipped"])
+        if state["finished"]:
+            self._put_back(state)
+            return stages
+        # A graph that is not compiled has the program's own operations.
+        if loop.settings.backend == "inductor":
+            self._saved.warn(
+                f"{self._saved.folder} has the state of a compiled fit: a few steps are run as "
+                "they are until they are compiled anew, so that what follows is, to float error "
+                "and not to the bit, that of a fit that was never stopped"
+            )
+        if state["stage"] > 0:
+            # The first look at a stage is at what the one before has learned.
+            self._put_back(state)
+        return int(state["stage"])
+
+    def enter(self, course: Course) -> None:
+        """Go on with a stage where it was; at the very beginning, write what there is."""
+        state, self._state = self._state, None
+        if state is None:
+            if course.stage == 0:
+                self._saved.write(self._taken(course), first=True)
+            return
+        self._put_back(state)
+        course.epochs, course.waited = state["stage_epochs"], state["waited"]
+        course.ended = state["ended"]
+        course.best.restore(state["best_states"], state["best_losses"].numpy())
+        course.step.optimizer.load_state_dict(state["optimizer"])
+        if course.step.tuner is not None:
+            course.step.tuner.load_state_dict(state["tuner"])
+        if course.scheduler is not None:
+            course.scheduler.load_state_dict(state["scheduler"])
+        self._put_back_random(state["random"])
+
+    def epoch_over(self, course: Course) -> None:
+        """Write the state at the end of an epoch, where it is due."""
+        if self._saved.is_due:
+            self._saved.write(self._taken(course))
+
+    def finish(self) -> None:
+        """Write what the fit has come to."""
+        try:
+            self._saved.write({**self._common(), "finished": True})
+        except KeyboardInterrupt:
+            # The fit is whole; its last epochs can be had again from the state before.
+            self._loop.interrupted = True
+
+    def warn_of_interruption(self) -> None:
+        """Say where an interrupted fit can be continued from."""
+        self._saved.warn(
+            f"the fit was interrupted; {self._saved.folder} holds its state after "
+            f"{counted(self._saved.epochs, 'epoch')}, from which the same call goes on"
+        )
+
+    def _common(self) -> dict[str, Any]:
+        loop, template = self._loop, self._loop.runner.template
+        own = loop.runner.buffers
+        return {
+            "epochs": len(loop.records),
+            "interrupted": loop.interrupted,
+            "records": [
+                (torch.as_tensor(train), torch.as_tensor(valid), stage, seconds)
+                for train, valid, stage, seconds in loop.records
+            ],
+            "best_epoch": torch.as_tensor(loop.best_epoch),
+            "best_valid": torch.as_tensor(loop.best_valid),
+            "skipped": loop.skipped.state(),
+            "moved": loop.runner.snapshot(),
+            "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in own},
+            "numbers": _numbers(template),
+            "draws_in_place": loop.runner.draws_in_place,
+        }
+
+    def _taken(self, course: Course) -> dict[str, Any]:
+        step, best, scheduler = course.step, course.best, course.scheduler
+        return {
+            **self._common(),
+            "finished": False,
+            "stage": course.stage,
+            "stage_epochs": course.epochs,
+            "waited": course.waited,
+            "ended": course.ended,
+            "best_states": best.states,
+            "best_losses": torch.as_tensor(best.valid),
+            "optimizer": step.optimizer.state_dict(),
+            "tuner": None if step.tuner is None else step.tuner.state_dict(),
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+            "random": self._random(),
+        }
+
+    @torch.no_grad()
+    def _put_back(self, state: dict[str, Any]) -> None:
+        runner = self._loop.runner
+        runner.load(state["moved"])
+        runner.draws_in_place = state["draws_in_place"]
+        present = _numbers(runner.template)
+        numbers = {n: v for n, v in state["numbers"].items() if present.get(n) != v}
+        for name, value in {**numbers, **state["buffers"]}.items():
+            path, _, attribute = name.rpartition(".")
+            part = runner.template.get_submodule(path)
+            held = getattr(part, attribute, None)
+            if isinstance(held, Tensor) and held.shape == value.shape and held.dtype == value.dtype:
+                held.copy_(value)
+            else:
+                setattr(part, attribute, value)
+
+    def _random(self) -> list[Tensor]:
+        own = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+        return own + [generator.get_state() for generator in self._generators]
+
+    def _put_back_random(self, states: Iterable[Tensor]) -> None:
+        first, *others = (state.cpu() for state in states)
+        torch.set_rng_state(first)
+        for device, state in zip(self._devices, others, strict=False):
+            torch.cuda.set_rng_state(state, device)
+        own = others[len(self._devices) :]
+        for generator, state in zip(self._generators, own, strict=True):
+            generator.set_state(state)
+
+
+def _numbers(module: nn.Module) -> dict[str, Any]:
+    """The numbers and words that modules have, such as a count of calls."""
+    return {
+        f"{path}.{name}": value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if type(value) in (bool, int, float, str) and name != "training"
+    }
+
+
+def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
+    """The generators beside torch's default that batches follow from; others are refused."""
+    found: dict[int, torch.Generator] = {}
+    for one in rows:
+        # What has batches of its own draws them from torch's default generator.
+        if not isinstance(one, LoadedRows) or isinstance(one.loader, HasBatches):
+            continue
+        loader, batches = one.loader, one.loader.batch_sampler
+        sampler = getattr(batches, "sampler", loader.sampler)
+        in_order = not loader.persistent_workers and getattr(loader, "in_order", True)
+        if not in_order or type(sampler) not in SAMPLERS or type(batches) not in BATCHES:
+            raise TypeError(
+                "a checkpoint needs batches that can be drawn again, and the loader has samplers "
+                "of its own, persistent workers or batches out of order: give "
+                "DataLoader(data, batch_size, shuffle=True), tensors or arrays, or leave "
+                "checkpoint out"
+            )
+        drawn = (getattr(part, "generator", None) for part in (loader, sampler))
+        found |= {id(generator): generator for generator in drawn if generator is not None}
+    return list(found.values())

@@ -1,36 +1,163 @@
-"""The first look at a stage: each term is run once with every check on, before its first step."""
+"""The first look at a stage: each term runs once with every check, before its first step."""
 
-from collections.abc import Mapping
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributions import constraints
+from torch.optim import Optimizer
 
+from lexppl.effects import MASK_PLATE
+from lexppl.inference.batches import Rows, of_replicate
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.mixed_precision import refuse_rounded_away
-from lexppl.inference.plain_calls import PlainCalls
-from lexppl.inference.pyro_parameters import refuse_unheld
-from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
-from lexppl.inference.replicates.replicates import Replicates, weighing
-from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
+from lexppl.inference.objective.program import (
+    PlainCalls,
+    Program,
+    as_called,
+    can_be_called_plainly,
+    sample_nodes,
+)
+from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing_hidden
+from lexppl.inference.replicates import Replicates, weighing
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
-from lexppl.inference.training.distributed.processes import OneProcess
-from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
-from lexppl.inference.training.rows.row_weights import refuse_unweighted
+from lexppl.inference.training.distributed import Dealt, OneProcess
 from lexppl.inference.training.settings import FitSettings
-from lexppl.inference.training.weight_decay import parameters_with_a_prior
+
+
+@dataclass(frozen=True)
+class SampleNodes:
+    """The sample nodes of model and guide in a run with one particle, by name."""
+
+    model: dict[str, Any]
+    guide: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: Program, guide: Program | None, args: tuple[Any, ...]) -> "SampleNodes":
+        """Run each by itself on a batch, without gradients."""
+        return cls(_samples(model, args), _samples(guide, args))
+
+
+def _samples(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
+    if program is None:
+        return {}
+    with plate_errors_explained(), refusing_hidden(), torch.no_grad():
+        found = sample_nodes(as_called(program), args)
+    for name, node in found.items():
+        if node["is_observed"] and isinstance(node["value"], torch.Tensor):
+            _refuse_larger(name, node["fn"], tuple(node["value"].shape))
+    return found
+
+
+def _refuse_larger(name: str, law: Any, observed: tuple[int, ...]) -> None:
+    """Refuse what is observed in another shape than the law's: `(B, 1)` would become `(B, B)`."""
+    own = (*law.batch_shape, *law.event_shape)
+    if np.broadcast_shapes(observed, own)[-len(observed) :] != own[-len(observed) :]:
+        raise ValueError(
+            f"site {name!r} observes values of shape {observed}, and its distribution has batch "
+            f"shape {tuple(law.batch_shape)} and event shape {tuple(law.event_shape)}: give one "
+            "value for each row, as y[:, 0] of y (B, 1), or make the last dimension an event, by "
+            ".to_event(1)"
+        )
+
+
+@contextmanager
+def plate_errors_explained() -> Iterator[None]:
+    """Errors of Pyro about the plates of a program, with what mends them."""
+    try:
+        yield
+    except ValueError as error:
+        plates = re.search(r'plates "(.+)" and "(.+)", collide at dim=(-\d+)', str(error))
+        shapes = re.search(
+            r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)", str(error)
+        )
+        if plates is not None:
+            one, other, dim = plates.groups()
+            raise ValueError(
+                f"plates {one!r} and {other!r} are both at dim {dim}: mask_particles() is at dim "
+                "-2 and imputation_particles() at dim -3, so that the plate over rows is at dim=-1"
+            ) from error
+        if shapes is not None:
+            plate, site, dim, size, found = shapes.groups()
+            raise ValueError(
+                f"site {site!r} has {found} entries at dim {dim} of its batch shape, where the "
+                f"plate {plate!r} has {size}: what belongs to one entry of the plate is an event, "
+                "as Bernoulli(…).to_event(1) makes the features of a row"
+            ) from error
+        raise
+
+
+def runs_alike_plainly(program: Program | None, args: tuple[Any, ...]) -> bool:
+    """Whether a program has the same sites when called plainly; `poutine.lift` changes them."""
+    if program is None or not can_be_called_plainly(program):
+        return False
+    statements = _samples(program, args)
+    with PlainCalls([program]):
+        return _kinds(_samples(program, args)) == _kinds(statements)
+
+
+def _kinds(nodes: dict[str, Any]) -> list[tuple[str, type, bool]]:
+    return [(name, type(node["fn"]), node["is_observed"]) for name, node in nodes.items()]
+
+
+def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
+    """The parameters of a term that the bound itself holds in place: a guide's own, constrained
+    ones, those of `pyro.param`, and those observed under a prior, `pyro.sample("w", prior,
+    obs=self.w)`."""
+    parts = list(term.model.modules()) if isinstance(term.model, nn.Module) else []
+    known = {id(p) for part in parts for p in part.parameters(recurse=False)}
+    found: list[Any] = []
+    if isinstance(term.guide, nn.Module):
+        found += [p for p in term.guide.parameters() if id(p) not in known]
+    for part in parts:
+        if isinstance(part, PyroParams):
+            found += part.parameters()
+        for name, (constraint, _) in getattr(part, "_pyro_params", {}).items():
+            if constraint is not constraints.real:
+                found.append(part._parameters.get(f"{name}_unconstrained"))
+    for node in nodes.values():
+        value = node["value"]
+        value = value.unconstrained() if hasattr(value, "unconstrained") else value
+        inside = any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"])
+        if node["is_observed"] and not inside and id(value) in known:
+            found.append(value)
+    return found
+
+
+def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: bool) -> None:
+    """Take parameters out of an optimizer's weight decay, into groups of their own."""
+    ids = {id(parameter) for parameter in spared.values()}
+    moved = False
+    for group in list(optimizer.param_groups):
+        own = [p for p in group["params"] if id(p) in ids]
+        if not own or not group.get("weight_decay"):
+            continue
+        moved = True
+        others = [p for p in group["params"] if id(p) not in ids]
+        if not others:
+            group["weight_decay"] = 0.0
+            continue
+        group["params"] = others
+        settings = {k: v for k, v in group.items() if k != "params"}
+        optimizer.add_param_group({**settings, "params": own, "weight_decay": 0.0})
+    if moved and warns:
+        warnings.warn(
+            f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained "
+            "ones and those with a prior are held by the bound itself",
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What a stage's programs are, as one run of each has it.
-
-    Args:
-        plates: the plate over rows of each term, by the term's id; None where none was found.
-        plain_calls: the programs that can be called without Pyro's statements of parameters.
-        spared: names of the parameters that no weight decay may move.
-    """
+    """A stage's programs by one run of each: plates over rows by the term's id, programs that can
+    be called plainly, and names of parameters that no weight decay may move."""
 
     plates: Mapping[int, str | None]
     plain_calls: PlainCalls
@@ -102,3 +229,38 @@ def _run(
             "that the model gives probability zero"
         )
     return plate, parameters_with_a_prior(term, nodes.model)
+
+
+def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:
+    """Refuse a term whose rows cannot be scaled one by one."""
+    name, objective = type(term.model).__name__, type(term.objective).__name__
+    if not term.objective.reads_scales:
+        raise ValueError(
+            f"{why} scale the sites of each row, and {objective} does not say that it reads "
+            f"scales: set its reads_scales = True if it does, or {instead}"
+        )
+    if plate is None:
+        raise ValueError(
+            f"{why} need a plate over the rows of a batch at dim -1, and {name} has none; observe "
+            f'its rows in pyro.plate("data", len(x), dim=-1), or {instead}'
+        )
+
+
+def refuse_unshared(
+    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: tuple[Tensor, ...]
+) -> None:
+    """Refuse a program with a site that grows with the rows outside the plate over them."""
+    refuse_unweighted(term, plate, "processes", "give distributed=False")
+    if len(batch[0]) < 2:
+        return
+    fewer = SampleNodes.of(term.model, term.guide, tuple(column[1:] for column in batch))
+    for own, others in ((nodes.model, fewer.model), (nodes.guide, fewer.guide)):
+        for site, node in own.items():
+            in_rows = any(frame.name == plate for frame in node["cond_indep_stack"])
+            shape = tuple(node["fn"].shape())
+            if not in_rows and site in others and shape != tuple(others[site]["fn"].shape()):
+                raise ValueError(
+                    f"site {site!r} of {type(term.model).__name__} has an entry for each row and "
+                    f"stands outside its plate over rows, {plate!r}, so that processes cannot "
+                    "share its rows: put it into the plate, or give distributed=False"
+                )

@@ -11,22 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.inference.batches import Rows
 from lexppl.inference.contexts import MiniBatch, seeded
 from lexppl.inference.mixed_precision import MixedPrecision
-from lexppl.inference.replicates.replicate_rows import Rows, batch_rows
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
-from lexppl.inference.training.checkpoint import SavedState
-from lexppl.inference.training.compiled.compiled import CompiledTerms
-from lexppl.inference.training.distributed.processes import OneProcess, Processes
-from lexppl.inference.training.distributed.shared_step import Dealt, SharedStep, own_seed
-from lexppl.inference.training.first_look import FirstLook
-from lexppl.inference.training.loop_state import Course, LoopState
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.checkpoint import Course, LoopState, SavedState
+from lexppl.inference.training.compiled import CompiledTerms
+from lexppl.inference.training.distributed import Dealt, OneProcess, Processes, SharedStep, own_seed
+from lexppl.inference.training.first_look import FirstLook, spare_from_decay
+from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
-from lexppl.inference.training.weight_decay import spare_from_decay
 
 CONTROL_RATE = 1e-2
 """Adam's rate for what is tuned on the gradient's variance."""
@@ -34,18 +31,7 @@ CONTROL_RATE = 1e-2
 
 @dataclass
 class TrainingLoop:
-    """The state of one fit as it goes.
-
-    Args:
-        runner: the replicates.
-        rows: to learn from.
-        held_out: validation rows, or None.
-        settings: of the fit.
-        saved: the file with the fit's state; None for none.
-        processes: those that share the rows of each batch.
-        interrupted: whether Ctrl-C or a callback has ended it.
-        records: of each epoch the losses, `(R,)` of training and validation, stage and seconds.
-    """
+    """The state of one fit as it goes; `records` are losses `(R,)`, stage and seconds by epoch."""
 
     runner: Replicates
     rows: Rows
@@ -139,7 +125,10 @@ class TrainingLoop:
         skipped = self.skipped.count.tolist()
         copies = self.runner.snapshot, skipped, self.runner.separated
         seen = Epoch(at, course.stage, reached, train, valid, *copies)
-        self.interrupted = self._is_to_end(seen)
+        callbacks = self.settings.callbacks
+        self.interrupted = self.processes.any(
+            lambda: any([callback(seen) is True for callback in callbacks])
+        )
         patience = self.settings.patience
         lost_patience = patience is not None and course.waited >= patience
         course.ended = self.interrupted or lost_patience or self.skipped.ended is not None
@@ -167,7 +156,7 @@ class TrainingLoop:
         if isinstance(self.processes, Processes):
             every, terms = [*moved.values(), *tuned], len(stage.terms)
             shared = SharedStep(self.processes, runner, self.rows, every, terms, settings.seed)
-        rows = len(self.rows)
+        products = nullcontext() if settings.precision is None else None
         return TrainingStep(
             runner=runner,
             terms=[
@@ -176,7 +165,7 @@ class TrainingLoop:
             ],
             optimizer=optimizer,
             tuner=torch.optim.Adam(tuned, lr=CONTROL_RATE) if tuned else None,
-            rows=rows,
+            rows=len(self.rows),
             total=self.rows.total,
             by_replicate=self.rows.by_replicate,
             plain_calls=look.plain_calls,
@@ -184,29 +173,18 @@ class TrainingLoop:
             clip_norm=settings.clip_norm,
             compiled=self.compiled,
             shared=shared,
-            products=nullcontext()
-            if settings.precision is None
-            else MixedPrecision(runner.template, list(moved)),
+            products=products or MixedPrecision(runner.template, list(moved)),
         )
 
-    def _is_to_end(self, seen: Epoch) -> bool:
-        """Whether a callback ends the fit, in any process."""
-
-        def call() -> bool:
-            return any([callback(seen) is True for callback in self.settings.callbacks])
-
-        return self.processes.any(call)
-
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
-        """The mean loss of an epoch's steps so far by replicate; those that were skipped are
-        counted and left out."""
+        """The mean loss of an epoch's steps by replicate, without skipped ones."""
         seen = self._seen
         made = step.guard.epoch_over(len(seen))
         self.skipped.add(made, seen.steps)
         return seen.mean(made)
 
     def _take_short(self, step: TrainingStep, best: BestStates, stage: int, seconds: float) -> None:
-        """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
+        """Keep what a first epoch that was cut short has learned; it is not validated."""
         train = self._loss_of(step)
         if np.isfinite(train).any():
             best.take_as_is(train)
@@ -223,15 +201,14 @@ class TrainingLoop:
         batches = self.rows.weighted_batches(size, shuffle=True)
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
-            count = batch_rows(self.rows, batch)
+            count = batch[0].shape[self.rows.row_dim]
             rows = StepRows(batch, weights, count, at, len(self.records) * steps + number)
             seen.add(step.run(rows), count)
         return self._loss_of(step)
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:
-        """Loss of the validation rows under the final objective, with the same draws each time; by
-        weight where they have weights."""
+        """Loss of the validation rows under the final objective, with the same draws each time."""
         if (held_out := self.held_out) is None:
             return np.full(self.runner.count, np.nan)
         none = next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -12,14 +11,21 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.effects import weights_with_priors
-from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.batches import (
+    Data,
+    LoadedRows,
+    ReplicateData,
+    Rows,
+    TensorRows,
+    of_replicate,
+    training_rows,
+)
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
+from lexppl.inference.objective.objective import as_objective
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
-from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.pyro_parameters import (
     FirstRows,
     ProgramFunction,
@@ -27,24 +33,19 @@ from lexppl.inference.pyro_parameters import (
     is_program,
     with_parameters,
 )
-from lexppl.inference.replicates.replicate_rows import (
-    ReplicateData,
-    Rows,
-    of_replicate,
-    training_rows,
-)
-from lexppl.inference.replicates.replicates import redraw, reinitialised
-from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules
-from lexppl.inference.training.rows.cross_fitting import (
+from lexppl.inference.replicates import redraw, reinitialised
+from lexppl.inference.stages import LossTerm, Stage, System, TrainingModules, terms_of
+from lexppl.inference.training.cross_fitting import (
     PREDICTOR,
     CrossFitted,
     cross_fitted,
     learned_predictors,
+    predictors_of,
     refuse_cross_fitted,
 )
-from lexppl.inference.training.rows.row_weights import weights_by_replicate
-from lexppl.inference.training.rows.rows import FoldedRows
+from lexppl.inference.training.rows import FoldedRows, weights_by_replicate
 from lexppl.threads import own_random_state
+from lexppl.effects import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""
@@ -107,8 +108,13 @@ def copies_of(
     folds: int = 1,
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given."""
-    with _models_kept(guides):
+    known = [(guide, guide._model) for guide in guides if isinstance(guide, AutoGuide)]
+    try:
         copies = _copies(builders, replicates, first, folds)
+    finally:
+        # Pyro's automatic guides forget their model when they are copied.
+        for guide, model in known:
+            guide._model = model
     for one in copies:
         if replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides):
             redraw(one, guides_alone=True)
@@ -138,25 +144,8 @@ def _copies(
     return [reinitialised(given) for _ in range(replicates)]
 
 
-def guides_of(stages: Sequence[Stage]) -> list[Any]:
-    """The guides of all terms."""
-    return [term.guide for stage in stages for term in stage.terms]
-
-
-@contextmanager
-def _models_kept(guides: Sequence[Any]) -> Iterator[None]:
-    """Pyro's automatic guides forget their model when they are copied; remind them after."""
-    known = [(g, g._model) for g in guides if isinstance(g, AutoGuide)]
-    try:
-        yield
-    finally:
-        for guide, model in known:
-            guide._model = model
-
-
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
-    """Run Pyro's automatic guides once, which is when they make their parameters: a copy of one no
-    longer knows its model. They cover what all rows share (:func:`set_up`)."""
+    """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
     for model in modules:
         keep_parameters_local(model)
@@ -166,8 +155,7 @@ def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> 
 
 
 def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
-    """What builds the stages with a guide of a kind for each program that has none and has latents
-    that all rows share."""
+    """What builds the stages, with a guide of a kind for each program with shared latents."""
     if kind is None:
         return builder
     make, anew = builder
@@ -175,7 +163,7 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
     def build() -> Sequence[Stage]:
         stages = make()
         made: dict[int, AutoGuide] = {}
-        for term in (term for stage in stages for term in stage.terms):
+        for term in terms_of(stages):
             program = term.model
             if term.guide is not None or not isinstance(program, nn.Module) or id(program) in made:
                 continue
@@ -189,16 +177,11 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
         if not made:
             name = getattr(kind, "__name__", None) or kind.func.__name__  # type: ignore[attr-defined]
             refuse_none({}, f"{name} has nothing to cover", "Or leave guide= out")
-        return [
-            replace(
-                stage,
-                terms=[
-                    replace(term, guide=made.get(id(term.model), term.guide))
-                    for term in stage.terms
-                ],
-            )
-            for stage in stages
-        ]
+
+        def guided(term: LossTerm) -> LossTerm:
+            return replace(term, guide=made.get(id(term.model), term.guide))
+
+        return [replace(one, terms=[guided(term) for term in one.terms]) for one in stages]
 
     return build, anew
 
@@ -229,16 +212,14 @@ def replicates_of(
     replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
 ) -> int:
     """R, from the number of models, data sets or weights where there is one for each."""
-    counts = {"replicates": replicates} if replicates > 1 else {}
-    if models is not None:
-        counts["models"] = models
-    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
-        if isinstance(data, ReplicateData):
-            counts[name] = len(data)
-    int_at_least("replicates", replicates)
-    weights = weights_by_replicate(row_weights)
-    if weights is not None:
-        counts["rows of row_weights"] = weights
+    given = {
+        "replicates": int_at_least("replicates", replicates) if replicates != 1 else None,
+        "models": models,
+        "data sets of train": len(train) if isinstance(train, ReplicateData) else None,
+        "data sets of valid": len(valid) if isinstance(valid, ReplicateData) else None,
+        "rows of row_weights": weights_by_replicate(row_weights),
+    }
+    counts = {name: count for name, count in given.items() if count is not None}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"each replicate has its model and its data; there are {listed}")
@@ -253,21 +234,11 @@ class FitsRows(Protocol):
     """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
-        """Fit to rows, in place of what was fitted before.
-
-        Args:
-            x: `(N, *event)`.
-            y: labels or responses `(N,)`, or probabilities `(N, C)`.
-            seed: of what is drawn.
-            weights: how often each row counts, `(N,)`; None for once.
-        """
+        """Fit anew to x `(N, *event)`, y `(N,)` or `(N, C)`, weighted `(N,)`."""
 
 
 def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> None:
-    """Fit the predictors of each replicate that learn from rows by themselves.
-
-    A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
-    learned from the rows on which it is to judge; any other to all rows."""
+    """Fit predictors that learn from rows by themselves, one of fold f to all other folds."""
     for replicate, modules in enumerate(copies):
         for fold, predictor in _waiting(modules):
             if isinstance(rows, LoadedRows):
@@ -287,19 +258,10 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: Rows, seed: int) -> Non
 
 def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
     """The parts to be fitted, each once, with the fold that they are kept from."""
-    seen: set[int] = set()
-    programs = (term.model for stage in modules.stages for term in stage.terms)
-    for program in programs:
-        predictor = getattr(program, PREDICTOR, None)
-        if not isinstance(predictor, nn.Module) or id(predictor) in seen:
-            continue
-        seen.add(id(predictor))
+    for predictor in predictors_of(modules.stages):
         if isinstance(predictor, CrossFitted):
-            yield from (
-                (fold, one)
-                for fold, one in enumerate(predictor.predictors)
-                if isinstance(one, FitsRows)
-            )
+            each = enumerate(predictor.predictors)
+            yield from ((fold, one) for fold, one in each if isinstance(one, FitsRows))
         elif isinstance(predictor, FitsRows):
             yield None, predictor
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -11,11 +13,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
-from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
-from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
-from lexppl.inference.training.penalty_range import at_penalty, conditioned
-from lexppl.inference.training.rows.rows import (
+from lexppl.inference.posterior.global_draws import (
+    DrawnParameters,
+    SampledGuide,
+    SamplerRecord,
+    stacked_parameters,
+)
+from lexppl.inference.replicates import replicate_hyperparameters
+from lexppl.inference.training.rows import (
     check_alike,
     likelihood_of,
     refuse_other_scale,
@@ -24,6 +29,34 @@ from lexppl.inference.training.rows.rows import (
 )
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
+
+
+@contextmanager
+def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
+    """Programs whose selectors for a range of λ have one of them inside; no copies."""
+    selectors = [selector for model in models for selector in conditioned(model)]
+    before = [(selector, selector.penalty) for selector in selectors]
+    checked = [selector.checked(penalty) for selector in selectors]
+    try:
+        for selector, one in zip(selectors, checked, strict=True):
+            selector.penalty = one
+        yield
+    finally:
+        for selector, one in before:
+            selector.penalty = one
+
+
+def conditioned(model: Any) -> list[Any]:
+    """The selectors of a program that are fitted for a range of λ."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = [part for part in parts if hasattr(part, "row_penalties")]
+    if not found:
+        raise ValueError(
+            "a λ is chosen among those of one fit, and this program was fitted for one alone: give "
+            "the system a range, as lex(…, penalty=(0.005, 0.16))"
+        )
+    return found
+
 
 FEW_STEPS = 100
 """With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features
@@ -54,8 +87,7 @@ class FitResult(Summarised):
     Attributes:
         models: the programs of the last stage's first term, in evaluation mode.
         guides: their guides, or None.
-        objective: the last stage's objective, at the end of its schedules; None where a file does
-            not tell it.
+        objective: the last stage's objective at its end; None where a file has none.
         history: the course of the fit.
         best_epoch: `(R,)`, the epoch whose state each replicate has, from 0.
         best_valid: `(R,)`, its validation loss in nats a row (NaN without validation rows).
@@ -66,15 +98,14 @@ class FitResult(Summarised):
         entry_names, feature_names, class_names: of the G mask entries, the D columns of x and the
             labels, where the training data had them.
         seed: the seed.
-        row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
-            that their spread is over rows too; "given" where the user gave weights; else None.
+        row_weights: "dirichlet" of random weights by replicate, "given" of the user's, else None.
         rows: how many rows were learned from and held out, or None where that is not known.
         steps: of the optimizer, in all; None of rows of a loader.
         modules: all modules of all terms, for each replicate.
-        sampler: how draws of global latents were made, where they were sampled and not fitted: then
-            `models` are one program, C times, and guide c gives the draws of chain c.
+        sampler: how global latents were sampled: then `models` are one program, C times, and
+            guide c gives the draws of chain c; else None.
         skipped_steps: `(R,)`, steps that moved nothing, as loss or gradient was not finite.
-        ended: why the fit ended before its epochs were over, where such steps ended it; else None.
+        ended: why such steps ended the fit early, else None.
         compiled: how the steps were computed, where `fit(compile=…)` used graphs; else None.
         unit_pixels: whether x were images with all pixels in [0, 1]; others are then refused.
     """
@@ -250,14 +281,10 @@ class FitResult(Summarised):
         )
 
     def at(self, penalty: float) -> Self:
-        """The fit at one λ of the range that its selectors were fitted for.
+        """The fit with copies of its programs at one λ of the range that it was fitted for.
 
         Args:
             penalty: λ, nats for each entry kept.
-
-        Returns:
-            The same fit with copies of its programs, whose selectors
-            (:class:`lexppl.models.PenaltyConditioned`) have that λ.
 
         Raises:
             ValueError: a fit of one λ; a λ outside the range.
@@ -266,13 +293,14 @@ class FitResult(Summarised):
             >>> import torch
             >>> from lexppl.inference import fit
             >>> from lexppl.systems import lex
-            >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+            >>> data = torch.randn(60, 3), torch.arange(60) % 2
             >>> every = lex(3, classes=2, penalty=(0.005, 0.08), hidden=(4,), predictor_hidden=(4,))
-            >>> result = fit(every, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
-            >>> result.at(0.04).model.selector.penalty, round(result.model.selector.penalty, 6)
-            (0.04, 0.02)
+            >>> fit(every, data, epochs=1, progress=False).at(0.04).model.selector.penalty
+            0.04
         """
-        models = [at_penalty(model, penalty) for model in self.models]
+        models = [copy.deepcopy(model) for model in self.models]
+        for selector in (selector for model in models for selector in conditioned(model)):
+            selector.penalty = selector.checked(penalty)
         return replace(self, models=models)
 
     @property
@@ -288,14 +316,11 @@ class FitResult(Summarised):
     def as_draws(self) -> Self:
         """The R replicates as R draws of one program's parameters: a chain of independent draws.
 
-        Fits with random weights of the rows, `fit(replicates=R, row_weights="dirichlet")`, are
-        draws of the weighted-likelihood bootstrap (Newton & Raftery 1994); fits by seed alone are
-        a deep ensemble (Lakshminarayanan et al. 2017), whose spread is that over starts.
-        :func:`lexppl.explain` of `draws=R` then gives one to each draw.
+        With `row_weights="dirichlet"` they are draws of the weighted-likelihood bootstrap (Newton &
+        Raftery 1994), by seed alone a deep ensemble (Lakshminarayanan et al. 2017).
 
         Returns:
-            One program, whose parameters are sample sites by their own names, and a guide that
-            gives the draws.
+            One program, whose parameters are sample sites by their names, and a guide of the draws.
 
         Raises:
             ValueError: one replicate, draws already, guides of their own, or replicates that differ
@@ -305,13 +330,11 @@ class FitResult(Summarised):
             >>> import torch
             >>> from lexppl.inference import fit
             >>> from lexppl.systems import lex
-            >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+            >>> data = torch.randn(60, 3), torch.arange(60) % 2
             >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-            >>> result = fit(small, (x, (x[:, 0] > 0).long()), epochs=1, replicates=4,
-            ...     row_weights="dirichlet", progress=False)
-            >>> drawn = result.as_draws()
+            >>> drawn = fit(small, data, epochs=1, replicates=4, progress=False).as_draws()
             >>> drawn.replicates, drawn.sampler.name, drawn.guides[0].draws
-            (1, 'bootstrap', 4)
+            (1, 'deep ensemble', 4)
         """
         self._refuse_draws()
         sampler = "bootstrap" if self.row_weights == "dirichlet" else "deep ensemble"
@@ -355,10 +378,8 @@ class FitResult(Summarised):
             in_type: whether they must be of the model's type, and where it is.
 
         Raises:
-            ValueError: another number of features, another type or device than the model's, values
-                that are not finite, no rows, images of another scale, texts without words or with
-                numbers of no word, a label not seen in the fit, responses that the program's
-                likelihood cannot have.
+            ValueError: other shapes, type or device, values that are not finite, no rows, images of
+                another scale, texts of no words, labels not seen in the fit, impossible responses.
             TypeError: rows or responses that are no tensors.
         """
         for name, given in (("x", x), ("y", y)):

@@ -53,16 +53,7 @@ def _plain(method: Any) -> Any:
 
 
 class EagerAdam(torch.optim.Adam):
-    """:class:`torch.optim.Adam` without the import of torch's compiler, a second of the first step.
-
-    Example:
-        >>> weight = torch.ones(1, requires_grad=True)
-        >>> optimizer = EagerAdam([weight], lr=0.5)
-        >>> weight.sum().backward()
-        >>> optimizer.step()
-        >>> weight
-        tensor([0.5000], requires_grad=True)
-    """
+    """:class:`torch.optim.Adam` without the import of torch's compiler, which takes a second."""
 
     add_param_group = _plain(Optimizer.add_param_group)
     zero_grad = _plain(Optimizer.zero_grad)
@@ -131,14 +122,7 @@ class FitSettings:
         return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=self.weight_decay, fused=True)
 
     def rate_of(self, stage: Stage) -> float | Schedule | None:
-        """The learning rate over a stage; None where its optimizer has one of its own.
-
-        Example:
-            >>> from lexppl.systems import invase
-            >>> (stage,) = invase(3, classes=2).build()
-            >>> FitSettings(learning_rate=0.5).rate_of(stage)
-            0.5
-        """
+        """The learning rate over a stage; None where its optimizer has one of its own."""
         is_default = self.learning_rate is None and self.optimizer is None
         if is_default and stage.learning_rate is not None:
             return stage.learning_rate
@@ -151,15 +135,7 @@ class FitSettings:
         return LEARNING_RATE if self.learning_rate is None else self.learning_rate
 
     def epochs_of(self, stage: Stage, rows: int) -> int:
-        """The epochs of a stage; by default 300, and where guides alone learn as many more as make
-        1,000 steps.
-
-        Example:
-            >>> from lexppl.inference import LossTerm, NestedIWAE
-            >>> from lexppl.models import MLP
-            >>> FitSettings().epochs_of(Stage([LossTerm(MLP(2, 2, (2,)), NestedIWAE(1))]), 200)
-            300
-        """
+        """The epochs of a stage; by default 300, and for guides alone enough for 1,000 steps."""
         chosen = stage.epochs or self.epochs
         if chosen is not None:
             return chosen
@@ -170,18 +146,10 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class CompiledSteps:
-    """How often a fit found a term's loss and gradients by a graph, and why not always.
-
-    Args:
-        backend: "inductor", or "graph" for graphs that are run as they were traced.
-        compiled: how often by a compiled graph.
-        traced: by a graph as it was traced.
-        eager: by the program itself; the first step of each kind and the checks are among them.
-        reasons: why terms were not compiled, one a term and cause; none where all were.
+    """How often gradients were found by a compiled graph, a traced one, the program; and why.
 
     Example:
-        >>> steps = CompiledSteps("inductor", 950, 40, 10)
-        >>> steps.summary
+        >>> CompiledSteps("inductor", 950, 40, 10).summary
         'inductor: 950 of 1,000 compiled, 40 traced, 10 eager'
     """
 
@@ -193,12 +161,10 @@ class CompiledSteps:
 
     @property
     def summary(self) -> str:
-        """In a line."""
         total = self.compiled + self.traced + self.eager
         counts = f"{self.compiled:,} of {total:,} compiled, {self.traced:,} traced"
         steps = f"{self.backend}: {counts}, {self.eager:,} eager"
         return "; ".join([steps, *self.reasons])
 
     def as_json(self) -> dict[str, Any]:
-        """What a file keeps of it."""
         return {**asdict(self), "reasons": list(self.reasons)}

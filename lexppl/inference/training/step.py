@@ -13,25 +13,18 @@ from torch.optim import Optimizer
 
 from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.plain_calls import PlainCalls
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.objective.program import PlainCalls
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, shifted
-from lexppl.inference.training.distributed.shared_step import SharedStep
-from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.distributed import SharedStep
+from lexppl.inference.training.rows import StepRows
 
 
 @dataclass(frozen=True)
 class MovedTerm:
-    """A term of a stage and the names of what it moves.
-
-    Args:
-        term: the term.
-        learned: names of the parameters that its gradient moves.
-        controls: names of those that are tuned on that gradient's variance.
-        plate: over the rows of a batch; None where none was found.
-    """
+    """A term, names of what it moves and of what it tunes, and its plate over rows."""
 
     term: LossTerm
     learned: Sequence[str]
@@ -41,13 +34,7 @@ class MovedTerm:
 
 @dataclass(frozen=True)
 class TermGradients:
-    """A term's loss and gradients.
-
-    Args:
-        loss: `(R,)`, an estimate of the whole data set's.
-        learned: the gradient of what the term moves, in that order; None where there is none.
-        controls: the same of what is tuned.
-    """
+    """A term's loss `(R,)`, of the whole data set, and gradients of what is learned and tuned."""
 
     loss: Tensor
     learned: Sequence[Tensor | None]
@@ -56,24 +43,7 @@ class TermGradients:
 
 @dataclass
 class TrainingStep:
-    """What a stage does with each batch.
-
-    Args:
-        runner: the replicates.
-        terms: of the stage.
-        optimizer: of what is learned.
-        tuner: of the estimators' control parameters, where there are some.
-        rows: N, of the data set.
-        total: N, or `(R,)` the sum of each replicate's row weights.
-        by_replicate: whether replicates have rows of their own.
-        plain_calls: the modules that run as well without Pyro's attribute look-ups.
-        rate: the learning rate over the stage; None where the optimizer has its own.
-        clip_norm: largest norm of a replicate's gradient.
-        compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
-            for the program itself.
-        shared: adds up the processes' shares of a batch; None for one process.
-        products: entered while a program is run, for the precision of its layers' products.
-    """
+    """What a stage does with each batch of its N rows."""
 
     runner: Replicates
     terms: Sequence[MovedTerm]
@@ -94,12 +64,7 @@ class TrainingStep:
         self.guard = StepGuard(self.runner.count, [self.optimizer, *tuners])
 
     def run(self, rows: StepRows) -> list[Tensor]:
-        """Move the parameters once, but for those of replicates whose loss or gradient is not
-        finite (:class:`StepGuard`).
-
-        Returns:
-            The loss of each term, `(R,)`, an estimate of the whole data set's.
-        """
+        """Move the parameters of replicates with finite gradients; the losses `(R,)` by term."""
         self.optimizer.zero_grad(set_to_none=True)
         if self.tuner is not None:
             self.tuner.zero_grad(set_to_none=True)
@@ -158,22 +123,8 @@ class TrainingStep:
 class StepGuard:
     """Steps of optimizers, but for replicates whose loss or gradient is NaN or infinite.
 
-    Of these no parameter moves, and none of an optimizer's moments; the others' step stands. On a
-    CPU one pass over the gradients finds whether any is not finite, and only then more is done.
-    Elsewhere nothing waits for a number: what was there before the step is put back by a flag, and
-    flags are looked at after the epoch.
-
-    Args:
-        replicates: R; of several, parameters are `(R, …)`.
-        optimizers: that step.
-
-    Example:
-        >>> weight = torch.nn.Parameter(torch.ones(2))
-        >>> guard = StepGuard(1, [torch.optim.Adam([weight])])
-        >>> weight.grad = torch.tensor([0.0, torch.nan])
-        >>> guard.step([torch.zeros(1)])
-        >>> weight.tolist(), guard.epoch_over(1).tolist()
-        ([1.0, 1.0], [[False]])
+    Elsewhere than on a CPU nothing waits for a number: what was there before the step is put back
+    by a flag, and flags are read after the epoch.
     """
 
     def __init__(self, replicates: int, optimizers: Sequence[Optimizer]) -> None:
@@ -182,11 +133,7 @@ class StepGuard:
         self._steps = 0
 
     def step(self, losses: Sequence[Tensor]) -> None:
-        """Move what has finite gradients.
-
-        Args:
-            losses: of each term, `(R,)`.
-        """
+        """Move what has finite gradients, given losses `(R,)` by term."""
         groups = (group for one in self._optimizers for group in one.param_groups)
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         place, self._steps = self._steps, self._steps + 1
@@ -227,9 +174,7 @@ class StepGuard:
             tensor.copy_(torch.where(moves, tensor, was))
 
     def _moved(self) -> list[tuple[Tensor, bool]]:
-        """Parameters and what optimizers hold beside them, and whether each replicate has its own:
-        of a count of steps they have one. A count that an optimizer keeps on the CPU, where it can
-        not be put back without waiting, goes on."""
+        """Parameters and optimizers' tensors, and whether each replicate has its own."""
         return [
             (one, one.shape == parameter.shape)
             for optimizer in self._optimizers
@@ -252,8 +197,7 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
 
 
 def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """A gradient with the strides of its parameter, since fused Adam pairs the two by place in
-    memory."""
+    """A gradient with the strides of its parameter: fused Adam pairs the two by place in memory."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
@@ -273,10 +217,9 @@ def _gradients(
         return (None,) * len(moved)
     share = torch.ones_like(losses) / total * weight
     # A sum, since `grad_outputs` makes torch import sympy.
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
+    return torch.autograd.grad(
         (losses * share).sum(), moved, allow_unused=True, create_graph=create_graph
     )
-    return found
 
 
 def gradient_of_square(
@@ -286,10 +229,7 @@ def gradient_of_square(
     squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
     if not squares:
         return (None,) * len(controls)
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        share * torch.stack(squares).sum(), controls, allow_unused=True
-    )
-    return found
+    return torch.autograd.grad(share * torch.stack(squares).sum(), controls, allow_unused=True)
 
 
 def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from lexppl.extras import extra_library
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, TrainingModules
 from lexppl.summary import counted
 
@@ -30,10 +30,9 @@ MOST_IN_A_ROW = 20
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a callback sees after each epoch; losses by replicate, in nats a row, a function that
-    gives copies of all that training moves, by name `(R, …)`, by replicate the steps so far that
-    were skipped, as they were not finite, and a function that gives each replicate's modules as
-    they are, in evaluation mode."""
+    """What a callback sees after each epoch: losses `(R,)` in nats a row; by replicate the steps
+    skipped so far; `snapshot()`, copies of all that training moves `(R, …)`; and `models()`, each
+    replicate's modules in evaluation mode."""
 
     number: int
     stage: int
@@ -50,15 +49,7 @@ Callback = Callable[[Epoch], bool | None]
 
 
 class EpochLoss:
-    """The mean over an epoch's rows of its steps' losses, `Σ_t weight_t · loss_t / N`.
-
-    Losses are kept as they are and added up at the end: in a small step, each operation on a scalar
-    costs as much as a layer.
-
-    Args:
-        terms: of the stage.
-        rows: N, of the data set, or `(R,)` the sum of each replicate's row weights.
-    """
+    """The mean over an epoch's rows of its steps' losses, `Σ_t weight_t · loss_t / N`."""
 
     def __init__(self, terms: Sequence[LossTerm], rows: float | Tensor) -> None:
         self._weights = [term.weight for term in terms]
@@ -69,27 +60,17 @@ class EpochLoss:
         return len(self._steps)
 
     def add(self, losses: Sequence[Tensor], size: int) -> None:
-        """Keep the losses of a step.
-
-        Args:
-            losses: of each term, `(R,)` by replicate, estimates of the whole data set's.
-            size: rows of the batch.
-        """
+        """Keep the losses `(R,)` by term of a step of `size` rows."""
         self._steps.append((losses, size))
 
     def steps(self) -> NDArray[np.floating]:
         """The loss of each step, `(T, R)`, in nats a row."""
         losses = torch.stack([torch.stack(list(of_terms)) for of_terms, _ in self._steps])
         weights = losses.new_tensor(self._weights).unsqueeze(-1)
-        steps: NDArray[np.floating] = ((losses * weights).sum(1) / self._rows).cpu().numpy()
-        return steps
+        return ((losses * weights).sum(1) / self._rows).cpu().numpy()
 
     def mean(self, made: NDArray[np.bool_]) -> NDArray[np.floating]:
-        """By replicate, `(R,)`; NaN for one that made no step, empty where there was none.
-
-        Args:
-            made: `(T, R)`, which steps count.
-        """
+        """By replicate `(R,)`, of steps `made` `(T, R)`; NaN without any, empty without steps."""
         if not self._steps:
             return np.zeros(0)
         losses = self.steps()
@@ -100,12 +81,7 @@ class EpochLoss:
 
 
 class BestStates:
-    """The state of the epoch with the least validation loss, for each replicate by itself.
-
-    Args:
-        runner: the replicates that are trained.
-        unseen: without validation rows the last epoch with a finite loss is kept.
-    """
+    """The state of least validation loss by replicate; where `unseen`, the last."""
 
     def __init__(self, runner: Replicates, unseen: bool) -> None:
         self._runner, self._unseen = runner, unseen
@@ -144,17 +120,7 @@ class SkippedStepsWarning(UserWarning):
 
 
 class SkippedSteps:
-    """The skipped steps of a fit, by replicate.
-
-    Args:
-        replicates: R.
-
-    Example:
-        >>> skipped = SkippedSteps(2)
-        >>> skipped.add(np.array([[True, False], [True, True]]), lambda: np.full((2, 2), np.inf))
-        >>> skipped.count.tolist(), skipped.cause
-        ([0, 1], 'the model gives some labels or responses probability zero')
-    """
+    """The skipped steps of a fit, by replicate."""
 
     def __init__(self, replicates: int) -> None:
         self.count = np.zeros(replicates, dtype=int)
@@ -164,22 +130,15 @@ class SkippedSteps:
         self.ended: str | None = None
 
     def state(self) -> dict[str, Any]:
-        """What a file keeps."""
         counts = {"count": self.count.tolist(), "in_a_row": self.in_a_row.tolist()}
         return {**vars(self), **counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`."""
         vars(self).update(state)
         self.count, self.in_a_row = np.array(self.count), np.array(self.in_a_row)
 
     def add(self, made: NDArray[np.bool_], losses: Callable[[], NDArray[np.floating]]) -> None:
-        """Count an epoch's.
-
-        Args:
-            made: which steps were made, `(T, R)`.
-            losses: gives the loss of each step, `(T, R)`.
-        """
+        """Count an epoch's, by the steps `made` `(T, R)`."""
         self.has_moved = self.has_moved or bool(made.any()) or not len(made)
         if made.all():
             self.in_a_row[:] = 0
@@ -241,19 +200,7 @@ def _cause(losses: NDArray[np.floating]) -> str:
 
 
 class EpochLines(AbstractContextManager[Any]):
-    """A line for each epoch on standard error, for runs whose output goes to a file.
-
-    Args:
-        total: epochs.
-        initial: those that were over before.
-
-    Example:
-        >>> import contextlib
-        >>> with contextlib.redirect_stderr(sys.stdout), EpochLines(3, 1) as lines:
-        ...     lines.set_postfix(train="0.5123", valid="0.4987")
-        ...     lines.update()
-        epoch 2 of 3: train 0.5123, valid 0.4987, ... s
-    """
+    """A line for each epoch on standard error, for runs whose output goes to a file."""
 
     def __init__(self, total: int, initial: int) -> None:
         self._total, self._over = total, initial
@@ -267,11 +214,9 @@ class EpochLines(AbstractContextManager[Any]):
         """Leave errors as they are."""
 
     def set_postfix(self, **losses: str) -> None:
-        """Take the losses of the next line."""
         self._losses = ", ".join(f"{name} {loss}" for name, loss in losses.items())
 
     def update(self) -> None:
-        """Write the line of an epoch that is over."""
         self._over += 1
         seconds, self._start = time.perf_counter() - self._start, time.perf_counter()
         at = f"epoch {self._over:,} of {self._total:,}"
@@ -299,12 +244,9 @@ def check_progress(progress: object) -> None:
 class TensorBoardLog:
     """A callback that writes each epoch's losses where `tensorboard --logdir FOLDER` reads them.
 
-    The scalars are `loss/train` and `loss/valid` in nats a row, and `steps/skipped`, the steps so
-    far that were not finite; of several replicates one of each, `loss/train/0` and so on. Their
-    step is the epoch, over all stages. What is not known, as a loss without validation rows, is
-    left out. Each epoch is on disk when the callback returns.
-
-    A fit that goes on from a checkpoint goes on in the same folder; another fit wants another one.
+    The scalars are `loss/train` and `loss/valid` in nats a row, and `steps/skipped`, so far; of
+    several replicates one of each, `loss/train/0` and so on, by epoch over all stages. NaN is left
+    out. A fit that goes on from a checkpoint goes on in the same folder.
 
     Args:
         folder: made with the first epoch.
@@ -313,16 +255,8 @@ class TensorBoardLog:
         ImportError: the extra `tensorboard` is not installed.
 
     Example:
-        >>> import tempfile, torch
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        >>> with tempfile.TemporaryDirectory() as folder, TensorBoardLog(folder) as log:
-        ...     result = fit(small, (x, (x[:, 0] > 0).long()), epochs=2, progress=False,
-        ...         callbacks=[log])
-        ...     len(list(Path(folder).iterdir()))
-        1
+        >>> TensorBoardLog("runs").folder.name
+        'runs'
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -8,40 +8,17 @@ import torch
 
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
-from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.posterior.drawn_parameters import stacked_parameters
+from lexppl.inference.posterior.global_draws import stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    Predictor,
-)
+from lexppl.models import MLP, BernoulliSelector
+from tests.inference.builders import explainer, quick, table
 
-X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
-SHORT = {
-    "epochs": 2,
-    "batch_size": 60,
-    "objective": NestedIWAE(masks=2),
-    "progress": False,
-    "valid": None,
-}
-
-
-def explainer(width=4):
-    return LEX(
-        BernoulliSelector(MLP(3, 3, (width,), seed=0)),
-        ConstantImputer(0.0),
-        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
-    )
+X, Y = table()
 
 
 @pytest.fixture(scope="module")
 def result():
-    return fit(explainer(), (X, Y), replicates=3, row_weights="dirichlet", **SHORT)
+    return quick(explainer(), (X, Y), replicates=3, row_weights="dirichlet", epochs=2)
 
 
 @pytest.mark.smoke
@@ -84,14 +61,14 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
 
 
 def test_what_is_no_draws_of_one_program_is_refused(result):
-    several = fit(explainer(), (X, Y), replicates=2, **SHORT)
+    several = quick(explainer(), (X, Y), replicates=2)
     assert several.as_draws().sampler.name == "deep ensemble"
     with pytest.raises(ValueError, match="one fit is no draws"):
         result.subset([0]).as_draws()
     with pytest.raises(ValueError, match="draws already, by bootstrap"):
         result.as_draws().as_draws()
     with pytest.raises(ValueError, match="different names or shapes"):
-        stacked_parameters([explainer(), explainer(width=5)])
+        stacked_parameters([explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
         model.predictor.rounds = place

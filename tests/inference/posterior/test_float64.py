@@ -14,8 +14,9 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl import explain, fit
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import MCMC, SGHMC, SGLD, DiagonalVI, Ensemble, Laplace, NestedIWAE
+from lexppl.inference import MCMC, SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.models import BetaBernoulliSelector
+from tests.inference.builders import quick
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = 1.5 * X[:, 0] + X.flip(0)[:, 1]
@@ -85,13 +86,5 @@ def test_numbers_are_those_of_float64():
 
 
 def test_a_guide():
-    result = fit(
-        Included().double(),
-        (X, Y),
-        guide=AutoNormal,
-        objective=NestedIWAE(2),
-        valid=None,
-        epochs=1,
-        progress=False,
-    )
+    result = quick(Included().double(), (X, Y), guide=AutoNormal)
     assert {p.dtype for p in result.guides[0].parameters()} == {torch.float64}

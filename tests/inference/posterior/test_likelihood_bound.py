@@ -10,7 +10,7 @@ import torch
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_latents import latents_of
-from lexppl.inference.posterior.likelihood_bound import likelihood_bound
+from lexppl.inference.posterior.log_posterior import likelihood_bound
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
 from lexppl.models import (
     CategoricalLikelihood,

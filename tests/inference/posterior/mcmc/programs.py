@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations, product
+from types import MappingProxyType
 
 import arviz
 import numpy as np
@@ -25,8 +26,11 @@ def rows(count=12, seed=0):
 class Weighted(PyroModule):
     """y ~ Bernoulli(logit = w Σ_g z_g x_g); w has a prior, and with `scaled` that a scale.
 
-    Masks keep one of three features (`subset`), or each by itself.
+    Masks keep one of three features (`subset`), or each by itself. Others derive from it, with
+    another use of the weight, or law of y.
     """
+
+    infer = MappingProxyType({})
 
     def __init__(self, subset=True, scaled=False):
         super().__init__()
@@ -43,12 +47,18 @@ class Weighted(PyroModule):
             return KSubset(self.logits, 1)
         return dist.Bernoulli(logits=self.logits).to_event(1)
 
+    def used(self):
+        return self.weight
+
+    def response(self, weight, kept):
+        return dist.Bernoulli(logits=(weight * kept).sum(-1))
+
     def forward(self, x, y=None):
-        weight = self.weight
+        weight = self.used()
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.law())
+            mask = pyro.sample("mask", self.law(), infer=dict(self.infer))
             with imputation_particles():
-                return pyro.sample("y", dist.Bernoulli(logits=weight * (mask * x).sum(-1)), obs=y)
+                return pyro.sample("y", self.response(weight, mask * x), obs=y)
 
 
 def masks_of(program):

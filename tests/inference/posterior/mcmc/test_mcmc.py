@@ -26,8 +26,8 @@ from lexppl.inference import (
     SamplerRecord,
     SamplerWarning,
 )
-from lexppl.inference.posterior.convergence import warn_of
-from lexppl.inference.posterior.potential import Potential, Recorded
+from lexppl.inference.posterior.global_draws import warn_of
+from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex
 from tests.gradients.enumeration import threshold
@@ -157,9 +157,8 @@ def test_divergences_are_counted_where_they_are():
 
     kernel = partial(NUTS, step_size=3.0, adapt_step_size=False, max_tree_depth=3)
     with pytest.warns(SamplerWarning, match="draws of NUTS diverged.*target_accept_prob"):
-        result = fit(
-            Funnel(), (X, Y), inference=MCMC(kernel, samples=60, warmup=5, chains=2), progress=False
-        )
+        short = MCMC(kernel, samples=60, warmup=5, chains=2)
+        result = fit(Funnel(), (X, Y), inference=short, progress=False)
     diverging = result.sampler.sample_stats["diverging"]
     assert 0 < diverging.sum() == result.sampler.divergences
     assert f"{diverging.sum()} diverged" in repr(result)
@@ -181,12 +180,8 @@ def test_chains_that_disagree_are_warned_of():
 
     kernel = partial(NUTS, init_strategy=start)
     with pytest.warns(SamplerWarning, match="chains of NUTS disagree: r̂ is up to"):
-        result = fit(
-            Modes(),
-            (X, 5.0 + 0 * Y),
-            inference=MCMC(kernel, samples=40, warmup=30, chains=2),
-            progress=False,
-        )
+        short = MCMC(kernel, samples=40, warmup=30, chains=2)
+        result = fit(Modes(), (X, 5.0 + 0 * Y), inference=short, progress=False)
     assert result.sampler.r_hat > 1.5
 
 

@@ -1,6 +1,7 @@
 """The potential of a program's global latents against Pyro's own, and against sums by hand."""
 
 import math
+from types import MappingProxyType
 
 import pyro
 import pyro.distributions as dist
@@ -14,7 +15,7 @@ from lexppl.distributions import KSubset
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.posterior.potential import Potential, Recorded
+from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import GaussianImputer
 from tests.gradients.enumeration import threshold
 from tests.inference.posterior.mcmc.programs import (
@@ -93,12 +94,7 @@ def test_a_penalty_is_a_term_of_it():
 
 def test_what_pyro_marks_to_be_summed_out_is():
     class Marked(Weighted):
-        def forward(self, x, y=None):
-            weight = self.weight
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.law(), infer={"enumerate": "parallel"})
-                logits = weight * (mask * x).sum(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        infer = MappingProxyType({"enumerate": "parallel"})
 
     place = {"weight": number(1.3)}
     assert torch.equal(Potential(Marked(), (X, Y))(place), Potential(Weighted(), (X, Y))(place))
@@ -112,13 +108,16 @@ class Noisy(PyroModule):
         self.imputer = GaussianImputer().double()
         self.weight = PyroSample(dist.Normal(number(0.0), 1.0))
 
+    def law(self, x):
+        return dist.Bernoulli(x.new_full((1,), 0.5)).to_event(1)
+
     def forward(self, x, y=None):
-        weight = self.weight
+        weight, law = self.weight, self.law(x)
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(x.new_full((1,), 0.5)).to_event(1))
+            mask = pyro.sample("mask", law)
             with imputation_particles():
                 imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                pyro.sample("y", dist.Normal(weight * imputed[..., 0], 1.0), obs=y)
+                pyro.sample("y", dist.Normal(weight * imputed.sum(-1), 1.0), obs=y)
 
 
 def test_imputations_that_stay_the_same():
@@ -154,39 +153,26 @@ def test_a_start_has_the_type_of_the_rows():
 
 def test_no_finite_start_is_refused():
     class Impossible(Weighted):
-        def forward(self, x, y=None):
-            weight = self.weight
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                pyro.sample("mask", self.law())
-                pyro.sample("y", dist.Uniform(weight + 10.0, weight + 11.0), obs=y)
+        def response(self, weight, kept):
+            return dist.Uniform(weight + 10.0, weight + 11.0)
 
-    with (
-        pyro.validation_enabled(False),
-        pytest.raises(ValueError, match="zero or infinite at 100 starting values"),
-    ):
+    refused = pytest.raises(ValueError, match="zero or infinite at 100 starting values")
+    with pyro.validation_enabled(False), refused:
         Potential(Impossible(), (X, Y)).start()
 
 
 # What is recorded
 
 
-class Networked(PyroModule):
+class Networked(Noisy):
     """A selector's network of x that no prior moves, and imputations that are drawn."""
 
     def __init__(self):
         super().__init__()
         self.network = torch.nn.Linear(3, 3).double().requires_grad_(False)
-        self.imputer = GaussianImputer().double()
-        self.weight = PyroSample(dist.Normal(number(0.0), 1.0))
 
-    def forward(self, x, y=None):
-        weight = self.weight
-        law = KSubset(self.network(x), 2)
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", law)
-            with imputation_particles():
-                imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                pyro.sample("y", dist.Normal(weight * imputed.sum(-1), 1.0), obs=y)
+    def law(self, x):
+        return KSubset(self.network(x), 2)
 
 
 class Flipped(Noisy):
@@ -195,7 +181,7 @@ class Flipped(Noisy):
     def forward(self, x, y=None):
         weight = self.weight
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", dist.Bernoulli(x.new_full((1,), 0.5)).to_event(1))
+            mask = pyro.sample("mask", self.law(x))
             with imputation_particles():
                 noise = pyro.sample("noise", dist.Normal(number(0.0), 1.0))
                 flip = pyro.sample("flip", dist.Bernoulli(logits=weight).mask(False))
@@ -206,13 +192,11 @@ class Flipped(Noisy):
 class Written(Weighted):
     """A latent that is written into a tensor of zeros."""
 
-    def forward(self, x, y=None):
+    def used(self):
         weights = torch.zeros(3, dtype=torch.float64)
         weights[0] += self.weight
         weights[1] += 2 * self.weight
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.law())
-            pyro.sample("y", dist.Bernoulli(logits=(weights * mask * x).sum(-1)), obs=y)
+        return weights
 
 
 class Counted(TorchDispatchMode):
@@ -259,18 +243,15 @@ def test_constants_are_computed_once(program, imputations):
 class Deciding(Weighted):
     """Decides by a latent."""
 
-    def forward(self, x, y=None):
-        weight = self.weight if self.weight > 0 else 0.1 * self.weight
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.law())
-            pyro.sample("y", dist.Bernoulli(logits=weight * (mask * x).sum(-1)), obs=y)
+    def used(self):
+        return self.weight if self.weight > 0 else 0.1 * self.weight
 
 
 @pytest.mark.parametrize(
     ("program", "imputations"), [(Deciding, None), (Flipped, 4), (Written, None)]
 )
 def test_a_program_that_is_no_fixed_graph_is_not_recorded(program, imputations):
-    columns = 1 if issubclass(program, Noisy) else 3
+    columns = 1 if program is Flipped else 3
     potential = Potential(program(), (X[:, :columns], Y), imputations)
     place = {"weight": number(0.5)}
     with program_settings(validate=False), pytest.raises(RuntimeError):
@@ -282,13 +263,8 @@ def test_a_recording_that_is_another_is_noticed():
     class Hiding(Weighted):
         """Decides by a latent behind torch's back."""
 
-        def forward(self, x, y=None):
-            weight = self.weight
-            factor = 1.0 if self.bold else 2.0
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.law())
-                logits = factor * weight * (mask * x).sum(-1)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        def used(self):
+            return self.weight if self.bold else 2.0 * self.weight
 
     program = Hiding()
     program.bold = True

@@ -1,0 +1,296 @@
+"""`lexppl explain` of images and of texts."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.imputers import OF_WORDS
+from lexppl.choices.methods import METHODS
+from lexppl.choices.settings import usual_imputer
+from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
+from lexppl.cli.fit_warnings import early_message
+from lexppl.cli.image_rows import DividedRows, Part, read_images, words_of
+from lexppl.cli.options.checks import TEXTS, kind_of_data
+from lexppl.cli.options.plan_options import typed_settings
+from lexppl.cli.report.data import RowsReport
+from lexppl.cli.report.printed import print_rows_report
+from lexppl.cli.report.rows_page import write_rows_report
+from lexppl.cli.report.texts import ranked_words
+from lexppl.cli.results.scores import Judgement
+from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
+from lexppl.cli.terminal.output import REPORT, show_progress
+from lexppl.cli.text_rows import read_texts, write_reading
+from lexppl.data import TextDataset
+from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.evaluation.learned import BaseRateGain, base_frequencies, gain_over_base_rate
+from lexppl.evaluation.prediction import predictive
+from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.evaluation.revealed import revealed_predictions
+from lexppl.explanation import explain, mask_means, selection_table
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.inference import entropy_unit, fit
+from lexppl.models import BigramImputer, UnigramImputer, regime_targets
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.summary import counted
+from lexppl.systems import Settings
+from lexppl.tabular.fit_plan import FitPlan, plan_for
+from lexppl.tabular.table_fit import method_system
+
+EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
+"""Most held-out rows whose masks are written, and most entries of their draws."""
+LEARNED_ROWS = 500
+"""Most held-out rows of the gain over the base rate."""
+STEPS, STEP_MASKS = 200_000, 100
+"""Most predictions of single rows (seconds), and most masks of each."""
+RANKED_DRAWS = 2
+JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
+"""EVAL-X, which sees random masks, learns for so many times the explainer's epochs, and ends
+where it no longer gets better."""
+BATCH = 100
+STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200
+"""Of a fit by default: minutes of 2,000 rows."""
+RATE_OF_TEXTS = 5e-3
+"""Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
+WORDS_KEPT = 10
+"""Words kept by default, by a method with a k; L2X's. LEX is one: of hundreds of places each is
+worth so little at first that a penalty a word leaves none."""
+
+
+def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Carry out `lexppl explain` of images or texts; the exit code."""
+    return RowsRun(options, command).run()
+
+
+class RowsRun(ExplainRun):
+    """One run of `lexppl explain` on images or on texts."""
+
+    source: DividedRows
+    masks, draws = 20, 5
+
+    def read(self, device: torch.device) -> None:
+        read = read_texts if kind_of_data(self.options) == TEXTS else read_images
+        self.source = read(self.options, device)
+        self.plan = plan_of_rows(self.options, self.source)
+        self.entries = self.source.data.entries.partition(" of ")[0]
+        if self.source.data.left_out:
+            show_progress(self.source.data.left_out, self.options.quiet)
+
+    def fit(self) -> None:
+        plan, source, quiet = self.plan, self.source, self.options.quiet
+        if plan.needs_full_predictor:
+            show_progress("fitting the predictor that sees everything", quiet)
+            self.full = self.fit_full()
+            if self.full.result.interrupted:
+                raise KeyboardInterrupt
+        show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
+        observed = None if self.full is None else self.full.predictor
+        has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
+        settings = Settings(
+            features=source.architecture,
+            classes=len(source.data.class_names),
+            k=plan.k,
+            penalty=None if isinstance(plan.penalty, str) else plan.penalty,
+            black_box=observed,
+            masks=plan.masks,
+            imputations=plan.imputations,
+            folds=plan.folds,
+            unit=plan.unit,
+            imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
+        )
+        self.result = fit(
+            method_system(plan, settings, source.train.x),
+            _rows(source.train, observed),
+            valid=None if source.valid is None else _rows(source.valid, observed),
+            replicates=plan.replicates,
+            epochs=plan.epochs,
+            batch_size=plan.batch_size,
+            learning_rate=None if has_own_rate else plan.schedule,
+            weight_decay=plan.weight_decay,
+            seed=plan.seed,
+            checkpoint=self.checkpoint("explainer"),
+            progress=self.progress,
+        )
+        self.result.entry_names = source.data.entry_names
+        self.result.class_names = source.data.class_names
+
+    def write_reading(self, folder: Path) -> None:
+        write_reading(self.source, folder)
+
+    def fit_full(self) -> FittedPredictor:
+        epochs, rate = self.plan.epochs, self.plan.schedule
+        fitted: FittedPredictor = self._fit_beside(
+            fit_predictor, "full-predictor", epochs=epochs, learning_rate=rate, patience=None
+        )
+        return fitted
+
+    def fit_judge(self) -> EvalX:
+        """Fit EVAL-X, to which hidden entries are black, or padding."""
+        judge: EvalX = self._fit_beside(
+            fit_evalx,
+            "judge",
+            epochs=JUDGE_EPOCHS * self.plan.epochs,
+            learning_rate=self.plan.learning_rate,
+            patience=JUDGE_PATIENCE,
+        )
+        return judge
+
+    def _fit_beside(self, fit: Callable[..., Any], name: str, **settings: Any) -> Any:
+        """Fit another predictor of the labels, by the explainer's plan."""
+        plan, source = self.plan, self.source
+        return fit(
+            _rows(source.train),
+            valid=None if source.valid is None else _rows(source.valid),
+            architecture=source.architecture,
+            batch_size=plan.batch_size,
+            weight_decay=plan.weight_decay,
+            seed=plan.seed,
+            checkpoint=self.checkpoint(name),
+            progress=self.progress,
+            **settings,
+        )
+
+    def warnings_of_fit(self) -> list[str]:
+        result, plan, found = self.result, self.plan, []
+        if self.source.valid is None:
+            found.append(
+                "too few rows of each class to set any apart for choosing the best epoch: the best "
+                "one is the one that fits the rows to fit on best"
+            )
+        if result.interrupted:
+            found.append(
+                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
+                "so far is written, judged by itself (Ctrl-C again ends with the model alone)"
+            )
+        elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
+            found += early_message(result.best_epoch.tolist(), len(result.history), True)
+        return found
+
+    def learned(self) -> tuple[BaseRateGain, float | None]:
+        train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
+        x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
+        return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed), None
+
+    def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> RowsReport:
+        options, source = self.options, self.source
+        room = EXPLAINED_NUMBERS // (self.result.replicates * options.draws * source.data.n_entries)
+        count = min(len(source.test), EXPLAINED_ROWS, max(10, room))
+        numbers, typed = source.test_numbers[:count], list(dict.fromkeys(options.row))
+        posterior = self.posterior(source.test.x[:count], source.test.y[:count], numbers)
+        early = "single rows were interrupted"
+        rows = self.sections.run(
+            "looking at single rows", lambda: self._single_rows(posterior), (), early
+        )
+        requested = None
+        if typed:
+            part = source.by_number(typed)
+            requested = self.posterior(part.x, part.y, typed)
+        return RowsReport(
+            **self.shared(posterior, judgement),
+            ranking=self._ranking(posterior),
+            requested=requested,
+            rows=rows,
+            numbers=(numbers, typed),
+        )
+
+    def _ranking(self, posterior: Posterior) -> pd.DataFrame:
+        """Entries of images by how often, or words of texts by how much they are kept."""
+        test, result, seed = self.source.test, self.result, self.options.seed
+        if not isinstance(test, TextDataset):
+            return selection_table(posterior)
+        every = explain(result, test.x, draws=RANKED_DRAWS, seed=seed)
+        predicted = predictive(result, test.x, masks=self.masks, seed=seed).mean(0).argmax(-1)
+        return ranked_words(
+            mask_means(every).values,
+            test.x,
+            test.vocabulary,
+            kind_of(posterior),
+            predicted.cpu().numpy(),
+            test.class_names,
+        )
+
+    def _single_rows(self, posterior: Posterior) -> tuple[ExplainedRow, ...]:
+        """Rows of --row, or three held-out ones; none of masks that do not select."""
+        if kind_of(posterior) is not PROBABILITY:
+            return ()
+        source, options, result = self.source, self.options, self.result
+        labels = torch.zeros(int(source.numbers.max()) + 1, dtype=torch.long)
+        labels[torch.from_numpy(source.numbers)] = source.numbered.y.cpu()
+        chosen = {row: "asked for" for row in options.row} or default_rows(posterior, labels)
+        part = source.by_number(list(chosen))
+        cost = len(chosen) * (source.data.n_entries + 1) * result.replicates
+        masks = max(4, min(STEP_MASKS, STEPS // cost))
+        steps = revealed_predictions(result, part.x, masks=masks, seed=options.seed)
+        classes, names = source.data.class_names, source.data.entry_names
+        base, words = base_frequencies(source.train.y, len(classes)).cpu().numpy(), words_of(part)
+        rows = []
+        for place, (number, why) in enumerate(chosen.items()):
+            why += source.part_of(number)
+            observed = classes[int(labels[number])]
+            values = dict(zip(names, words[place], strict=False)) if words else {}
+            rows.append(explained_row(steps, place, base, number, why, observed, values))
+        return tuple(rows)
+
+    def write(self, folder: Path, report: RowsReport) -> None:
+        lines = lines_of(report.rows)
+        if lines is not None:
+            lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
+        write_tables(folder, report.posterior, report.ranking, lines)
+        write_rows_report(report, folder / REPORT)
+
+    def show(self, report: RowsReport, folder: Path) -> None:
+        print_rows_report(report, folder)
+
+
+def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
+    """The plan typed. Weights of text networks do not decay: an L2 term in the gradient flattens
+    the selector of words (:func:`lexppl.models.texts`).
+
+    Raises:
+        ValueError: a k above the number of entries.
+    """
+    rows, entries = len(source.train), source.data.n_entries
+    method = METHODS[options.method]
+    settings = typed_settings(options, options.method)
+    size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
+    steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
+    epochs = math.ceil(steps / math.ceil(rows / size))
+    settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
+    if method.takes("imputer"):
+        settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+    if source.are_texts and method.takes("k") and "penalty" not in settings:
+        settings.setdefault("k", min(WORDS_KEPT, entries))
+    unit = entropy_unit(source.train.y, len(source.data.class_names))
+    plan = plan_for(rows, entries, options.method, unit=unit, one_penalty=True, **settings)
+    if not source.are_texts:
+        return plan
+    rate = plan.learning_rate if plan.rate_given else RATE_OF_TEXTS
+    return replace(plan, weight_decay=0.0, learning_rate=rate)
+
+
+def _rows(part: Part, observed: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    """Rows and labels, or a predictor's outputs."""
+    if observed is None:
+        return part.x, part.y
+    return part.x, regime_targets("self post-hoc", part.x, predictor=observed)
+
+
+def _imputer(plan: FitPlan, source: DividedRows) -> nn.Module | None:
+    """The plan's imputer, fitted; None for the architecture's own, padding."""
+    name, x = str(plan.imputer), source.train.x
+    if name not in OF_WORDS:
+        return imputer_of(name, x, plan.seed)
+    size: int = getattr(source.architecture, "vocabulary_size", 0)
+    if name == "unigram":
+        return UnigramImputer.fit(x, size)
+    return BigramImputer.fit(x, size, seed=plan.seed) if name == "bigram" else None

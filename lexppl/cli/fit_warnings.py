@@ -1,0 +1,187 @@
+"""Warnings about a table, a fit and a posterior, in words."""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from lexppl.data import CategoricalColumn, DividedTable
+from lexppl.data.columns import levels_in
+from lexppl.evaluation.learned import BaseRateGain
+from lexppl.inference import NotSettledWarning
+from lexppl.inference.posterior.global_draws import SamplerWarning
+from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.summary import counted
+from lexppl.tabular.estimator_outputs import said_of_all
+
+PENALTY_HALF_GROWN = 0.55
+"""Share of a fit at which `lexppl.inference.annealed` has half the penalty."""
+
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        ALL_OFF: "no row keeps any feature: give a lower --penalty, or --k",
+        ALL_ON: "every row keeps every feature: give a higher --penalty, or --k",
+        ONE_MASK: (
+            "every row keeps the same features: fine if the same ones matter everywhere; if you "
+            "expect them to differ, give a larger --masks, more --epochs, or another --seed"
+        ),
+    }
+)
+
+NOTHING_LEARNED = (
+    "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
+    "lower --penalty may show it"
+)
+
+MOST_UNDECIDED = 0.5
+"""Share of rows' features above which masks have not settled."""
+
+
+def learned_messages(
+    gain: BaseRateGain, undecided: float | None, sampled: bool = False
+) -> list[str]:
+    """Warnings: no gain over the base rate on new rows; masks that have not settled.
+
+    Args:
+        undecided: share of features kept with a probability from .1 to .9; None if not known.
+        sampled: whether weights were sampled, which takes no epochs.
+    """
+    lines = []
+    if not gain.shown:
+        count = counted(gain.rows, "row")
+        error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
+        lines.append(
+            "on held-out rows the explainer predicts no better than the base rate "
+            f"({gain.nats:+.3f}{error} nats a row, {count}): nothing shows that "
+            "it has learned, and what it says of the features says nothing; give more rows"
+            + ("" if sampled else " or more --epochs")
+        )
+    if undecided is not None and undecided > MOST_UNDECIDED:
+        lines.append(
+            f"masks have not settled: {undecided:.0%} of the rows' features are kept with a "
+            "probability from .1 to .9; give more "
+            + ("rows" if sampled else "--epochs")
+            + ", or a higher --penalty"
+        )
+    return lines
+
+
+def collapse_messages(
+    found: list[str | None], one_mask_is_right: bool = False, learned: bool = True
+) -> list[str]:
+    """A warning for each kind of collapse among the replicates.
+
+    Args:
+        one_mask_is_right: whether one mask predicts held-out rows as well as all features.
+        learned: whether there is a gain over the base rate.
+    """
+    lines = []
+    for kind, advice in ADVICE.items():
+        if kind == ONE_MASK and one_mask_is_right:
+            continue
+        count = sum(1 for one in found if one == kind)
+        if count:
+            which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
+            line = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
+            lines.append(f"collapse{which} ({kind}): {line}")
+    return lines
+
+
+def behind_message(own: float | None, full: float | None, gain: BaseRateGain) -> list[str]:
+    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features that
+    itself has a gain over the base rate."""
+    margin = 2.0 * gain.error
+    if own is None or full is None or not full > margin + max(own, own - gain.nats):
+        return []
+    return [
+        f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "
+        f"{full:.3f} nats a held-out row, more than two standard errors): it leaves out what "
+        "matters; give a lower --penalty, more --epochs or more rows, or --imputer copula where "
+        "features depend on each other"
+    ]
+
+
+def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> list[str]:
+    """Warning: replicates keep a state from before the penalty had half its weight, as the
+    predictor overfits."""
+    early = sum(1 for best in best_epochs if (best + 1) / epochs < PENALTY_HALF_GROWN)
+    if not penalised or not early:
+        return []
+    which = "" if len(best_epochs) == 1 else f" of {early} of {len(best_epochs)} replicates"
+    return [
+        f"the best epoch{which} came before the penalty had half its weight: the fit overfits, and "
+        "more features are kept than need be; give --k, a higher --penalty or more rows"
+    ]
+
+
+def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
+    """Warning: the chosen λ, of a rising path, is an end of it."""
+    if 0 < chosen < len(penalties) - 1:
+        return []
+    end, other, more = (
+        ("smallest", "smaller", "more") if chosen == 0 else ("largest", "larger", "fewer")
+    )
+    return [
+        f"the penalty chosen, {penalties[chosen]:.3g} nats, is the {end} that was tried: a {other} "
+        f"one, which keeps {more} features, may predict as well or better; try it with --penalty"
+    ]
+
+
+@contextlib.contextmanager
+def warnings_of_posterior() -> Iterator[list[str]]:
+    """Warnings of chains and guides in the block, kept for the report; others are shown."""
+    kept: list[str] = []
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        for category in (SamplerWarning, NotSettledWarning):
+            warnings.simplefilter("always", category)
+
+        def keep(message: Any, category: Any, *where: Any) -> None:
+            if issubclass(category, SamplerWarning | NotSettledWarning):
+                kept.append(" ".join(str(message).split()))
+            else:
+                shown(message, category, *where)
+
+        setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
+        yield kept
+
+
+def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
+    """Warnings about missing values, pooled levels and a black box's outputs."""
+    data = source.data
+    found = [_missing(source), *_pooled(source)]
+    if outputs is not None:
+        found.append(said_of_all(outputs, data.class_names))
+    return [one for one in found if one is not None]
+
+
+def _missing(source: DividedTable) -> str | None:
+    encoding = source.data.encoding
+    if encoding is None:
+        return None
+    markers = sorted({place for place in encoding.markers if place >= 0})
+    if not markers:
+        return None
+    shares = source.test.x[:, markers].double().mean(0).tolist()
+    names = [encoding.entry_names[encoding.groups[place]] for place in markers]
+    each = ", ".join(f"{name!r} in {share:.0%}" for name, share in zip(names, shares, strict=True))
+    return (
+        f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
+        "feature counts as not kept in its row, and gains nothing there"
+    )
+
+
+def _pooled(source: DividedTable) -> list[str]:
+    encoding = source.data.encoding
+    found = []
+    for column in () if encoding is None else encoding.columns:
+        if isinstance(column, CategoricalColumn) and column.pooled is not None:
+            rare = set(levels_in(source.table[column.name])) - set(column.levels)
+            found.append(
+                f"{len(rare)} rare levels of {column.name!r} are pooled as {column.pooled!r}"
+            )
+    return found

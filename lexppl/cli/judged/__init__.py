@@ -1,1 +1,0 @@
-"""What an explainer and its features are worth on rows that no fit has seen."""

@@ -1,0 +1,145 @@
+"""The parser: words to options."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import lexppl
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
+from lexppl.choices.imputers import IMPUTERS, LEARNED
+from lexppl.choices.methods import METHODS
+from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
+from lexppl.cli.options.readers import Options
+from lexppl.cli.options.table import (
+    COMMANDS,
+    FIRST_OPTIONS,
+    FOLDS,
+    INSTEAD,
+    REPLICATES,
+    SHARE,
+)
+from lexppl.cli.terminal.errors import UsageError
+
+WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser with errors in one line, and help of its first options."""
+
+    first: Mapping[str, str | None] = MappingProxyType({})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        """Help of the first options and the examples, if there are any; else of all."""
+        if not self.first:
+            return super().format_help()
+        epilog, texts = str(self.epilog), [(action, action.help) for action in self._actions]
+        for action in self._actions:
+            names = [n for n in (*action.option_strings, action.metavar) if n in self.first]
+            action.help = (self.first[str(names[0])] or action.help) if names else argparse.SUPPRESS
+        self.epilog = "\n".join(epilog[epilog.find(EXAMPLES) :].splitlines()[:SHOWN_EXAMPLES])
+        try:
+            return super().format_help()
+        finally:
+            self.epilog = epilog
+            for action, text in texts:
+                action.help = text
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help of all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(argparse.ArgumentParser.format_help(parser), end="")
+        parser.exit()
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Options of the words typed.
+
+    Raises:
+        UsageError: no command, or unknown options.
+        SystemExit: after --help and --version.
+    """
+    options = parser().parse_args(argv)
+    if options.command == "explain":
+        if options.explainer is not None:
+            check_beside(sys.argv[1:] if argv is None else argv)
+        shares = ("valid_share", "test_share")
+        options.holds_out = any(getattr(options, name) is not None for name in shares)
+        for name in shares:
+            if getattr(options, name) is None:
+                setattr(options, name, SHARE)
+        if options.replicates is None:
+            options.replicates = FOLDS if kind_of_data(options) == TABLE else REPLICATES
+    return options
+
+
+def parser() -> OneLineParser:
+    """The parser of all commands."""
+    top = OneLineParser(
+        prog="lexppl",
+        allow_abbrev=False,
+        description=_help_of("lexppl")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="lexppl [--help] [--version] COMMAND …",
+    )
+    top.add_argument("--version", action="version", version=f"lexppl {lexppl.__version__}")
+    commands = top.add_subparsers(
+        prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
+    for name, command in COMMANDS.items():
+        before, after = _help_of(name)
+        one = commands.add_parser(
+            name,
+            allow_abbrev=False,
+            description=before,
+            epilog=after,
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
+            usage=f"lexppl {name} {command.usage} [options]",
+        )
+        if name == "explain":
+            one.first = FIRST_OPTIONS
+            one.add_argument("--help-all", action=_HelpAll, nargs=0, help="list all options")
+        for title, options in command.options.items():
+            _add(one.add_argument_group(title) if title else one, options)
+    return top
+
+
+def _help_of(name: str) -> list[str]:
+    """Help before and after the options of a command, or of the program."""
+    imputers = {**IMPUTERS, **LEARNED}.items()
+    text = (Path(__file__).parent / "help" / f"{name}.txt").read_text(encoding="utf-8")
+    filled = text.rstrip("\n").format(
+        sets=", ".join(TARGETS),
+        synthetic=", ".join(synthetic_names()),
+        images=", ".join(image_names()),
+        texts=", ".join(text_names()),
+        methods=", ".join(METHODS),
+        libraries=", ".join(LIBRARIES),
+        imputers="\n".join(f"  {name}: {meaning}" for name, meaning in imputers),
+        learned=", ".join(LEARNED),
+    )
+    return filled.split("\n---\n")
+
+
+def _add(group: Any, options: Options) -> None:
+    """Add options to a parser or a group; of alternatives one may be typed."""
+    exclusive: dict[tuple[str, ...], Any] = {}
+    for flag, arguments in options.items():
+        if not flag.startswith("-"):
+            group.add_argument("data", metavar=flag, **arguments)
+            continue
+        place = group
+        for one_of in INSTEAD:
+            if flag in one_of and set(one_of) <= set(options):
+                place = exclusive.setdefault(one_of, None) or group.add_mutually_exclusive_group()
+                exclusive[one_of] = place
+        place.add_argument(flag, **arguments)

@@ -1,0 +1,370 @@
+"""Everything that `lexppl explain` reports."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.imputers import OF_WORDS, data_held_by, image_imputers
+from lexppl.choices.methods import METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import NETWORK
+from lexppl.cli.image_rows import DividedRows
+from lexppl.cli.options.plan_options import law_of
+from lexppl.cli.results.encoded_choice import EncodedChoice
+from lexppl.cli.results.gains import JudgedGains
+from lexppl.cli.results.penalties import AllPenalties
+from lexppl.cli.results.scores import Judgement
+from lexppl.cli.results.single_rows import Details, ExplainedRow
+from lexppl.data import DividedTable
+from lexppl.evaluation.learned import BaseRateGain
+from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.explanation.layout.importance_kind import (
+    ATTRIBUTION,
+    PROBABILITY,
+    SHARE,
+    STRENGTH,
+    ImportanceKind,
+    kind_of,
+    mask_means,
+)
+from lexppl.explanation.reading.row_outcomes import RowOutcome
+from lexppl.inference import FitResult
+from lexppl.summary import counted
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.table_fit import WORDS
+
+MOST_CLASSES = 12
+"""Classes of which a page shows rows."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Report(ABC):
+    """What is reported of rows of any kind.
+
+    Args:
+        options, command: as typed.
+        posterior: masks of held-out rows.
+        ranking: of :func:`lexppl.explanation.selection_table`, or of words.
+        judgement: held-out scores.
+    """
+
+    options: argparse.Namespace
+    command: tuple[str, ...]
+    source: Any
+    plan: FitPlan
+    result: FitResult
+    posterior: Posterior
+    ranking: pd.DataFrame
+    judgement: Judgement
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def kind(self) -> ImportanceKind:
+        """Kind of importance that the masks state."""
+        return kind_of(self.posterior)
+
+    @abstractmethod
+    def summary(self) -> list[str]:
+        """What was done, in some lines."""
+
+    @abstractmethod
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+
+    def explainer_file(self) -> str:
+        """Meaning of the explainer's folder."""
+        held = data_held_by(str(self.plan.imputer))
+        if held is None:
+            return "the fitted model"
+        return f"the fitted model; with the {self.plan.imputer} imputer it holds {held}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableReport(Report):
+    """What is reported of a table.
+
+    Args:
+        predictor: what predicts from the kept features, in words.
+        gains: None of masks that do not select.
+        path: the penalties of which one was chosen.
+        learning: gain over the base rate.
+        penalties: the fit at each of its penalties.
+    """
+
+    source: DividedTable
+    predictor: str
+    gains: JudgedGains | None
+    details: Details
+    path: PenaltyPath | None = None
+    choice: EncodedChoice = field(default_factory=EncodedChoice)
+    learning: BaseRateGain | None = None
+    penalties: AllPenalties | None = None
+
+    @property
+    def distribution(self) -> str:
+        """What the explainer does with a row's features, in words."""
+        if self.kind is PROBABILITY:
+            return f"keeps {law_of(self.plan)}" + ", from the data" * (self.path is not None)
+        return {
+            SHARE: "gives each feature of a row a share of the importance",
+            STRENGTH: "lets each feature of a row through in part",
+            ATTRIBUTION: "gives each feature of a row a contribution, with its sign",
+        }[self.kind]
+
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+        importance = "the ranked features, with intervals and agreement"
+        files = {"report.html": "", "importance.csv": importance}
+        if self.gains is not None:
+            groups = "the ranked groups, with intervals, agreement, gains and p-values"
+            importance += ", their groups, gains and p-values"
+            files = {"report.html": "", "groups.csv": groups, "importance.csv": importance}
+        if self.details.directions is not None:
+            files["directions.csv"] = (
+                "which way each feature moves the prediction, by class and level"
+            )
+        if self.details.rows:
+            files["rows.csv"] = "the rows of this page, feature by feature"
+        if self.path is not None:
+            files["penalty_path.csv"] = (
+                "features kept and held-out log-likelihood at each penalty tried"
+            )
+        files["posterior.nc"] = (
+            f"{self.options.draws} mask draws a row and replicate, given the row alone (prior) and "
+            "its response too (posterior), for ArviZ; with the rows' log-likelihood, their values, "
+            "and their gains where they are known"
+        )
+        files["explainer/"] = self.explainer_file()
+        if self.source.data.encoding is not None:
+            files["encoding.json"] = "how the table's columns became features"
+        return files
+
+    def _fitted(self) -> str:
+        plan, sampler = self.plan, self.result.sampler
+        by = "" if plan.posterior is None else f", {plan.posterior.words}"
+        if sampler is None:
+            epochs = counted(plan.epochs, "epoch")
+            return f"{counted(plan.replicates, 'replicate')} of {epochs}{by}"
+        what = "chain" if sampler.are_chains else "set"
+        draws = counted(self.result.guides[0].draws, "draw")
+        return f"{counted(self.result.replicates, what)} of {draws}{by}"
+
+    def summary(self) -> list[str]:
+        """What was done, in three lines, and the predictor where it is not the usual one."""
+        data, plan = self.source.data, self.plan
+        usual = self.predictor == WORDS[NETWORK]
+        return [
+            f"{data.name}: {len(data)} rows, {data.n_entries} features, target {self.target_text}",
+            self.rows_text,
+            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer} "
+            f"imputation; {self._fitted()}; seed {plan.seed}",
+            *([] if usual else [f"predictor: {self.predictor}"]),
+        ]
+
+    @property
+    def target_text(self) -> str:
+        """The target and its classes."""
+        data = self.source.data
+        if data.class_names is None:
+            return f"{data.target_name!r} (a number)"
+        names = [str(name) for name in data.class_names]
+        shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
+        return f"{data.target_name!r} ({shown})"
+
+    @property
+    def rows_text(self) -> str:
+        """Numbers of rows by their part."""
+        source = self.source
+        fitted, judged = len(source.train_rows), len(source.test_rows)
+        if (count := source.folds) is not None:
+            text = f"{fitted} rows to fit on, each explained by a fit that has not seen it"
+            text += f" ({count} fits, each to the rows outside one of {count} folds)"
+            return text if judged == fitted else f"{text}; {judged} are judged"
+        valid = 0 if source.valid_rows is None else len(source.valid_rows)
+        chosen = "best epoch" if self.path is None else "penalty"
+        parts = f"{fitted} rows to fit on, {valid} to choose the {chosen} on"
+        if self.result.sampler is not None:
+            parts = f"{fitted + valid} rows that the posterior is given"
+        text = f"{parts}, {judged} held out"
+        others = len(source.data) - fitted - valid - judged
+        return f"{text}; {others} others, at random, are left out" if others > 0 else text
+
+    @property
+    def explained_text(self) -> str:
+        """What is explained, by the regime."""
+        before = "a predictor fitted on all features before"
+        return {
+            Regime.FREE_IN_SITU: "explains the target",
+            Regime.FIXED_IN_SITU: f"explains the target, by {before}",
+            Regime.SELF_POST_HOC: f"explains what {before} says",
+            Regime.SURROGATE_POST_HOC: "explains the black box",
+        }[self.plan.regime]
+
+
+@dataclass(frozen=True)
+class KeptSize:
+    """Number of entries that a row keeps: the mean, its 95 % interval over replicates (NaN of
+    one), and the 5 % and 95 % quantiles over rows."""
+
+    mean: float
+    lower: float
+    upper: float
+    few: float
+    many: float
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> KeptSize:
+        """The size in a posterior."""
+        sizes = mask_means(posterior).sum("feature").values.astype(np.float64)
+        each, rows = sizes.mean(1), sizes.mean(0)
+        half = math.nan
+        if len(each) > 1:
+            half = float(t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each)))
+        mean = float(each.mean())
+        few, many = np.quantile(rows, [0.05, 0.95])
+        return cls(mean, max(0.0, mean - half), mean + half, float(few), float(many))
+
+    @property
+    def interval(self) -> str:
+        """The interval in words."""
+        if math.isnan(self.upper):
+            return "one replicate: no interval"
+        return f"95 % interval over replicates {self.lower:.1f} – {self.upper:.1f}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowsReport(Report):
+    """What is reported of images or texts.
+
+    Args:
+        requested: masks of the rows of --row, or None.
+        rows: single rows, step by step.
+        numbers: rows of the posterior, and of `requested`.
+    """
+
+    source: DividedRows
+    requested: Posterior | None
+    rows: tuple[ExplainedRow, ...]
+    numbers: tuple[list[int], list[int]]
+
+    @cached_property
+    def size(self) -> KeptSize:
+        """Number of entries that a row keeps."""
+        return KeptSize.of(self.posterior)
+
+    @property
+    def entries(self) -> str:
+        """Name of the entries in one word, such as "patches"."""
+        return self.source.data.entries.partition(" of ")[0]
+
+    @property
+    def hidden_by(self) -> str:
+        """What hidden entries are replaced with, in words."""
+        if not METHODS[self.plan.method].takes("imputer"):
+            return "the method's own"
+        name = str(self.plan.imputer)
+        known = OF_WORDS if self.source.are_texts else image_imputers()
+        return f"{name}: {known[name]}"
+
+    @property
+    def distribution(self) -> str:
+        """What the explainer does with a row's entries, in words."""
+        plan, data = self.plan, self.source.data
+        if self.kind is not PROBABILITY:
+            return {
+                SHARE: f"gives each of the {data.entries} of a row a share of the importance",
+                STRENGTH: f"lets each of the {data.entries} of a row through in part",
+                ATTRIBUTION: f"gives each of the {data.entries} of a row a contribution",
+            }[self.kind]
+        if plan.k is not None:
+            return f"keeps exactly {plan.k} of the {data.n_entries} {data.entries} of each row"
+        if plan.penalty is None:
+            return f"keeps some of the {data.entries} of each row"
+        return f"keeps as many {data.entries} as are worth {plan.penalty:.3g} nats each"
+
+    def summary(self) -> list[str]:
+        """What was done, in three lines."""
+        source, data, plan = self.source, self.source.data, self.plan
+        names = ", ".join(data.class_names[:6])
+        if len(data.class_names) > 6:
+            names += f" … {len(data.class_names)} classes"
+        valid = 0 if source.valid is None else len(source.valid)
+        parts = (
+            f"{len(source.train)} {data.rows}s to fit on, {valid} to choose the best epoch on, "
+            f"{len(source.test)} held out"
+        )
+        imputed = METHODS[plan.method].takes("imputer")
+        hidden = f"{plan.imputer} imputation; " if imputed else ""
+        return [
+            f"{data.name}: {data.shape}; {data.n_entries} {data.entries}, target "
+            f"{data.target_name!r} ({names})",
+            parts + (f"; {data.left_out}" if data.left_out else ""),
+            f"{plan.method}: {self.distribution}; {hidden}"
+            f"{counted(plan.replicates, 'replicate')} of {counted(plan.epochs, 'epoch')}; seed "
+            f"{plan.seed}",
+        ]
+
+    def files(self) -> dict[str, str]:
+        """Files and their meanings, the report first."""
+        texts = self.source.are_texts
+        ranked = f"the {self.source.data.entries} by their row and column, with intervals"
+        if texts:
+            ranked = "the words by how much of them is kept, with intervals"
+        files = {"report.html": "", "importance.csv": ranked}
+        if self.rows:
+            files["rows.csv"] = "single rows, step by step"
+        files["posterior.nc"] = (
+            f"{self.options.draws} mask draws of each of {len(self.numbers[0])} held-out rows and "
+            "each replicate, for ArviZ; with their log-likelihood"
+        )
+        files["explainer/"] = self.explainer_file()
+        if texts:
+            files["vocabulary.json"] = "the words that it knows, with their numbers"
+            files["texts.json"] = "how many words of a text it reads, and which end of a longer one"
+        return files
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows under a heading, by their places."""
+
+    heading: str
+    places: tuple[int, ...]
+
+
+def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]:
+    """Rows of each class: right ones, an even choice, and those most surely wrong.
+
+    Example:
+        >>> rows = [RowOutcome("a", "a", 0.9), RowOutcome("a", "b", 0.6), RowOutcome("a", "b", 0.8)]
+        >>> shown_rows(rows, 1)
+        [RowGroup(heading='a: 1 of 3 right', places=(0, 2))]
+    """
+    if all(outcome.right is None for outcome in outcomes):
+        return [RowGroup("Some rows", _even(range(len(outcomes)), 2 * per_class))]
+    classes = sorted({o.observed for o in outcomes if o.observed is not None})
+    groups = []
+    for label in classes[:MOST_CLASSES]:
+        own = [i for i, outcome in enumerate(outcomes) if outcome.observed == label]
+        right = [i for i in own if outcomes[i].right]
+        wrong = sorted(set(own) - set(right), key=lambda i: -outcomes[i].probability)
+        heading = f"{label}: {len(right)} of {len(own)} right"
+        groups.append(RowGroup(heading, (*_even(right, per_class), *wrong[:per_class])))
+    return groups
+
+
+def _even(places: Sequence[int], count: int) -> tuple[int, ...]:
+    """An even choice of some places."""
+    chosen = np.unique(np.linspace(0, len(places) - 1, min(count, len(places))).round())
+    return tuple(places[int(i)] for i in chosen)

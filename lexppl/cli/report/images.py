@@ -1,0 +1,210 @@
+"""Images of the report: maps of rows by class, mean maps, single rows."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.image import imsave
+from numpy.typing import NDArray
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.cli.report.data import RowGroup, shown_rows
+from lexppl.explanation.beside.image_geometry import ImageGeometry, image_geometry
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of, responses_of
+from lexppl.explanation.reading.row_outcomes import percent, row_outcomes
+from lexppl.explanation.reading.row_spread import row_spread
+from lexppl.plots.images import (
+    Pixels,
+    as_colours,
+    only_kept,
+    row_title,
+    tinted,
+    value_ends,
+    widest_of,
+)
+from lexppl.plots.style import chosen_rows
+
+LARGEST = 224
+"""Longest side in pixels; larger images are shrunk."""
+GAP = 0.04
+"""Between two images of a tile, in shares of their width."""
+LEAST = 1e-9
+PER_CLASS = 3
+"""Right rows, and wrong ones, of each class."""
+ROW_DRAWS = 3
+SHOWN_CLASSES = 4
+
+
+def tile(images: list[Pixels], alt: str, lines: list[str]) -> dict[str, Any]:
+    """Images `(H, W, 3)` side by side as a PNG in a data URI, with its text.
+
+    Example:
+        >>> one = tile([np.zeros((4, 4, 3)), np.ones((4, 4, 3))], "black and white", ["row 1"])
+        >>> one["uri"][:22], one["width"], one["height"]
+        ('data:image/png;base64,', 9, 4)
+    """
+    parts: list[NDArray[Any]] = []
+    for image in map(shrunk, images):
+        high, across = image.shape[:2]
+        if parts:
+            parts.append(np.zeros((high, max(1, round(GAP * across)), 4)))
+        parts.append(np.concatenate([image.clip(0.0, 1.0), np.ones((high, across, 1))], -1))
+    whole = np.concatenate(parts, 1)
+    high, across = whole.shape[:2]
+    return {"uri": png_uri(whole), "alt": alt, "lines": lines, "width": across, "height": high}
+
+
+def png_uri(colours: NDArray[Any]) -> str:
+    """Colours `(H, W, 3 or 4)` as a PNG in a data URI; equal colours have equal bytes."""
+    buffer = io.BytesIO()
+    # No version of matplotlib in the file.
+    metadata: dict[str, Any] = {"Software": None}
+    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata=metadata)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
+    """An image with sides of at most some pixels, each the mean of a block.
+
+    Example:
+        >>> shrunk(np.ones((450, 300, 3))).shape, shrunk(np.ones((28, 28, 3))).shape
+        ((150, 100, 3), (28, 28, 3))
+    """
+    step = -(-max(image.shape[:2]) // most)
+    if step == 1:
+        return image
+    high, across = (size - size % step for size in image.shape[:2])
+    blocks = image[:high, :across].reshape(high // step, step, across // step, step, -1)
+    small: Pixels = blocks.mean((1, 3))
+    return small
+
+
+def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str, Any]:
+    """Rows by class, mean maps of classes, single rows, and the scale of the maps.
+
+    Args:
+        selected: names of the single rows; of three of the classes' rows if none.
+
+    Raises:
+        ValueError: rows that are no images; unknown names.
+    """
+    maps = _Maps(posterior)
+    groups = shown_rows(maps.outcomes, PER_CLASS)
+    places = [place for group in groups[:3] for place in group.places[:1]]
+    if len(selected):
+        places = chosen_rows(list(maps.names), selected)
+    return {
+        "groups": [maps.group(group) for group in groups],
+        "means": list(maps.means_of_classes()),
+        "rows": list(maps.rows(places)),
+        "signed": maps.signed,
+        "meaning": maps.kind.meaning.replace("the feature", "the entry"),
+        "most": f"{maps.most:.2g}",
+        "label": maps.word,
+    }
+
+
+class _Maps:
+    """The maps of a posterior's rows as colours."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.geometry: ImageGeometry = image_geometry(posterior)
+        self.kind = kind_of(posterior)
+        self.posterior = posterior
+        self.outcomes = row_outcomes(posterior)
+        self.ends = value_ends(self.geometry.images)
+        self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
+        self.signed = self.kind is ATTRIBUTION
+        self.word = "attributions" if self.signed else self.kind.label
+        largest = max(float(np.abs(self.means).max(initial=0.0)), LEAST)
+        self.most = 1.0 if self.kind is PROBABILITY else largest
+        masks = masks_of(posterior)
+        count = len(self.means)
+        self.names = masks["row"].values if "row" in masks.coords else np.arange(count)
+
+    def image(self, place: int) -> Pixels:
+        return as_colours(self.geometry.images[place], self.ends)
+
+    def map_of(self, place: int) -> Pixels:
+        return self.tint(self.image(place), self.means[place])
+
+    def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
+        return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
+
+    def group(self, group: RowGroup) -> dict[str, Any]:
+        """Tiles of rows under a heading."""
+        tiles = []
+        for place in group.places:
+            lines = [row_title(self.names[place]), *self.outcomes[place].lines()]
+            alt = f"{', '.join(lines)}: the image, and the map of its {self.word}"
+            tiles.append(tile([self.image(place), self.map_of(place)], alt, lines))
+        return {"heading": group.heading, "tiles": tiles}
+
+    def means_of_classes(self) -> Iterator[dict[str, Any]]:
+        """The mean map of the rows of each label, on their mean image."""
+        labels = [o.observed if o.right is not None else None for o in self.outcomes]
+        for label in sorted({name for name in labels if name is not None}):
+            own = np.array([name == label for name in labels])
+            rows = f"{int(own.sum())} row{'s' if own.sum() > 1 else ''}"
+            image = as_colours(self.geometry.images[own].mean(0, dtype=np.float64), self.ends)
+            yield tile(
+                [self.tint(image, self.means[own].mean(0))],
+                f"Mean map of the {self.word} over {rows} of {label}, on their mean image",
+                [str(label), rows],
+            )
+
+    def rows(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Single rows: image, map, how far it is from sure, and draws of the mask."""
+        spread = row_spread(self.posterior, list(places))
+        wide = self.geometry.on_pixels(spread.values)
+        widest = widest_of(wide, self.most)
+        masks = masks_of(self.posterior)[mask_means(self.posterior).attrs["site"]].values
+        for line, place in enumerate(places):
+            title = row_title(self.names[place])
+            start = title[0].upper() + title[1:]
+            unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
+            image = self.image(place)
+            tiles = [
+                tile([image], f"{start}: the image", ["the image"]),
+                tile([self.map_of(place)], f"{start}: its {self.word}", [self.word]),
+                tile(
+                    [unsure],
+                    f"{start}: {spread.meaning}",
+                    [f"{spread.label}, from 0 to {widest:.2g}"],
+                ),
+            ]
+            drawn = masks[:, :, place]
+            for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
+                keep = drawn[i % len(drawn), i // len(drawn)]
+                picture = (
+                    self.tint(image, keep)
+                    if self.signed
+                    else only_kept(image, self.geometry.on_pixels(keep))
+                )
+                kept = "" if self.kind is not PROBABILITY else f", {int(keep.sum())} kept"
+                alt = f"{start}: a draw of its mask{kept}"
+                tiles.append(tile([picture], alt, [f"a draw{kept}"]))
+            yield {"title": start, "prediction": self._sentences(place), "tiles": tiles}
+
+    def _sentences(self, place: int) -> str:
+        outcome = self.outcomes[place]
+        sentences = [] if outcome.observed is None else [f"Observed: {outcome.observed}."]
+        if outcome.predicted is not None and np.isnan(outcome.probability):
+            sentences.append(f"Predicted: {outcome.predicted}.")
+        elif outcome.predicted is not None:
+            share = responses_of(self.posterior)["y_probability"]
+            p = share.values[:, place].mean(0, dtype=np.float64)
+            best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
+            names = [str(name) for name in share["class"].values]
+            likely = ", ".join(f"{names[c]} ({percent(p[c])})" for c in best)
+            sentences.append(f"Predicted: {likely}.")
+        if self.kind is PROBABILITY:
+            size = float(self.means[place].sum())
+            sentences.append(f"It keeps {size:.3g} of {self.means.shape[1]} entries on average.")
+        return " ".join(sentences)

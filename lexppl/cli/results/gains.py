@@ -1,0 +1,211 @@
+"""An explainer of a table, and the gains of groups and features on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.methods import METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.cli.results.scores import test_folds
+from lexppl.data import DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.folds import Folds, judged
+from lexppl.evaluation.gain_tables import gain_table, group_table
+from lexppl.evaluation.gains import FeatureGains, feature_gains
+from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.refits.evalx import EvalX
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.explanation import explain, mask_means, selection_table
+from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
+from lexppl.explanation.reading.groups import by_groups, drawn_masks
+from lexppl.inference import FitResult
+from lexppl.models import regime_targets
+from lexppl.tabular.fit_plan import FitPlan
+
+GAIN_ROWS = 2000
+"""Most held-out rows that are judged."""
+MASKS, LEAST_MASKS = 20, 4
+EVALUATIONS = 4_000_000
+"""Most predictions of a row that gains may cost: seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """An explainer of a table: its fit and plan, and what it was fitted to.
+
+    Args:
+        outputs: of a black box for every row, or None.
+        full: the predictor that was fitted on all features before, or None.
+        seed: of draws and of choices of rows.
+    """
+
+    result: FitResult
+    plan: FitPlan
+    source: DividedTable
+    groups: FeatureGroups
+    outputs: Tensor | None
+    full: FittedPredictor | None
+    seed: int
+
+    @property
+    def observes_predictor(self) -> bool:
+        """Whether it observes outputs of :attr:`full` in place of labels."""
+        explains = METHODS[self.plan.method].explains_model
+        post_hoc = explains or self.plan.regime is Regime.SELF_POST_HOC
+        return self.outputs is None and self.full is not None and post_hoc
+
+    @property
+    def observes_labels(self) -> bool:
+        """Whether it observes labels or responses, and no outputs of a model."""
+        return self.outputs is None and not self.observes_predictor
+
+    @property
+    def predicted(self) -> str:
+        """What it observes, in words."""
+        if self.outputs is not None:
+            return "what the black box says"
+        if self.observes_predictor:
+            return "what the predictor that was fitted before says"
+        return str(self.source.data.target_name)
+
+    def targets(self, rows: NDArray[np.int64] | None = None) -> Tensor:
+        """What it observes of rows by their places, of all if None: labels, responses or
+        outputs."""
+        data = self.source.data
+        if self.outputs is not None:
+            return self.outputs if rows is None else self.outputs[rows]
+        if rows is not None:
+            data = data.subset(torch.from_numpy(rows))
+        if self.observes_predictor and self.full is not None:
+            return regime_targets(Regime.SELF_POST_HOC, data.x, predictor=self.full.predictor)
+        return data.y
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedGains:
+    """Groups and features by their gain.
+
+    Args:
+        groups: of :func:`lexppl.evaluation.group_table`, with :func:`selection_table` of groups.
+        table: of :func:`lexppl.evaluation.gain_table`.
+        rate: the error rate, in words.
+        predicted: what is predicted, in words.
+        each: gains of rows.
+        row_names: their places in the table.
+    """
+
+    groups: pd.DataFrame
+    table: pd.DataFrame
+    rate: str
+    predicted: str
+    each: FeatureGains
+    row_names: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of held-out rows."""
+        return len(self.row_names)
+
+    def joined(self, ranking: pd.DataFrame) -> pd.DataFrame:
+        """A selection table with gains: of each group the member kept most, then all others."""
+        joined = _joined(ranking, self.table)
+        place = self.groups.index.get_indexer(pd.Index(joined["group"]))
+        within = joined.iloc[:, 0].groupby(place).rank(ascending=False, method="first")
+        return joined.iloc[np.lexsort((within, place, within > 1.0))]
+
+
+def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    named = table.rename(columns={"lower": "gain_lower", "upper": "gain_upper"})
+    named.index = named.index.astype(ranking.index.dtype)
+    return ranking.join(named).loc[named.index]
+
+
+def judge_gains(
+    fitted: FittedTable, judge: EvalX, posterior: Posterior, fdr: float, fwer: float | None
+) -> JudgedGains:
+    """Gains of groups and features, by EVAL-X of the targets and masks of held-out rows.
+
+    Raises:
+        FloatingPointError: a likelihood that is no number.
+        ValueError: fewer than two held-out rows.
+    """
+    source, groups, seed = fitted.source, fitted.groups, fitted.seed
+    chosen = _judged_rows(source.test.x, seed)
+    x, places = source.test.x[chosen], source.test_rows[chosen.cpu().numpy()]
+    cost = len(x) * (source.data.n_entries + len(groups.names))
+    draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
+    folds = _folds(source, chosen)
+    masks = drawn_masks(judged(folds, explain, fitted.result, x, draws=draws, seed=seed))
+    y = fitted.targets()[places]
+    gains = feature_gains(judge, x, y, masks.to(x), groups=groups, folds=folds, seed=seed)
+    if source.unit is not None:
+        gains = replace(gains, unit=torch.from_numpy(source.unit[places]))
+    members = {
+        name: [gains.entry_names[g] for g in group]
+        for name, group in zip(groups.names, groups.members, strict=True)
+    }
+    kept = selection_table(by_groups(posterior, members))
+    kept.index.name = "group"
+    found = group_table(gains, fdr, fwer=fwer)
+    # Of a response, in its own units.
+    found[["error", "error_without"]] *= source.target_scale
+    rate = f"a false discovery rate of {fdr:g}"
+    if fwer is not None:
+        rate = f"a family-wise error of {fwer:g}"
+    return JudgedGains(
+        _joined(kept, found),
+        gain_table(gains, fdr, fwer=fwer),
+        rate,
+        fitted.predicted,
+        gains,
+        tuple(int(place) for place in places),
+    )
+
+
+def judge_learning(fitted: FittedTable) -> BaseRateGain:
+    """Gain of the predictions of held-out rows over the base rate."""
+    source, seed = fitted.source, fitted.seed
+    chosen = _judged_rows(source.test.x, seed)
+    train_y, y = fitted.targets(source.train_rows), fitted.targets(source.test_rows)
+    return gain_over_base_rate(
+        fitted.result,
+        train_y,
+        source.test.x[chosen],
+        y[chosen],
+        seed=seed,
+        folds=_folds(source, chosen),
+    )
+
+
+def undecided(fitted: FittedTable) -> float | None:
+    """Share of held-out rows' features kept with a probability from .1 to .9; None of masks
+    without stated probabilities, or of a fixed size."""
+    if fitted.plan.k is not None:
+        return None
+    x = fitted.source.test.x[:GAIN_ROWS]
+    folds = _folds(fitted.source, torch.arange(len(x)))
+    posterior = judged(folds, explain, fitted.result, x, draws=1)
+    means = mask_means(posterior)
+    if kind_of(posterior) is not PROBABILITY or means.attrs.get("source") != STATED:
+        return None
+    return float(((means > 0.1) & (means < 0.9)).mean())
+
+
+def _folds(source: DividedTable, chosen: Tensor) -> Folds | None:
+    folds = test_folds(source)
+    return None if folds is None else folds.take(chosen)
+
+
+def _judged_rows(x: Tensor, seed: int) -> Tensor:
+    """Places of the rows that are judged, at random of many."""
+    if len(x) <= GAIN_ROWS:
+        return torch.arange(len(x), device=x.device)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(len(x), generator=generator)[:GAIN_ROWS].to(x.device)

@@ -1,0 +1,208 @@
+"""One fit at each of its penalties: scores, selections and single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexppl.cli.results.gains import FittedTable
+from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
+from lexppl.cli.results.single_rows import observed_text, values_of
+from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.folds import Folds
+from lexppl.evaluation.learned import base_frequencies
+from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.evaluation.revealed import revealed_predictions
+from lexppl.explanation import explain, mask_means
+from lexppl.inference import FitResult
+
+JUDGED = 100_000
+"""Rows times masks for each penalty: a second for all."""
+LEAST_MASKS = 10
+PICKED_ROWS, ROW_MASKS, ROW_STEPS = 60, 20, 4
+"""Rows that can be picked, masks of their predictions, and groups revealed one by one."""
+CLOSEST = 2
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PickedAt:
+    """N rows at one penalty.
+
+    Args:
+        kept: probability that each group is kept, `(N, K)`.
+        order: the J groups revealed one by one, `(N, J)`.
+        totals: log-probability of the label predicted, or mean response in its own units: by the
+            base rate, with all hidden, after each step, and of all other groups where there are
+            some, `(N, J + 2)` or `(N, J + 3)`.
+        label: place of the label predicted, `(N,)`; None of responses.
+        closest: places of the closest rows with another outcome, `(N, 2)`, −1 for none.
+    """
+
+    kept: Numbers
+    order: NDArray[np.int64]
+    totals: Numbers
+    label: NDArray[np.int64] | None
+    closest: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class AtPenalty:
+    """A fit at one penalty λ, nats an entry.
+
+    Args:
+        score: held-out scores.
+        kept: share of rows that keep each group, `(K,)`.
+        span: least and largest of the fits, `(2, K)`.
+        rows: single rows.
+    """
+
+    penalty: float
+    score: ScoreRow
+    kept: Numbers
+    span: Numbers
+    rows: PickedAt
+
+
+@dataclass(frozen=True, eq=False)
+class AllPenalties:
+    """A fit at each penalty, rising.
+
+    Args:
+        chosen: place of the penalty in use.
+        numbers: places in the table of the rows that can be picked.
+        observed: their labels or responses as text.
+        values: their features' values as text.
+    """
+
+    each: tuple[AtPenalty, ...]
+    chosen: int
+    groups: FeatureGroups
+    numbers: tuple[int, ...]
+    observed: tuple[str, ...]
+    values: tuple[Mapping[str, str], ...]
+
+
+def at_each_penalty(
+    table: FittedTable, path: PenaltyPath, own: ScoreRow, requested: Sequence[int], count: int
+) -> AllPenalties:
+    """A table's fit at each penalty of a path.
+
+    Args:
+        own: scores at the penalty in use.
+        requested: rows that can be picked in any case.
+        count: how many held-out rows are read.
+    """
+    source, seed = table.source, table.seed
+    rows = _PickedRows(table, _picked(source.test_rows, requested))
+    masks = max(LEAST_MASKS, min(PREDICTED_MASKS // 2, JUDGED // len(source.test_rows)))
+    each = []
+    for place, penalty in enumerate(path.table["penalty"].tolist()):
+        fit = path.fitted.at(penalty)
+        score = own if place == path.index else judge_explainer(fit, source, seed, masks)
+        kept, by_fit = _kept(table, fit, source.test_rows[:count])
+        span = np.stack([by_fit.min(0), by_fit.max(0)])
+        each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
+    known = values_of(source, rows.x)
+    numbers = tuple(map(int, rows.numbers))
+    return AllPenalties(
+        tuple(each),
+        path.index,
+        table.groups,
+        numbers,
+        tuple(observed_text(source, n) for n in numbers),
+        tuple({name: v.text(n) for name, v in known.items()} for n in range(len(numbers))),
+    )
+
+
+def _picked(held_out: NDArray[np.int64], requested: Sequence[int]) -> NDArray[np.int64]:
+    """The requested rows, and an even choice of held-out ones."""
+    held = np.sort(held_out)
+    even = held[np.unique(np.linspace(0, len(held) - 1, min(PICKED_ROWS, len(held))).astype(int))]
+    return np.unique([*even, *requested]).astype(np.int64)
+
+
+def _kept(
+    table: FittedTable, fit: FitResult, numbers: NDArray[np.int64]
+) -> tuple[Numbers, Numbers]:
+    """Probability that groups are kept, of each row `(N, K)` by the fit that holds it out, and
+    of each fit `(R, K)`."""
+    source = table.source
+    x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
+    means = mask_means(explain(fit, x, draws=0, seed=table.seed)).values.astype(np.float64)
+    each = table.groups.kept(means)
+    folds = folds_at(source, numbers)
+    by_row = each.mean(0)
+    if folds is not None:
+        by_row = each[folds.part.cpu().numpy(), np.arange(len(x))]
+    return by_row, each.mean(1)
+
+
+class _PickedRows:
+    """Rows that can be picked."""
+
+    def __init__(self, table: FittedTable, numbers: NDArray[np.int64]) -> None:
+        self.table, self.numbers = table, numbers
+        data = table.source.data
+        self.x: Tensor = data.x[torch.from_numpy(numbers).to(data.x.device)]
+        self.folds: Folds | None = folds_at(table.source, numbers)
+        targets = table.targets()
+        train_rows = torch.from_numpy(table.source.train_rows)
+        self.train_y = targets[train_rows.to(targets.device)]
+
+    def at(self, fit: FitResult) -> PickedAt:
+        """Predictions of the rows step by step, each by the fit that holds it out."""
+        x, table, source = self.x, self.table, self.table.source
+        kept = _kept(table, fit, self.numbers)[0]
+        parts = [(fit, torch.arange(len(x)))] if self.folds is None else self.folds.each(fit)
+        steps = min(ROW_STEPS, len(table.groups.names))
+        predictions: list[Numbers] = [np.empty(0)] * len(x)
+        order = np.zeros((len(x), steps), np.int64)
+        for own, places in parts:
+            found = revealed_predictions(
+                own,
+                x[places.to(x.device)],
+                masks=ROW_MASKS,
+                groups=table.groups,
+                most=steps,
+                seed=table.seed,
+            )
+            order[places] = found.order.numpy()[:, :steps]
+            for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
+                predictions[place] = one
+        stages, label = np.stack(predictions), None
+        if source.data.class_names is not None and stages.ndim == 3:
+            base = base_frequencies(self.train_y, stages.shape[-1]).cpu().numpy()
+            label = stages[:, -1].argmax(-1)
+            values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
+            start = np.log(base[label])
+        else:
+            values = stages * source.target_scale + source.target_mean
+            mean = float(self.train_y.double().mean()) * source.target_scale + source.target_mean
+            start = np.full(len(x), mean)
+        totals = np.concatenate([start[:, None], values], 1)
+        return PickedAt(kept, order, totals, label, self._closest(kept))
+
+    def _closest(self, kept: Numbers) -> NDArray[np.int64]:
+        """The closest rows of another outcome, by squares of differences weighed by the
+        probability that the group is kept. Responses differ by over a standard deviation."""
+        data = self.table.source.data
+        owner = self.table.groups.of_entries()[np.asarray(data.groups)]
+        values = self.x.double().reshape(len(self.x), -1).cpu().numpy()
+        weight = kept[:, owner]
+        far = (weight * values**2).sum(1)[:, None] - 2 * (weight * values) @ values.T
+        far += weight @ (values**2).T
+        y = data.y[torch.from_numpy(self.numbers).to(data.y.device)].double().cpu().numpy()
+        same = y[:, None] == y
+        if data.class_names is None:
+            same = np.abs(y[:, None] - y) <= max(float(data.y.double().std()), 1e-12)
+        far[same] = np.inf
+        order = np.argsort(far, 1, kind="stable")[:, :CLOSEST]
+        missing = np.isinf(np.take_along_axis(far, order, 1))
+        return np.where(missing, -1, order)

@@ -1,0 +1,308 @@
+"""Held-out scores of a fitted explainer."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.cli.image_rows import DividedRows
+from lexppl.data import DividedTable
+from lexppl.evaluation.folds import Folds, judged
+from lexppl.evaluation.learned import base_density, base_frequencies
+from lexppl.evaluation.prediction import (
+    prediction_scores,
+    predictive,
+    predictive_log_likelihood,
+)
+from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, accuracy_by_size
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.explanation import explain
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.inference import FitResult
+
+FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "accuracy": "accuracy",
+        "auroc": "AUROC",
+        "average_precision": "avg precision",
+        "log_likelihood": "log-likelihood",
+        "rmse": "RMSE",
+        "r2": "R²",
+        "agreement": "agrees with the black box",
+    }
+)
+JUDGED_DRAWS = 20
+"""Mask draws a row for EVAL-X."""
+PREDICTED_MASKS = 100
+MOST_SIZES = 12
+CURVE_ROWS = 2000
+"""Most rows of the curve of accuracy against k."""
+EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
+BASE = "the base rate"
+"""Who is scored."""
+
+
+Rows = DividedTable | DividedRows
+"""Rows of a table, images or texts, to fit on and held out."""
+
+
+def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
+    """Folds of rows of a table, by their places; None where rows are held out from all fits."""
+    if source.fold is None or source.folds is None:
+        return None
+    return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
+
+
+def test_folds(source: Rows) -> Folds | None:
+    """Folds of the judged rows, where there are any."""
+    return folds_at(source, source.test_rows) if isinstance(source, DividedTable) else None
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One line of the table of held-out scores.
+
+    Args:
+        who: what was scored.
+        size: mean number of features that it sees.
+        figures: means over replicates, in the table's own units.
+        spreads: standard deviations over replicates, of several.
+        losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
+            not known.
+    """
+
+    who: str
+    size: float
+    figures: dict[str, float]
+    spreads: dict[str, float]
+    losses: NDArray[np.float64] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """EVAL-X's accuracy (R² for a response) where each row keeps its k first-ranked features."""
+
+    sizes: tuple[int, ...]
+    ranked: tuple[float, ...]
+    at_random: tuple[float, ...]
+    everything: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Held-out scores, and accuracy against k; None if interrupted."""
+
+    scores: tuple[ScoreRow, ...]
+    curve: SizeCurve | None
+
+    def as_good_as_all(self, error: float) -> bool:
+        """Whether the explainer's log-likelihood, less two errors, reaches that of all features."""
+        own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
+        return own is not None and full is not None and own > full - 2.0 * error
+
+    def log_likelihood(self, who: str) -> float | None:
+        """Mean log-likelihood of held-out rows, nats; None if not known."""
+        return next((r.figures.get("log_likelihood") for r in self.scores if r.who == who), None)
+
+
+def judge_explainer(
+    result: FitResult, source: Rows, seed: int, masks: int = PREDICTED_MASKS
+) -> ScoreRow:
+    """Scores of the explainer's own predictions."""
+    each, sizes = [], []
+    losses = np.zeros(len(source.test.y))
+    for own, rows in _parts_of(result, source):
+        x, y = source.test.x[rows], source.test.y[rows]
+        predictions = predictive(own, x, masks=masks, seed=seed)
+        losses[rows.cpu()] = _losses(predictions, y)
+        likelihoods = [None] * own.replicates
+        if source.data.task == "regression":
+            likelihoods = list(predictive_log_likelihood(own, x, y, masks=masks, seed=seed))
+        each += [
+            prediction_scores(p, y, log_likelihood=one)
+            for p, one in zip(predictions, likelihoods, strict=True)
+        ]
+        posterior = explain(own, x, draws=2, seed=seed)
+        kept = mask_means(posterior).sum("feature") if _selects(posterior) else None
+        sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
+    return _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
+
+
+def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
+    """Wrong labels or squared distances, mean over replicates, `(N,)`."""
+    far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
+    found: NDArray[np.float64] = far.double().mean(0).cpu().numpy()
+    return found
+
+
+def _selects(posterior: Posterior) -> bool:
+    return kind_of(posterior) is PROBABILITY
+
+
+def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]:
+    """Each replicate with the rows that it holds out, or all with all held-out rows."""
+    folds = test_folds(source)
+    if folds is None:
+        return [(result, torch.arange(len(source.test.y), device=source.test.y.device))]
+    return list(folds.each(result))
+
+
+def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
+    """Scores of a predictor that sees all features."""
+    each, losses = [], np.zeros(len(source.test.y))
+    for own, rows in _parts_of(full.result, source):
+        x, y = source.test.x[rows], source.test.y[rows]
+        each.append(FittedPredictor(own).scores(x, y))
+        losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
+    return _row(FULL, source.data.n_entries, each, source, losses)
+
+
+def judge_base_rate(source: Rows) -> ScoreRow:
+    """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
+    train, y = source.train.y, source.test.y
+    if source.data.task == "classification":
+        share = base_frequencies(train, len(source.data.class_names or ()))
+        every = share.expand(len(y), -1)
+        return _row(BASE, 0, [prediction_scores(every, y)], source, _losses(every[None], y))
+    mean, own = train.mean().expand(len(y)), base_density(train, y)
+    scores = prediction_scores(mean, y, log_likelihood=own)
+    return _row(BASE, 0, [scores], source, _losses(mean[None], y))
+
+
+def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
+    """Scores of the black box itself."""
+    predictions = outputs[source.test_rows]
+    scores = prediction_scores(predictions, source.test.y)
+    return _row("the black box", source.data.n_entries, [scores], source)
+
+
+def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: int) -> float:
+    """Share of held-out rows with the black box's label, or R² against its responses, mean over
+    replicates."""
+    predictions = judged(
+        test_folds(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
+    )
+    target = outputs[source.test_rows]
+    if source.data.task == "classification":
+        return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
+    scores = [prediction_scores(p, target).r2 for p in predictions]
+    return float(np.mean([s for s in scores if s is not None]))
+
+
+def judge_by_evalx(
+    judge: EvalX, result: FitResult, source: Rows, seed: int, draws: int = JUDGED_DRAWS
+) -> tuple[ScoreRow, SizeCurve]:
+    """EVAL-X's scores of the explainer's masks, and of its ranking at every size."""
+    each: list[EvalXScores] = []
+    curves, kept = [], True
+    judges = [own for own, _ in _parts_of(judge.result, source)]
+    for (own, rows), by in zip(_parts_of(result, source), judges, strict=True):
+        x, y = source.test.x[rows], source.test.y[rows]
+        one = EvalX(by, judge.entries)
+        posterior = explain(own, x, draws=draws, seed=seed)
+        site = mask_means(posterior)
+        masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
+        each += [one.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks]
+        kept = _selects(posterior)
+        ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
+        curves.append(_curve(one, ranking, x, y, CURVE_ROWS // len(judges), seed))
+    size = float(np.mean([scores.mean_size for scores in each]))
+    who = "the explainer's features" if kept else "features above their row's mean"
+    return _row(f"EVAL-X on {who}", size, each, source), _mean_curve(curves)
+
+
+def _mean_curve(curves: Sequence[SizeCurve]) -> SizeCurve:
+    rows = [curve.rows for curve in curves]
+    ranked, at_random, everything = (
+        np.average([getattr(curve, name) for curve in curves], axis=0, weights=rows)
+        for name in ("ranked", "at_random", "everything")
+    )
+    both = tuple(ranked.tolist()), tuple(at_random.tolist())
+    return SizeCurve(curves[0].sizes, *both, float(everything), sum(rows))
+
+
+def _hard(masks: np.ndarray) -> np.ndarray:
+    """Masks of zeros and ones: of soft ones the entries above their row's mean in size."""
+    if np.isin(masks, (0, 1)).all():
+        return masks
+    masks = np.abs(masks)
+    return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
+
+
+def _curve(judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int) -> SizeCurve:
+    x, y, ranking = x[:most], y[:most], ranking[:most]
+    sizes = _sizes(judge.entries)
+    _, ranked = accuracy_by_size(judge, ranking, x, y, sizes, seed=seed)
+    _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)
+    _, every = accuracy_by_size(judge, None, x, y, [judge.entries], random_ranking=True, seed=seed)
+    return SizeCurve(tuple(sizes), ranked, chance, every[0], len(x))
+
+
+def _sizes(entries: int) -> list[int]:
+    """Sizes of a curve: all if few, else ever further apart.
+
+    >>> _sizes(5), _sizes(100)
+    ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7, 10, 15, 22, 32, 47, 69, 100])
+    """
+    if entries <= MOST_SIZES:
+        return list(range(1, entries + 1))
+    spread = np.geomspace(1, entries, MOST_SIZES + 1)
+    return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
+
+
+def _row(
+    who: str,
+    size: float,
+    each: Sequence[Any],
+    source: Rows,
+    losses: NDArray[np.float64] | None = None,
+) -> ScoreRow:
+    figures, spreads = {}, {}
+    for name in FIGURE_NAMES:
+        values = [asdict(scores).get(name) for scores in each]
+        known = [_in_own_units(name, value, source) for value in values if value is not None]
+        if known:
+            figures[name] = float(np.mean(known))
+            if len(known) > 1:
+                spreads[name] = float(np.std(known, ddof=1))
+    if losses is not None and source.data.task == "regression":
+        losses = losses * source.target_scale**2
+    return ScoreRow(who, size, figures, spreads, losses)
+
+
+def _in_own_units(name: str, value: float, source: Rows) -> float:
+    """A figure of a standardised response in the table's own units."""
+    if source.data.task == "regression" and name == "rmse":
+        return value * source.target_scale
+    if source.data.task == "regression" and name == "log_likelihood":
+        return value - math.log(source.target_scale)
+    return value
+
+
+def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of held-out scores, with spreads over replicates."""
+    names = [name for name in FIGURE_NAMES if any(name in row.figures for row in scores)]
+    head = ["", entries, *(FIGURE_NAMES[name] for name in names)]
+    rows = []
+    for row in scores:
+        size = f"{row.size:.0f}" if float(row.size).is_integer() else f"{row.size:.1f}"
+        rows.append([row.who, size, *(_figure(row, name) for name in names)])
+    return head, rows
+
+
+def _figure(row: ScoreRow, name: str) -> str:
+    if math.isnan(row.figures.get(name, math.nan)):
+        return "–"
+    value, spread = (".4g", ".3g") if name == "rmse" else (".3f", ".3f")
+    text = f"{row.figures[name]:{value}}"
+    text = "0.000" if text == "-0.000" else text
+    return f"{text} ± {row.spreads[name]:{spread}}" if name in row.spreads else text

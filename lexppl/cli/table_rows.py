@@ -1,0 +1,93 @@
+"""The rows of a table: read, checked, divided."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lexppl.choices.data_sets import shipped_names
+from lexppl.cli.options.plan_options import folds_of
+from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
+from lexppl.cli.terminal.errors import UsageError
+from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
+from lexppl.data.files import table_name
+from lexppl.data.stratification import some_of_each
+
+MOST_ROWS_APART = 10_000
+"""Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
+within a hundredth of the rows' spread, and more take longer than the fit."""
+
+
+def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
+    """The table that DATA names, a shipped set or a file, divided.
+
+    Raises:
+        UsageError: options for files with a shipped set; both or one of --group and --time
+            without folds.
+        ValueError, OSError: what :func:`lexppl.data.divided_frame` refuses.
+    """
+    name = options.data
+    division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
+    in_folds = {}
+    if options.command == "explain":
+        in_folds = {"group": options.group, "time": options.time}
+    typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
+    if len(typed) > 1 or (typed and division["folds"] is None):
+        raise UsageError(
+            f"{' and '.join(typed)}: of rows in folds, one of the two; leave out the other, shares "
+            "of held-out rows, and what fits one λ alone"
+        )
+    if typed and name in shipped_names():
+        raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")
+    if division["folds"] is None:
+        division |= {
+            "valid_share": getattr(options, "valid_share", None),
+            "test_share": options.test_share,
+        }
+    if name in shipped_names():
+        return divided_set(name, **division).to(device)
+    path = Path(name).expanduser()
+    file_format = file_format_of(options)
+    reading = (*KINDS[COLUMNS].split(), "--drop-missing")
+    return divided_frame(
+        read_frame(path, file_format, column_names=options.column_names),
+        options.target,
+        **{name_of(flag): value_of(options, flag) for flag in reading},
+        file_format=file_format,
+        name=table_name(path),
+        **in_folds,
+        **division,
+    ).to(device)
+
+
+def file_format_of(options: argparse.Namespace) -> FileFormat:
+    """The format of a table's file, as typed."""
+    separators = {"\\t": "\t", "tab": "\t", "space": r"\s+"}
+    return FileFormat(
+        missing=tuple(options.missing),
+        separator=separators.get(options.separator, options.separator),
+        decimal=options.decimal,
+        text_encoding=options.encoding,
+    )
+
+
+def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
+    """The table with at most so many validation and held-out rows, at random."""
+    y = source.data.y
+    labels = y.cpu().numpy() if source.data.task == "classification" else np.zeros(len(y))
+    valid = source.valid_rows
+    if valid is not None:
+        valid = _some(valid, labels, most, seed)
+    return replace(source, valid_rows=valid, test_rows=_some(source.test_rows, labels, most, seed))
+
+
+def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
+    """At most so many rows, with each label at least once."""
+    if len(rows) <= most:
+        return rows
+    generator = np.random.default_rng(seed)
+    return generator.permutation(rows[some_of_each(labels[rows], most, generator)])

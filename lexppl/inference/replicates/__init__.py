@@ -1,1 +1,0 @@
-"""Seeds and settings trained at once, as one program with one more dimension."""

@@ -1,0 +1,454 @@
+"""A step's losses and gradients by graphs, traced and compiled as they are needed."""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from lexppl.inference.contexts import random_state, set_random_state
+from lexppl.inference.objective.objective import Moving, Objective
+from lexppl.inference.training.rows import StepRows
+from lexppl.inference.training.settings import Backend, CompiledSteps
+from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
+
+BY_SHAPE = frozenset(
+    f"aten::{name}"
+    for name in [
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "randint",
+        "randperm",
+        "normal_",
+        "uniform_",
+        "exponential_",
+        "cauchy_",
+    ]
+)
+"""Draws that depend on no tensor's values, and so are the same when they are made again."""
+
+
+class NotTraceableError(Exception):
+    """A program of which no graph can be made; says why."""
+
+
+class RepeatedDraws(Messenger):
+    """Let a program that goes back to an earlier random state have the draws made from there, as a
+    graph has no random state to set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._draws = _Draws()
+
+    def __enter__(self) -> Self:
+        self._draws.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._draws.__exit__(*error)
+
+    def _pyro_random_state(self, msg: Any) -> None:
+        self._draws.repeats = True
+        msg["value"], msg["done"] = self._draws.place, True
+
+    def _pyro_set_random_state(self, msg: Any) -> None:
+        self._draws.place = msg["args"][1]
+        msg["done"] = True
+
+
+class _Draws(TorchDispatchMode):
+    """The draws in their order; those after `place` are given again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Any]] = []
+        self.place = 0
+        self.repeats = False
+        """Whether anything may go back."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        described = _described(func, args, kwargs)
+        if self.place == len(self.made):
+            value = func(*args, **kwargs)
+            if self.repeats:
+                # The program may write over a draw before it is repeated.
+                self.made.append((described, value.clone()))
+                self.place += 1
+            return value
+        known, value = self.made[self.place]
+        if known != described or func._schema.name not in BY_SHAPE:
+            raise NotTraceableError(
+                f"after a return to an earlier random state the program draws by {func}, which is "
+                "not what it drew before, or depends on a tensor's values"
+            )
+        self.place += 1
+        return args[0].copy_(value) if func._schema.is_mutable else value.clone()
+
+
+def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A draw but for the values of its tensors."""
+    leaves, _ = tree_flatten((args, kwargs))
+    return str(func), tuple(
+        (tuple(leaf.shape), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else str(leaf)
+        for leaf in leaves
+    )
+
+
+class ProgressReads(Messenger):
+    """Notes whether a program reads the fit's progress, and the shares that it compares it with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = False
+        self.shares: set[float] = set()
+
+    def _pyro_fit_progress(self, msg: Any) -> None:
+        self.number = True
+
+    def _pyro_fit_reaches(self, msg: Any) -> None:
+        self.shares.add(msg["args"][0])
+
+
+@dataclass(frozen=True)
+class TracedTerm:
+    """The graph of a term's loss and gradients for rows of one shape, which gradients are
+    `present`, how many are of learned parameters, and the shares of the fit that decide branches.
+    """
+
+    graph: GraphModule
+    present: Sequence[bool]
+    learned: int
+    shares: frozenset[float]
+
+    def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
+        """The loss and gradients by the graph."""
+        with torch.no_grad():
+            loss, *found = run(*inputs)
+        values = iter(found)
+        every = [next(values) if there else None for there in self.present]
+        return TermGradients(loss, every[: self.learned], every[self.learned :])
+
+
+def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
+    """A graph's inputs: parameters, statistics, rows, weights and the objective's numbers."""
+    runner = step.runner
+    own = [*runner.parameters.values(), *runner.buffers.values()]
+    like = own[0]
+    # Of the parameters' type, as a number takes that of the tensor that it multiplies; filled in on
+    # the device, which a copy from the host would wait for.
+    given = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    weights = [] if rows.weights is None else [rows.weights]
+    return [*own, *rows.batch, *weights, *given]
+
+
+def traced_term(
+    step: TrainingStep,
+    moved: MovedTerm,
+    rows: StepRows,
+    objective: Objective,
+    numbers: Mapping[str, float],
+) -> TracedTerm:
+    """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
+    runner = step.runner
+    names = [*runner.parameters, *runner.buffers]
+    learned = set(runner.parameters)
+    columns, several = len(rows.batch), rows.weights is not None
+    present: list[bool] = []
+
+    def loss_and_gradients(*inputs: Tensor) -> list[Tensor]:
+        given = iter(inputs)
+        state = {name: next(given) for name in names}
+        own = {n: v.detach().requires_grad_() if n in learned else v for n, v in state.items()}
+        batch = tuple(next(given) for _ in range(columns))
+        weights = next(given) if several else None
+        changing = objective.with_numbers({name: next(given) for name in numbers})
+        with runner.standing_in(own), torch.enable_grad(), RepeatedDraws():
+            found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
+        every = (*found.learned, *found.controls)
+        present[:] = [one is not None for one in every]
+        return [found.loss, *(one.detach() for one in every if one is not None)]
+
+    reads = ProgressReads()
+    with reads:
+        graph = make_fx(loss_and_gradients, tracing_mode="fake", _allow_non_fake_inputs=True)(
+            *(value.detach() for value in graph_inputs(step, rows, numbers))
+        )
+    if reads.number:
+        raise NotTraceableError(
+            "the program computes with the fit's progress, which a graph would keep"
+        )
+    return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
+
+
+MOST_GRAPHS = 8
+"""Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
+MOST_MISSES = 3
+"""Checks in a row that a graph may fail. One may: a compiled probability differs in its last digit,
+and a draw that falls between the two is another one."""
+OPTIONS: Mapping[str, Any] = MappingProxyType({"fallback_random": True, "triton.cudagraphs": False})
+"""Of inductor: torch's own random numbers; and no CUDA graphs, whatever TORCHINDUCTOR_CUDAGRAPHS
+says, as these write the next step's losses and gradients over those of this one."""
+
+
+@dataclass
+class _Graph:
+    """A graph in use."""
+
+    traced: TracedTerm
+    run: Callable[..., Any]
+    compiled: bool = False
+    uses: int = 0
+    next_check: int = 1
+    misses: int = 0
+
+
+@dataclass
+class _OfTerm:
+    """A term's graphs, by the shapes of rows and the phase of the objective."""
+
+    graphs: dict[Hashable, _Graph] = field(default_factory=dict)
+    met: set[Hashable] = field(default_factory=set)
+    shares: set[float] = field(default_factory=set)
+    compiled_rows: Hashable = None
+    """The shapes of the rows that graphs are compiled for; those of others are traced alone."""
+    is_eager: bool = False
+
+
+@dataclass(frozen=True)
+class _TermStep:
+    """One term of one step."""
+
+    step: TrainingStep
+    moved: MovedTerm
+    rows: StepRows
+    objective: Objective
+    numbers: Mapping[str, float]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return graph_inputs(self.step, self.rows, self.numbers)
+
+    @property
+    def shapes(self) -> Hashable:
+        rows = self.rows
+        given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
+        return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
+
+    def key(self, known: _OfTerm, moving: Moving) -> Hashable:
+        reached = tuple((share, self.rows.at >= share) for share in sorted(known.shares))
+        return self.shapes, moving.kind, reached
+
+
+class CompiledTerms:
+    """A term's loss and gradients by a graph of them.
+
+    The first two steps of a kind (shape of rows, phase of the objective) run the program; then the
+    term is traced, compiled, and checked against the program with the same draws, again at the
+    graph's 2nd, 4th, 8th … use. A term whose graph cannot be made, or differs, runs as it is, with
+    a warning.
+    """
+
+    def __init__(self, backend: Backend, rounded: torch.dtype | None = None) -> None:
+        self.backend, self._rounded = backend, rounded
+        self._terms: defaultdict[int, _OfTerm] = defaultdict(_OfTerm)
+        self._counts = dict.fromkeys(("compiled", "traced", "eager"), 0)
+        self._reasons: list[str] = []
+
+    @property
+    def record(self) -> CompiledSteps:
+        """How the steps so far were computed."""
+        return CompiledSteps(self.backend, **self._counts, reasons=tuple(self._reasons))
+
+    def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
+        objective = moved.term.objective.at(rows.at)
+        known, moving = self._terms[id(moved.term)], objective.moving
+        one = _TermStep(step, moved, rows, objective, {} if moving is None else moving.numbers)
+        if moving is None:
+            name = type(objective).__name__
+            self._give_up(one, f"{name} does not say what of it changes (Objective.moving)")
+        if moving is None or known.is_eager:
+            return self._eager(one)
+        key = one.key(known, moving)
+        graph = known.graphs.get(key)
+        if graph is None and key not in known.met:
+            known.met.add(key)
+            return self._eager(one)
+        if graph is None:
+            graph = self._made(one, known)
+            if graph is None:
+                return self._eager(one)
+            known.graphs[one.key(known, moving)] = graph
+        graph.uses += 1
+        if graph.uses >= graph.next_check:
+            return self._checked(one, graph)
+        self._counts["compiled" if graph.compiled else "traced"] += 1
+        return graph.traced.gradients(graph.run, one.inputs)
+
+    def _eager(self, one: _TermStep) -> TermGradients:
+        self._counts["eager"] += 1
+        return one.step.evaluate(one.moved, one.rows, one.objective)
+
+    def _give_up(self, one: _TermStep, why: str) -> None:
+        self._terms[id(one.moved.term)] = _OfTerm(is_eager=True)
+        self._warn(one, why, "its steps are run as they are")
+
+    def _warn(self, one: _TermStep, why: str, instead: str) -> None:
+        reason = f"{type(one.moved.term.model).__name__} is not compiled: {why}"
+        if reason not in self._reasons:
+            self._reasons.append(reason)
+            warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
+
+    def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
+        """The graph of a term for such rows; None, and a warning, where there is none."""
+        if len(known.graphs) == MOST_GRAPHS:
+            self._give_up(one, "its batches have ever other sizes")
+            return None
+        like = one.rows.batch[0]
+        state = random_state(like)
+        try:
+            traced = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
+            known.shares |= traced.shares
+            known.compiled_rows = known.compiled_rows or one.shapes
+            graph = _Graph(traced, traced.graph)
+            # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
+            if self.backend == "inductor" and known.compiled_rows == one.shapes:
+                graph.run, graph.compiled = self._compiled(one, traced.graph)
+            return graph
+        # A program is any Python, and torch has no one error for what cannot be traced.
+        except Exception as error:
+            self._give_up(one, _why_not_traced(error))
+            return None
+        finally:
+            set_random_state(like, state)
+
+    def _compiled(self, one: _TermStep, graph: GraphModule) -> tuple[Callable[..., Any], bool]:
+        try:
+            return _machine_code(graph, [value.detach() for value in one.inputs]), True
+        except Exception as error:
+            self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
+            return graph, False
+
+    def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
+        """The program's loss and gradients, against which its graph's are checked."""
+        like, runner = one.rows.batch[0], one.step.runner
+        buffers = [*runner.template.buffers(), *runner.buffers.values()]
+        before, state = [b.clone() for b in buffers], random_state(like)
+        found = self._eager(one)
+        after, left = [b.clone() for b in buffers], random_state(like)
+        _put(buffers, before)
+        set_random_state(like, state)
+        try:
+            by_graph = graph.traced.gradients(graph.run, one.inputs)
+            others = zip(after, buffers, strict=True)
+            gap = disagreement(found, by_graph, others, self._rounded)
+            why = (
+                f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
+                f"rounding explains, at its step {graph.uses}"
+            )
+        except Exception as error:
+            gap, why = float("inf"), f"its graph fails, {_line(error)}"
+            graph.misses = MOST_MISSES
+        _put(buffers, after)
+        set_random_state(like, left)
+        graph.next_check = 2 * graph.uses if gap <= 1.0 else graph.uses + 1
+        graph.misses = 0 if gap <= 1.0 else graph.misses + 1
+        if graph.misses >= MOST_MISSES:
+            self._give_up(one, why)
+        return found
+
+
+def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
+
+
+def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """A graph as machine code, by inductor without `torch.compile`'s guards on each input."""
+    from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
+
+    with torch.no_grad():
+        run: Callable[..., Any] = _inductor.compile(graph, inputs, options=dict(OPTIONS))
+    return run
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"
+
+
+def _why_not_traced(error: Exception) -> str:
+    """Why no graph can be made."""
+    words = f"{type(error).__name__} {error}"
+    if "data-dependent" in words.lower() or "_local_scalar_dense" in words:
+        return "the program reads a number from a tensor, for a branch, a shape or an .item()"
+    if "numpy" in words.lower():
+        return "the program takes a tensor out of torch, to NumPy"
+    return _line(error)
+
+
+def disagreement(
+    eager: TermGradients,
+    graph: TermGradients,
+    others: Iterable[tuple[Tensor, Tensor]] = (),
+    rounded: torch.dtype | None = None,
+) -> float:
+    """The largest difference of two losses or gradients relative to what rounding explains,
+
+        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|);
+
+    a gradient that is zero but for rounding is judged by the size of the others.
+    """
+    more = 0.0 if rounded is None else torch.finfo(rounded).eps
+    return max(
+        _worst([eager.loss], [graph.loss]),
+        _worst(eager.learned, graph.learned, more),
+        _worst(eager.controls, graph.controls, more),
+        *(_worst([one], [other]) for one, other in others),
+    )
+
+
+def _worst(
+    ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], more: float = 0.0
+) -> float:
+    """The largest of one list of tensors."""
+    both = list(zip(ours, theirs, strict=True))
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    missing = any((a is None) != (b is None) for a, b in both)
+    if missing or any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return float("inf")
+    pairs = [(a, b) for a, b in pairs if a.numel()]
+    if not pairs:
+        return 0.0
+    if not pairs[0][0].is_floating_point():
+        return 0.0 if all(torch.equal(a, b) for a, b in pairs) else float("inf")
+    precision = torch.finfo(pairs[0][0].dtype).eps
+    sizes = torch.stack([a.nan_to_num(0.0, 0.0, 0.0).abs().max() for a, _ in pairs])
+    gaps = torch.stack([_gap(a, b) for a, b in pairs])
+    allowed = (precision**0.5 + more) * sizes + 100 * precision * sizes.max()
+    ratios = torch.where(gaps == 0, 0.0, gaps / allowed)
+    return float(ratios.nan_to_num(nan=float("inf")).max())
+
+
+def _gap(ours: Tensor, theirs: Tensor) -> Tensor:
+    """The largest difference; infinite or missing numbers in both are alike."""
+    alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return torch.where(alike, 0.0, (ours - theirs).abs()).max()

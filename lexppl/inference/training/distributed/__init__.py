@@ -1,1 +1,0 @@
-"""A fit that several processes share."""

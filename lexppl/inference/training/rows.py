@@ -1,0 +1,344 @@
+"""The rows of a fit: of a step, in folds, with weights; and whether its programs take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import fraction
+from lexppl.inference.batches import (
+    LoadedRows,
+    ReplicateData,
+    Rows,
+    TensorRows,
+    of_replicate,
+    training_rows,
+)
+from lexppl.inference.stages import Stage, terms_of
+
+PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
+"""Where a program's likelihood stands, by the convention of explainers."""
+IMAGE = 3
+"""Dimensions of an image, channels first."""
+MOST_BEYOND = 0.5
+"""How far pixels may leave [0, 1]: noise and enlarged images do so by less."""
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The rows of one step, their weights `(R, B)`, B, the progress in [0, 1], the step's number,
+    and the share of the batch that they are."""
+
+    batch: tuple[Tensor, ...]
+    weights: Tensor | None
+    size: int
+    at: float
+    number: int = 0
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class FoldedRows(TensorRows):
+    """Rows fold after fold, whose batches are so too, with as many of each fold as can be."""
+
+    sizes: tuple[int, ...] = ()
+
+    @cached_property
+    def blocks(self) -> list[TensorRows]:
+        """The rows of each fold."""
+        parts = (column.split(self.sizes, self.row_dim) for column in self.columns)
+        return [TensorRows(part, self.by_replicate) for part in zip(*parts, strict=True)]
+
+    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+        """Batches of at most `size` rows, but for rounding up to the same number of each fold."""
+        each = -(-size // len(self.blocks))
+        for batch in zip_longest(*(block.batches(each, shuffle) for block in self.blocks)):
+            # A fold with a row fewer than others may have run out: those that follow have too.
+            present = zip(*(part for part in batch if part is not None), strict=True)
+            yield tuple(torch.cat(columns, self.row_dim) for columns in present)
+
+
+def folded(rows: Rows, folds: int) -> FoldedRows:
+    """Divide rows into F folds at random, labels in proportion."""
+    if isinstance(rows, LoadedRows):
+        raise ValueError(
+            "a loader cannot be divided into folds: give tensors, arrays or a data set, or folds=1"
+        )
+    if len(rows) < 2 * folds:
+        raise ValueError(f"{folds} folds need {2 * folds} rows or more; there are {len(rows)}")
+    stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
+    order = _dealt(*stacked[:2])
+    order = order if rows.by_replicate else order[0]
+    # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
+    # tensor_split of any number of rows has.
+    places = [order[..., fold::folds] for fold in range(folds)]
+    columns = rows.at(torch.cat(places, -1)).columns
+    sizes = tuple(one.shape[-1] for one in places)
+    return FoldedRows(columns, rows.by_replicate, rows.is_weighted, sizes)
+
+
+def _dealt(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """An order of the rows `(R, N)`, at random within each label and label after label."""
+    order = torch.rand(x.shape[:2], device=x.device).argsort(1)
+    if y is None or y.dim() != 2 or y.is_floating_point():
+        return order
+    return order.gather(1, y.gather(1, order).argsort(dim=1, stable=True))
+
+
+def likelihood_of(program: Any) -> Any:
+    """The likelihood of a program's predictor, or None where there is none."""
+    return getattr(getattr(program, PREDICTOR, None), LIKELIHOOD, None)
+
+
+def refuse_responses(program: Any, y: Tensor) -> None:
+    """Refuse responses that the likelihood of a program cannot have."""
+    likelihood = likelihood_of(program)
+    if hasattr(likelihood, "check_responses"):
+        likelihood.check_responses(y)
+
+
+def refuse_unlike(program: Any, x: Tensor) -> None:
+    """Refuse images of another size than the program's grouping, and rows that are no texts."""
+    taken = getattr(getattr(program, "grouping", None), "event_shape", ())
+    if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
+        size = ", ".join(map(str, taken))
+        raise ValueError(f"the model takes images (N, {size}); it is given {tuple(x.shape)}")
+    selector = getattr(program, "selector", None)
+    for part in selector.modules() if isinstance(selector, nn.Module) else ():
+        if (check := getattr(part, "check_rows", None)) is not None:
+            check(x)
+
+
+def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicates: int) -> None:
+    """Refuse rows of a fit, or responses, that one of its programs does not take."""
+    if rows is None or isinstance(rows, LoadedRows):
+        return
+    for replicate in range(replicates if rows.by_replicate else 1):
+        x, *others = of_replicate(rows, rows.columns, replicate)
+        for term in terms_of(stages):
+            try:
+                refuse_unlike(term.model, x)
+                for y in others[:1]:
+                    refuse_responses(term.model, y)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+
+def refuse_other_scale(x: Tensor) -> None:
+    """Refuse images that are not of the scale [0, 1], such as those of bytes from 0 to 255."""
+    low, high = (float(value) for value in x.aminmax())
+    if low < -MOST_BEYOND or high > 1 + MOST_BEYOND:
+        hint = ". Divide by 255" if low >= 0 else ""
+        raise ValueError(
+            f"x must be images in [0, 1], as in fit; they go from {low:g} to {high:g}{hint}"
+        )
+
+
+def check_alike(x: Tensor, parameter: Tensor) -> None:
+    """Refuse rows on another device, or of another type, than the model."""
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
+        )
+
+
+def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
+    """What a result keeps of the data: names, labels, the shape of a row."""
+    x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
+    found: dict[str, Any] = {}
+    for name in ("entry_names", "feature_names", "class_names"):
+        is_common = isinstance(train, ReplicateData)
+        found[name] = train.common(name) if is_common else getattr(train, name, None)
+    found |= {"event_shape": tuple(shown.shape[1:]), "unit_pixels": False, "labels": None}
+    if shown.dim() == 1 + IMAGE and x.numel():
+        low, high = x.aminmax()
+        found["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
+    # Integers of a likelihood of counts or times are no labels.
+    is_discrete = getattr(likelihood_of(model), "discrete", True)
+    if others and is_discrete and not others[0].is_floating_point():
+        found["labels"] = tuple(others[0].unique().tolist())
+    return found
+
+
+DIRICHLET = "dirichlet"
+"""Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`."""
+GIVEN = "given"
+"""Weights that the user gives."""
+
+
+@dataclass(frozen=True)
+class RowWeighting:
+    """The weights of a fit's rows: `(R, N)`, drawn or given; `samples` `(N,)` and `valid` `(M,)`,
+    how often rows to divide and validation rows stand in the sample."""
+
+    weights: Tensor
+    kind: str
+    samples: Tensor | None = None
+    valid: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, given: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
+    ) -> RowWeighting:
+        """The weighting by `row_weights` and `sample_weight` of N rows and R replicates."""
+        if isinstance(rows, LoadedRows):
+            raise ValueError(
+                "row_weights need rows with places of their own, and a loader's have none: give "
+                "tensors, arrays or a data set, or leave row_weights out"
+            )
+        like, shape = rows.columns[0], (replicates, len(rows))
+        dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+        samples, valid = _of_samples(sample_weight, len(rows))
+        if isinstance(given, str):
+            if given != DIRICHLET:
+                raise ValueError(
+                    f"row_weights must be {DIRICHLET!r} or weights (N,) or (R, N); it is {given!r}"
+                )
+            # Draws of their own, so that those of the fit stay what they are without weights.
+            generator = torch.Generator().manual_seed(seed + 2)
+            weights = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
+        elif given is None:
+            weights = torch.ones(shape, dtype=torch.float64)
+        else:
+            weights = _weights("row_weights", given, shape[1:], shape).expand(shape)
+        if samples is not None:
+            weights = weights * samples
+        placed = (None if w is None else w.to(like.device, dtype) for w in (samples, valid))
+        kind = DIRICHLET if isinstance(given, str) else GIVEN
+        return cls(weights.to(like.device, dtype), kind, *placed)
+
+    def added(self, rows: TensorRows) -> TensorRows:
+        """The rows with two more columns, their weights and how often they stand in the sample."""
+        samples = torch.ones_like(self.weights) if self.samples is None else self.samples
+        pair = self.weights, samples.expand_as(self.weights)
+        columns = pair if rows.by_replicate else tuple(column.mT for column in pair)
+        return replace(rows, columns=(*rows.columns, *columns))
+
+    def settled(self, rows: TensorRows) -> TensorRows:
+        """Rows of :meth:`added` that are trained on, drawn weights scaled to sum to N."""
+        dim = rows.row_dim
+        *columns, weights, samples = rows.columns
+        total = weights.sum(dim, keepdim=True)
+        if not bool((total > 0).all()):
+            raise ValueError(
+                "row_weights are zero for all rows that are left to train on; give validation rows "
+                "of their own as valid=, or more rows a weight"
+            )
+        if self.kind == DIRICHLET:
+            weights = weights * (samples.sum(dim, keepdim=True) / total)
+        return replace(rows, columns=(*columns, weights), is_weighted=True)
+
+    def held_out(self, rows: Rows | None, apart: bool) -> Rows | None:
+        """Validation rows, with how often each stands in the sample."""
+        if rows is None or isinstance(rows, LoadedRows):
+            if self.valid is not None:
+                raise ValueError(
+                    "sample_weight has weights of validation rows, and there are none that "
+                    "have places of their own: give weights (N,) of train alone, or rows as valid="
+                )
+            return rows
+        if apart:
+            *columns, _, samples = rows.columns
+        elif self.samples is None:
+            return rows
+        elif self.valid is None or len(self.valid) != len(rows):
+            found = "none" if self.valid is None else str(len(self.valid))
+            raise ValueError(
+                f"sample_weight must be a pair, of train and of valid, with a weight for each of "
+                f"the {len(rows)} validation rows; there are {found}"
+            )
+        else:
+            columns, samples = list(rows.columns), self.valid.expand(len(self.weights), -1)
+            samples = samples if rows.by_replicate else samples.mT
+        if self.samples is None:
+            return replace(rows, columns=tuple(columns))
+        weighted = replace(rows, columns=(*columns, samples), is_weighted=True)
+        if not bool((torch.as_tensor(weighted.total) > 0).all()):
+            raise ValueError("sample_weight is zero for all validation rows: give some a weight")
+        return weighted
+
+
+def divided_rows(
+    valid: Any, rows: Rows, dtype: torch.dtype, weighting: RowWeighting | None, folds: int
+) -> tuple[Rows, Rows | None, Rows]:
+    """Training rows, validation rows, and the former as learned from: weighted and in folds."""
+    if weighting is None or isinstance(rows, LoadedRows):
+        rows, held_out = _validation(valid, rows, dtype)
+        return rows, held_out, rows if folds == 1 else folded(rows, folds)
+    weighted, apart = _validation(valid, weighting.added(rows), dtype)
+    assert not isinstance(weighted, LoadedRows)
+    settled = weighting.settled(weighted)
+    learned = settled if folds == 1 else folded(settled, folds)
+    judged = weighting.held_out(apart, isinstance(valid, float | int))
+    return replace(settled, columns=settled.columns[:-1], is_weighted=False), judged, learned
+
+
+def _validation(valid: Any, rows: Rows, dtype: torch.dtype) -> tuple[Rows, Rows | None]:
+    if valid is None:
+        return rows, None
+    if not isinstance(valid, float | int):
+        return rows, training_rows(valid, dtype, "valid")
+    share = fraction("valid", valid, of="the rows")
+    if isinstance(rows, LoadedRows):
+        raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
+    if len(rows) < 2:
+        raise ValueError("one row cannot be split into training and validation rows")
+    return rows.split(share)
+
+
+def weights_by_replicate(given: Any) -> int | None:
+    """R, where weights are given for each replicate; None where they are the same for all."""
+    if given is None or isinstance(given, str):
+        return None
+    weights = _weights("row_weights", given)
+    return len(weights) if weights.dim() == 2 else None
+
+
+def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
+    if given is None:
+        return None, None
+    train, *others = given if isinstance(given, tuple) else (given, None)
+    if len(others) != 1:
+        raise ValueError(
+            "sample_weight must be weights (N,) of train, or a pair, of train and of valid; it is "
+            f"{1 + len(others)} of them"
+        )
+    if train is None:
+        raise ValueError("sample_weight has weights of valid and none of train")
+    valid = None if others[0] is None else _weights("sample_weight", others[0])
+    if valid is not None and valid.dim() != 1:
+        raise ValueError(f"sample_weight of valid must be (M,); it is {tuple(valid.shape)}")
+    return _weights("sample_weight", train, (rows,)), valid
+
+
+def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
+    """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
+    try:
+        weights = torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
+        raise TypeError(
+            f"{name} must be {word}numbers (N,) or (R, N); it is {type(given).__name__}"
+        ) from error
+    if shapes and tuple(weights.shape) not in shapes:
+        expected = ", or for each replicate too ".join(map(str, shapes))
+        raise ValueError(
+            f"{name} must have shape {expected}, a weight for each row; it is "
+            f"{tuple(weights.shape)}"
+        )
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise ValueError(f"{name} must be finite and at least 0")
+    if not bool((weights.sum(-1) > 0).all()):
+        raise ValueError(f"{name} must not be all zero")
+    return weights

@@ -1,1 +1,0 @@
-"""The rows of a fit: in batches, folds and with weights."""
