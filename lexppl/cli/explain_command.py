@@ -15,7 +15,6 @@ import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.cli.fit_warnings import collapse_messages, learned_messages
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.results.scores import (
@@ -50,6 +49,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.saving import save
+from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.tabular.fit_plan import FitPlan
 
 PROPOSALS = 2

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.sealed_files import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
@@ -67,12 +66,13 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
+from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
 from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import fit_full_predictor, fit_judge
-from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import TableFit, fit_table
 

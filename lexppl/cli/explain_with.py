@@ -10,7 +10,6 @@ import pandas as pd
 import xarray as xr
 from torch import Tensor
 
-from lexppl.sealed_files import output_folder
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
@@ -24,6 +23,7 @@ from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.reading import load
+from lexppl.sealed_files import output_folder
 
 ROW_MASKS = 100
 DIGITS = "%.4g"

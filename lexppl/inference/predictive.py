@@ -13,13 +13,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from lexppl.effects import MASK_PLATE
+from lexppl.effects import MASK_PLATE, weights_first
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace, sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import DrawIndex
 from lexppl.inference.posterior.global_latents import latents_of
-from lexppl.effects import weights_first
 
 Guide = Callable[..., Any]
 

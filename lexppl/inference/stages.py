@@ -14,11 +14,10 @@ from torch.optim import Optimizer
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import FoldShift
-from lexppl.threads import evaluating
 from lexppl.inference.objective.objective import Objective, as_objective
 from lexppl.inference.schedules import Schedule
 from lexppl.summary import Summarised, Summary, parts_of, some_of
-from lexppl.threads import own_random_state
+from lexppl.threads import evaluating, own_random_state
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 

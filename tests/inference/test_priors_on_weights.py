@@ -10,11 +10,10 @@ from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from lexppl import explain
-from lexppl.effects import mask_particles
+from lexppl.effects import draw_weights, mask_particles, weights_first
 from lexppl.inference import Enumerate, Linear, NestedIWAE
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
-from lexppl.effects import draw_weights, weights_first
 from tests.inference.builders import quick
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))

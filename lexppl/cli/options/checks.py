@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from lexppl.sealed_files import check_output_file, check_output_folder
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.data_sets import (
     IMAGE_SETS,
@@ -45,6 +44,7 @@ from lexppl.cli.options.table import (
 )
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import ENCODING, EXPLAINER, OUTPUTS
+from lexppl.sealed_files import check_output_file, check_output_folder
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
 """Devices that torch computes on, if present."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
-from lexppl.effects import LABEL_PLATE
+from lexppl.effects import LABEL_PLATE, weights_first
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local, refuse_penalties
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
@@ -25,7 +25,6 @@ from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates import OutOfPlaceDraws
-from lexppl.effects import weights_first
 
 
 @dataclass(frozen=True, eq=False)

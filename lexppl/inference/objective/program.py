@@ -17,8 +17,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import ParticleCounts
-from lexppl.threads import evaluating
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
@@ -29,7 +28,7 @@ from lexppl.inference.objective.grammar import (
     refuse_separate_logs,
 )
 from lexppl.inference.objective.site import Site
-from lexppl.effects import weights_first
+from lexppl.threads import evaluating
 
 Program = Callable[..., Any]
 

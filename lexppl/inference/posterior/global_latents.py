@@ -12,10 +12,10 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
-from lexppl.threads import evaluating
+from lexppl.effects import weights_first
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
-from lexppl.effects import weights_first
+from lexppl.threads import evaluating
 
 Rows = tuple[Tensor | None, ...]
 """Rows as arguments of a program; y may be None."""

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_k import TopEntries
-from lexppl.effects import BEFORE_PARTICLES
+from lexppl.effects import BEFORE_PARTICLES, weights_first
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import (
     MiniBatch,
@@ -37,7 +37,6 @@ from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
-from lexppl.effects import weights_first
 
 MOST_PARTICLES = 2**22
 """Default limit of the particles of all rows in one evaluation."""

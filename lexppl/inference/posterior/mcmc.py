@@ -22,11 +22,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
+from lexppl.effects import weights_first
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
 from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
-from lexppl.effects import weights_first
 
 MOST_STARTS = 100
 TOLERANCE = 1e-4

@@ -24,13 +24,19 @@ from torch.utils.data import (
 )
 
 from lexppl.argument_checks import finite_float
-from lexppl.sealed_files import sync_folder, write_through
 from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows, Rows
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.step import TrainingStep
 from lexppl.inference.training.watch import BestStates
-from lexppl.sealed_files import UnreadableFileError, checksum_of, refuse_changed, refused_by_name
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    checksum_of,
+    refuse_changed,
+    refused_by_name,
+    sync_folder,
+    write_through,
+)
 from lexppl.summary import counted
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
+from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import (
     Data,
     LoadedRows,
@@ -45,7 +46,6 @@ from lexppl.inference.training.cross_fitting import (
 )
 from lexppl.inference.training.rows import FoldedRows, weights_by_replicate
 from lexppl.threads import own_random_state
-from lexppl.effects import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""

@@ -9,7 +9,7 @@ import torch
 from pyro.infer.mcmc.util import initialize_model
 from pyro.nn import PyroModule
 
-from lexppl.effects import draw_weights, imputation_particles, mask_particles
+from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.log_posterior import LogPosterior
 from tests.inference.posterior.stochastic.gaussian_rows import (
