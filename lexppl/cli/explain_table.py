@@ -20,7 +20,7 @@ from lexppl.atomic_output import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
-from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
 from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.judged.encoded_choice import judge_choice
@@ -72,7 +72,7 @@ from lexppl.explanation import selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import entropy_unit
-from lexppl.models import Grouping
+from lexppl.models import BlackBox, Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
@@ -108,6 +108,7 @@ class TableRun(ExplainRun):
     fitted: TableFit
     outputs: Tensor | None = None
     """What the black box says of every row."""
+    box: BlackBox | None = None
 
     def read(self, device: torch.device) -> None:
         options, regime = self.options, regime_of(self.options)
@@ -117,7 +118,9 @@ class TableRun(ExplainRun):
         self.groups = groups_of(options.groups, source)
         with self.threads():
             if model is not None:
-                self.outputs = black_box_targets(model, source, options)
+                self.box, x, places, source = asked_black_box(model, source, options)
+                self.source = source
+                self.outputs = black_box_targets(self.box, x, places, source)
         data = source.data
         observed = data.y if self.outputs is None else self.outputs
         unit = entropy_unit(observed[source.train_rows], len(data.class_names or ()))
@@ -282,6 +285,7 @@ class TableRun(ExplainRun):
             draws=options.draws,
             device=options.device,
             black_box=options.black_box,
+            calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
             path=self.fitted.path,
             choice=choice,
             learning=gain,

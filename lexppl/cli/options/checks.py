@@ -74,6 +74,8 @@ def check_options(options: argparse.Namespace) -> None:
         check_data(options)
     if command == "explain" and options.black_box:
         _check_black_box(options)
+    elif command == "explain" and (options.max_calls or options.cache):
+        raise UsageError("--max-calls and --cache are of a --black-box: give one")
 
 
 def imputers_of(text: str | None, images: bool = False) -> list[str]:
@@ -185,7 +187,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
 def _check_black_box(options: argparse.Namespace) -> None:
     """Refuse a black box that is not there, or whose code may not run."""
     path = Path(options.black_box).expanduser()
-    if not options.trust_black_box:
+    if path.suffix != ".onnx" and not options.trust_black_box:
         raise UsageError(
             f"--black-box {path}: loading a joblib or pickle file runs the code in it; give "
             "--trust-black-box too if you trust where it comes from"

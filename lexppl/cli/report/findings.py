@@ -54,6 +54,7 @@ class ReportData:
         draws: mask draws a row.
         device: where it ran.
         black_box: the file of the black box, or None.
+        calls: what the black box was sent, in words, or None.
         path: what the penalty was chosen from, where it was.
         choice: what the choice of features adds about y beyond their values.
         learning: what its predictions are worth against the base rate.
@@ -76,6 +77,7 @@ class ReportData:
     draws: int
     device: str
     black_box: str | None
+    calls: str | None
     path: PenaltyPath | None = None
     choice: EncodedChoice = field(default_factory=EncodedChoice)
     learning: BaseRateGain | None = None

@@ -173,7 +173,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
             chosen = f", from the data; one fit of all from {low:.2g} to {high:.2g}"
         settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if findings.black_box is not None:
-        settings.insert(3, ("black box", findings.black_box))
+        settings.insert(3, ("black box", f"{findings.black_box}: {findings.calls}"))
     return settings
 
 

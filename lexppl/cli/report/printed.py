@@ -48,6 +48,8 @@ def print_findings(findings: ReportData, folder: Path, prints_rows: bool) -> Non
     for row in findings.closer.rows if prints_rows else ():
         print()
         print(row_text(row))
+    if findings.calls is not None:
+        print(f"\n{_indented(findings.calls)}")
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
