@@ -5,6 +5,7 @@ import re
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "believable-pooled": (r"\| (300|2,000) ", (0, 1, 3, 4, 5)),
     "coverage": ("", (0, 2, 3, 8)),
+    "real-models": ("", (0, 1, 2, 3, 4, 5, 7)),
     "unknown": ("", (0, 3, 8, 10, 12)),
     "selection": (r"k-subset|λ = 0\.0225", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),

@@ -11,6 +11,7 @@ from scipy.stats import t
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.common import library
+from lexppl.explanation.beside.row_gains import GAIN
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
@@ -147,6 +148,7 @@ def shap_explanation(
     over: Over | None = None,
     level: float = 0.95,
     given_y: bool = False,
+    values: Literal["masks", "gains"] = "masks",
 ) -> Any:
     r"""What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
@@ -169,6 +171,8 @@ def shap_explanation(
         over: "chains" (needs two) or "draws"; if None chains where there are several.
         level: of the bounds.
         given_y: of masks given x and y, of a posterior that was given y; else given x alone.
+        values: "gains" for the gains of rows, in nats, without bounds, of a posterior that has them
+            (`posterior.nc` of `lexppl explain`).
 
     Returns:
         `shap.Explanation`.
@@ -195,7 +199,17 @@ def shap_explanation(
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
     level = fraction("level", level)
-    site = mask_means(posterior).attrs["site"]
+    if values not in ("masks", "gains"):
+        raise ValueError(f"values must be 'masks' or 'gains'; it is {values!r}")
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if values == "gains":
+        found = group_of(posterior, "sample_stats").get(GAIN)
+        if found is None:
+            raise ValueError("the posterior has no gains of rows")
+        data = _data_like(posterior, found.values)
+        return library("shap").Explanation(found.values, data=data, feature_names=names)
+    site = means.attrs["site"]
     mask = masks_of(posterior, given_y)[site]
     chains = mask.sizes["chain"]
     over = over or ("chains" if chains > 1 else "draws")
@@ -219,15 +233,20 @@ def shap_explanation(
         lower, upper = mask.quantile(
             tails, ("chain", "draw"), method="inverted_cdf", skipna=False
         ).values
-    try:
-        data = group_of(posterior, constants_name(posterior))["x"].values
-    except (ValueError, KeyError):
-        data = np.empty(0)
     return library("shap").Explanation(
         mean,
-        data=data if data.shape == mean.shape else np.full(mean.shape, np.nan),
-        feature_names=[str(name) for name in mask[mask.dims[-1]].values],
+        data=_data_like(posterior, mean),
+        feature_names=names,
         lower_bounds=lower,
         upper_bounds=upper,
         error_std=error,
     )
+
+
+def _data_like(posterior: Posterior, values: np.ndarray) -> np.ndarray:
+    """The rows, where each entry is one column; else NaN."""
+    try:
+        data: np.ndarray = group_of(posterior, constants_name(posterior))["x"].values
+    except (ValueError, KeyError):
+        data = np.empty(0)
+    return data if data.shape == values.shape else np.full(values.shape, np.nan)

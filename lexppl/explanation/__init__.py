@@ -8,6 +8,7 @@ from lexppl.explanation.many_rows.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.many_rows.zarr_posterior import open_posterior
 from lexppl.explanation.masks.plate_draws import systematic_resampling
 from lexppl.explanation.reading.ranking import selection_table
+from lexppl.explanation.reading.tidy import row_dict, tidy_frame
 
 __all__ = [
     "explain",
@@ -15,8 +16,10 @@ __all__ = [
     "load_posterior",
     "mask_means",
     "open_posterior",
+    "row_dict",
     "save_posterior",
     "selection_table",
     "systematic_resampling",
+    "tidy_frame",
     "with_images",
 ]

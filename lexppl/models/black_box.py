@@ -66,7 +66,7 @@ class BlackBox:
     calls: Calls = field(default_factory=Calls)
 
     def targets(self, x: Tensor) -> Tensor:
-        """Its output for each row, without gradient, on the device and in the type of `x`.
+        """Its output for each row, without gradient, on the device of `x` and in its floating type.
 
         Rows of the same content are sent once. What was answered before an error is kept.
 
@@ -95,7 +95,8 @@ class BlackBox:
                 if len(batch):
                     self._ask(x, batch, keys, widths)
         found = torch.from_numpy(np.stack([self.answers.held[key] for key in keys]))
-        return (found[:, 0] if self.task == "regression" else found).to(x.device, x.dtype)
+        kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        return (found[:, 0] if self.task == "regression" else found).to(x.device, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The same as :meth:`targets`."""
