@@ -201,16 +201,15 @@ def shap_explanation(
     level = fraction("level", level)
     if values not in ("masks", "gains"):
         raise ValueError(f"values must be 'masks' or 'gains'; it is {values!r}")
-    means = mask_means(posterior)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    if values == "gains":
-        found = group_of(posterior, "sample_stats").get(GAIN)
-        if found is None:
-            raise ValueError("the posterior has no gains of rows")
-        data = _data_like(posterior, found.values)
-        return library("shap").Explanation(found.values, data=data, feature_names=names)
-    site = means.attrs["site"]
+    site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
+    names = [str(name) for name in mask[mask.dims[-1]].values]
+    if values == "gains":
+        gains = group_of(posterior, "sample_stats").get(GAIN)
+        if gains is None:
+            raise ValueError("the posterior has no gains of rows")
+        data = _data_like(posterior, gains.values)
+        return library("shap").Explanation(gains.values, data=data, feature_names=names)
     chains = mask.sizes["chain"]
     over = over or ("chains" if chains > 1 else "draws")
     if over == "chains" and chains < 2:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from lexppl.data.texts.vocabulary import Vocabulary
+from lexppl.evaluation_mode import evaluating
 from lexppl.extras import extra_library
 
 EXTRA = "models"
@@ -132,10 +133,7 @@ def _of_lightgbm(model: Any) -> Adapted:
     found = re.search(r"^objective=(\w+)", model.model_to_string(num_iteration=1), re.MULTILINE)
     kinds = ("binary", "multiclass", "multiclassova", "cross_entropy")
     output = "probabilities" if found and found[1] in kinds else "response"
-    features = model.num_feature()
-    return Adapted(
-        model, "Booster", model.predict, output, names=model.feature_name(), features=features
-    )
+    return Adapted(model, "Booster", model.predict, output, names=model.feature_name())
 
 
 def _of_xgboost(model: Any) -> Adapted:
@@ -146,14 +144,8 @@ def _of_xgboost(model: Any) -> Adapted:
         matrix = extra_library("xgboost", EXTRA).DMatrix(rows, enable_categorical=True)
         return model.predict(matrix, output_margin=margin)
 
-    return Adapted(
-        model,
-        "Booster",
-        call,
-        "logits" if margin else "response",
-        names=model.feature_names,
-        features=model.num_features(),
-    )
+    output, names = "logits" if margin else "response", model.feature_names
+    return Adapted(model, "Booster", call, output, names=names, features=model.num_features())
 
 
 def _of_catboost(model: Any) -> Adapted:
@@ -177,13 +169,10 @@ def _of_transformers(model: Any, tokenizer: Any, words: Vocabulary | None) -> Ad
     """A classifier of texts, whose rows are numbers of its tokenizer, or of a vocabulary."""
 
     def logits(**given: Any) -> Any:
-        was, device = model.training, next(model.parameters()).device
-        try:
-            given = {name: part.to(device) for name, part in given.items()}
-            with torch.no_grad():
-                return model.eval()(**given).logits.double().cpu().numpy()
-        finally:
-            model.train(was)
+        device = next(model.parameters()).device
+        with evaluating(model), torch.no_grad():
+            found = model(**{name: part.to(device) for name, part in given.items()})
+        return found.logits.double().cpu().numpy()
 
     def of_tokens(rows: NDArray[Any]) -> Any:
         ids = torch.from_numpy(np.asarray(rows)).long()
@@ -230,40 +219,28 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         raise ValueError(
             f"say what {name} returns ({listed}): output='logits', 'probabilities' or 'response'"
         )
-    fixed = inputs[0].shape[0] if inputs[0].shape else None
-    at_once = fixed if isinstance(fixed, int) else None
+    names = [one.name for one in inputs] if len(inputs) > 1 else None
+    # Of some models the batch and the columns have a size of their own, of others a name.
+    at_once, *width = (one if isinstance(one, int) else None for one in inputs[0].shape)
 
     def call(rows: Any) -> Any:
-        parts = [rows]
-        if at_once is not None:
-            parts = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
-        return np.concatenate([run(part) for part in parts])
+        rows, size = np.asarray(rows), at_once or len(rows)
+        return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
 
-    def run(rows: Any) -> Any:
-        if len(inputs) == 1:
-            given = {inputs[0].name: _onnx_input(inputs[0], rows)}
-        else:
-            columns = rows.to_numpy().T if hasattr(rows, "to_numpy") else np.asarray(rows).T
-            given = {
-                one.name: _onnx_input(one, column[:, None])
-                for one, column in zip(inputs, columns, strict=True)
-            }
+    def run(rows: NDArray[Any]) -> Any:
+        parts = [rows] if names is None else [column[:, None] for column in rows.T]
+        given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
         found = session.run([outputs[place].name], given)[0]
         if isinstance(found, list) and isinstance(found[0], Mapping):
             found = np.array([list(row.values()) for row in found])
         return found.reshape(len(rows)) if known == "response" else found
 
-    names = [one.name for one in inputs] if len(inputs) > 1 else None
-    width = inputs[0].shape[1] if len(inputs[0].shape) == 2 and names is None else None
-    features = width if isinstance(width, int) else None
+    features = width[0] if names is None and len(width) == 1 else None
     return Adapted(source, name, call, known, names=names, features=features)
 
 
-def _onnx_input(node: Any, rows: Any) -> Any:
+def _typed(node: Any, rows: NDArray[Any]) -> Any:
     kind = node.type.removeprefix("tensor(").removesuffix(")")
-    rows = rows.to_numpy() if hasattr(rows, "to_numpy") else np.asarray(rows)
-    return (
-        rows.astype(str).astype(object)
-        if kind == "string"
-        else rows.astype(NUMBERS.get(kind, kind))
-    )
+    if kind == "string":
+        return rows.astype(str).astype(object)
+    return rows.astype(NUMBERS.get(kind, kind))

@@ -156,9 +156,9 @@ class BlackBox:
         """Send rows in one call and keep the answers; of a call that fails half by half, down to
         the row that it fails on."""
         if len(batch) > self._left:
+            places = f"rows {int(batch[0])} to {int(batch[-1])}, and max_calls={self.max_calls}"
             raise ValueError(
-                f"{self.name} fails on one of rows {int(batch[0])} to {int(batch[-1])}, and "
-                f"max_calls={self.max_calls} allows no call that shows which"
+                f"{self.name} fails on one of {places} allows no call that shows which"
             )
         self.calls.rows, self.calls.calls = self.calls.rows + len(batch), self.calls.calls + 1
         raw, failure, start = None, None, perf_counter()
@@ -209,14 +209,15 @@ class BlackBox:
             return good, ""
         first = f"; row {int(batch[~good][0])} is the first"
         if not bool(finite.all()):
-            broken = int((~given.isfinite()).sum())
-            values = f"{broken} of its {given.numel()} values are NaN or infinite"
-            return good, f"finite values; {values}{first}"
+            broken = f"{int((~given.isfinite()).sum())} of its {given.numel()} values"
+            return good, f"finite values; {broken} are NaN or infinite{first}"
         low, high = float(given.min()), float(given.max())
         if not bool(inside.all()):
             advice = "For logits give output='logits', for responses task='regression'"
-            given_range = f"it gave {low:.4g} to {high:.4g}"
-            return good, f"probabilities in [0, 1]; {given_range}{first}. {advice}"
+            return (
+                good,
+                f"probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}{first}. {advice}",
+            )
         sums = f"they sum to {float(total.min()):.4g} to {float(total.max()):.4g}"
         return good, f"probabilities that sum to 1 in each row; {sums}{first}"
 
@@ -291,10 +292,9 @@ def black_box(
             raise ValueError(f"{name} must be one of {get_args(known)}; it is {value!r}")
     options = {name: value for name, value in given.items() if value is not None}
     count, labels = _class_count(classes)
-    usual: Output = "response" if task == "regression" else "probabilities"
     meant = "response" if task == "regression" else output
     kind = adapted(model, output=meant, columns=columns, words=words)
-    box = _wrapped(kind, count, labels, None if isinstance(kind, Adapted) else output, task, usual)
+    box = _wrapped(kind, count, labels, None if isinstance(kind, Adapted) else output, task)
     if task is not None and task != box.task:
         reason = "" if output is None else f", as output={output!r} means"
         raise ValueError(f"{box.name} is for {box.task}{reason}, and task is {task!r}")
@@ -327,7 +327,6 @@ def _wrapped(
     labels: tuple[str, ...] | None,
     output: Output | None,
     task: Task | None,
-    usual: Output,
 ) -> BlackBox:
     """A model by its kind, called and read."""
     own_name = name_of(model)
@@ -350,6 +349,7 @@ def _wrapped(
     if estimator:
         return _of_estimator(model, count, labels)
     if callable(model):
+        usual: Output = "response" if task == "regression" else "probabilities"
         return _of_outputs(own_name, lambda x: model(x.cpu().numpy()), output or usual, count)
     raise TypeError(
         "a black box must be an nn.Module, a classifier with predict_proba, a regressor with "

@@ -20,9 +20,14 @@ FRAME = pd.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def posterior():
+def explainer():
     explainer = ExplainerClassifier("lex", epochs=2, replicates=2, random_state=0)
-    return explainer.fit(FRAME, np.where(FRAME.age > 40, "old", "young")).explain(FRAME[:5])
+    return explainer.fit(FRAME, np.where(FRAME.age > 40, "old", "young"))
+
+
+@pytest.fixture
+def posterior(explainer):
+    return explainer.explain(FRAME[:5])
 
 
 def test_a_line_for_each_row_and_feature(posterior, tmp_path):
