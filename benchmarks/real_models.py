@@ -12,8 +12,8 @@ A model gives a response for each row of a table, and which columns it reads is 
 - vadersentiment: which of 24 words a text has; the compound score. Its lexicon has twelve.
 - py3langid: which of 24 words a text has; the log-odds of German to English. The truth are words
   that move them alone, which numbers hardly do.
-- silero_vad: four seconds in eight parts, each as it is or silent; the mean of P(speech). Three are
-  speech of espeak-ng, and five are tones, noise and silence.
+- silero_vad: six parts of a second, each as it is or silent; the mean of P(speech). Three are
+  speech of espeak-ng, and three are tones, noise or silence.
 
 `ExplainerRegressor("lex")` is fitted to half of the rows at its defaults; a row of the other half
 has found the columns that it keeps with a probability above one half. SHAP is its permutation
@@ -41,7 +41,7 @@ from lexppl.models.calls import shap_rows
 
 SAME = ("model", "case", "seed")
 BLOCKS, BLOCK = 16, 128
-PARTS, PART, RATE = 8, 8192, 16_000
+PARTS, PART, RATE = 6, 16_384, 16_000
 LARGE = 0.01
 """Of the largest of SHAP's mean sizes: where a column is found."""
 GERMAN = ["und", "nicht", "schön", "straße", "zwischen", "wasser"]
@@ -81,11 +81,18 @@ def magika(case, draw, rows):
     content = np.frombuffer(made_file(case, draw), np.uint8).astype(np.int64)
     half = BLOCKS // 2 * BLOCK
     file = np.concatenate([content[:half], content[-half:]])
-    noise = draw.integers(0, 256, len(file))
     table = presence([f"block {n}" for n in range(BLOCKS)], draw, rows)
 
     def type_of(frame):
-        kept = frame.to_numpy().astype(bool).repeat(BLOCK, 1)
+        rows = frame.to_numpy().astype(bool)
+        # Each row has noise of its own, the same in every call.
+        noise = np.stack(
+            [
+                np.random.default_rng(np.packbits(row).tolist()).integers(0, 256, len(file))
+                for row in rows
+            ]
+        )
+        kept = rows.repeat(BLOCK, 1)
         return model.targets(torch.from_numpy(np.where(kept, file, noise)))[:, place].numpy()
 
     return table, type_of, ["block 0", f"block {BLOCKS - 1}"]
@@ -169,7 +176,7 @@ def silero_vad(case, draw, rows):
     known = {}
 
     def speech(frame):
-        # There are 256 of them.
+        # There are 64 of them.
         rows = [tuple(row) for row in frame.to_numpy().astype(int)]
         new = sorted(set(rows) - known.keys())
         known.update(zip(new, spoken_share(new), strict=True) if new else ())
@@ -193,7 +200,7 @@ def spoken_clip(draw):
         subprocess.run(["espeak-ng", "-v", "en", "-w", file, text], check=True)
         rate, audio = wavfile.read(file)
     speech = np.interp(np.arange(0, len(audio), rate / RATE), np.arange(len(audio)), audio / 2**15)
-    speech = speech[RATE // 4 :]
+    speech = np.resize(speech[RATE // 4 : -RATE // 4], PARTS * PART)
     spoken = np.zeros(PARTS, bool)
     spoken[draw.choice(PARTS, 3, replace=False)] = True
     time = np.arange(PART) / RATE
