@@ -5,12 +5,13 @@ import re
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "believable-pooled": (r"\| (300|2,000) ", (0, 1, 3, 4, 5)),
     "coverage": ("", (0, 2, 3, 8)),
+    "real-models": ("", (0, 3, 4, 5, 6)),
     "unknown": ("", (0, 3, 8, 10, 12)),
     "selection": (r"k-subset|λ = 0\.0225", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
     "real-x": (r"\| (lex|real_x) ", (0, 1, 3, 4, 6, 8)),
     "q-fit": (r"paper|0\.0005|as given", (0, 1, 3, 4, 5, 6, 7)),
-    "estimators": (r"\| S2 ", (0, 1, 3, 4, 8)),
+    "estimators": (r"^\| (DisARM|leave|marginal|path|score function \|).* S2 ", (0, 1, 3, 4, 8)),
     "lex-3": (r"\| S1 ", (1, 3, 4)),
     "lex-4": (r"^\| (-3|0|3) ", (0, 1, 2)),
     "panels": (
@@ -19,7 +20,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
         (0, 1, 4, 5, 10, 11),
     ),
     "leaks": (
-        r"S1 \| (truth|no switch|lex constant \| 300|lex gaussian|real_x|best two|suwr)|S3 \| l2x"
+        r"S1 \| (truth|no switch|lex constant \| 300|lex gaussian|best two|suwr)"
         r"|switch \| lex",
         (0, 1, 3, 4, 7),
     ),
@@ -33,7 +34,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "xtab": (r"(SynRank|XOR|Orange|Additive) \| before|paper, 512", (0, 3, 4, 7)),
     "adult": ("", (0, 1)),
     "constraints": (r"fairness|noise (0|0\.5|17) ", (0, 1, 4, 6)),
-    "calibration": (r"AutoNormal|NUTS|SGHMC|boot|half|Q-FIT|masks", (0, 1, 3, 6)),
+    "calibration": (r"AutoNormal|NUTS|SGHMC|half|Q-FIT|enumeration|unseen", (0, 1, 3, 6)),
     "cox": ("", (0, 3, 4, 6, 7)),
     "speed": (r"\| 64 \| 1 \|", (0, 1, 6, 8, 10)),
     "speed-explained": ("", (0, 2, 3, 4)),

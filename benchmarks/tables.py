@@ -23,6 +23,7 @@ from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
+from real_model_table import real_models_table
 from record import RESULTS, read, spread
 from short_tables import shortened
 from soak_table import soak_table
@@ -269,6 +270,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "believable-pooled": (pooled_table, "believable"),
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
+    "real-models": (real_models_table, "real_models"),
     "global-posteriors": (posterior_table, "global_posteriors"),
     "digits": (digits_table, "digits"),
     "patches": (patches_table, "patches"),

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -163,11 +164,21 @@ def believable(*records):
     return f"| duplicated | 300 | default | {explained['penalty']:.3f} | "
 
 
+def real_models(record):
+    assert record["ours"]["calls"] == record["rows"] == 500 and record["true"] == 12
+    # SHAP leaves out what a row has in common with its background.
+    assert 0 < record["shap"]["calls"] <= 10 * 2 * 49 and record["shap"]["defaults"] == 24_500_000
+    return f"| vadersentiment | words | 12 of 24 | {record['ours']['tpr']:.2f}, "
+
+
 AVERAGED = ("--folds", 1, "--labels", "observed", "averaged")
 EXACT = ("--methods", "grid (exact)", "half as wide (control)", "enumeration")
 PANELS = ("--imputers", "constant", "surrogate constant")
 LONG = pytest.mark.complete
 NEEDS_IMAGES = pytest.mark.skipif(not IMAGES, reason="LEXPPL_DATA has no MNIST")
+NEEDS_VADER = pytest.mark.skipif(
+    importlib.util.find_spec("vaderSentiment") is None, reason="needs vadersentiment"
+)
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
 SMALL_RUNS = [
     pytest.param(step),
@@ -185,6 +196,7 @@ SMALL_RUNS = [
     pytest.param(q_fit),
     pytest.param(real_x),
     pytest.param(unknown_tables, "--data", "wine", "diabetes", "adult", marks=LONG),
+    pytest.param(real_models, "--models", "vadersentiment", marks=(LONG, NEEDS_VADER)),
     pytest.param(believable, "--kinds", "duplicated", marks=LONG),
 ]
 

@@ -37,6 +37,7 @@ SMALL = {
             'imputer="conditional-gaussian", epochs=2, random_state=0'
         ),
         'model_output="logits", random': 'model_output="logits", epochs=2, random',
+        "model=slow, random_state=0": "model=slow, epochs=2, random_state=0",
         "--trust-black-box": "--trust-black-box --epochs 2 --penalty 0.02 --replicates 2",
     },
     "start/pyro.md": {
@@ -50,6 +51,7 @@ SMALL = {
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
     "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},
     "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
+    "other_formats.md": {"replicates=2, random_state=0": "replicates=2, epochs=2, random_state=0"},
     # Followed by tests/test_serving.py.
     "serving.md": {},
     "scaling.md": {
@@ -123,6 +125,7 @@ def test_i_have_a_model(followed, tmp_path):
     names, codes, _ = followed("start/model.md")
     assert codes == [0]
     assert 0 < names["agreement"] <= 1
+    assert names["slow"].calls.rows == 200
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
     assert (tmp_path / "of_the_model" / "report.html").is_file()
 
@@ -156,6 +159,7 @@ def test_write_your_own(followed):
     [
         ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
         ("systems.md", lambda n: len(n["result"].history) == 4),
+        ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
     ],
 )
 def test_scikit_learn_and_systems(followed, page, check):

@@ -1,26 +1,31 @@
-"""A black box in a joblib or pickle file, and what it says of the rows of a table."""
+"""A black box in a file, and what it says of the rows of a table."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.terminal.errors import one_line
+from lexppl.cli.terminal.errors import UsageError, one_line
 from lexppl.data import DividedTable
-from lexppl.models.black_box import black_box
+from lexppl.models.black_box import BlackBox, black_box
 from lexppl.tabular.estimator_outputs import as_it_takes, asked_by_table
 
 
 def load_black_box(options: argparse.Namespace) -> Any:
-    """Load the model in the file that `--black-box` names, which runs the code in it.
+    """Load the model in the file that `--black-box` names, which runs the code in it unless the
+    file is ONNX; its path then.
 
     Raises:
         ValueError: a file that cannot be loaded.
     """
     path = Path(options.black_box).expanduser()
+    if path.suffix == ".onnx":
+        return path
     try:
         if path.suffix not in (".pt", ".pth"):
             return joblib.load(path)
@@ -39,29 +44,60 @@ def load_black_box(options: argparse.Namespace) -> Any:
         ) from error
 
 
-def black_box_targets(model: Any, source: DividedTable, options: argparse.Namespace) -> Tensor:
-    """What a black box says of every row: probabilities `(N, C)`, or standardised responses.
+def asked_black_box(
+    model: Any, source: DividedTable, options: argparse.Namespace
+) -> tuple[BlackBox, Tensor, Tensor, DividedTable]:
+    """A model as a black box, the rows of a table as it takes them, the places of those that it may
+    be asked of, and the table whose parts have these rows alone.
 
     Raises:
-        ValueError, TypeError: a model that is no black box, was fitted on other columns, or fails.
+        ValueError, TypeError: a model that is no black box, or was fitted on other columns.
+        UsageError: a `--row` that is left out.
     """
     data, output = source.data, options.black_box_output
+    limits = {
+        "batch_size": options.black_box_rows,
+        "max_calls": options.max_calls,
+        "cache": options.cache,
+    }
     if options.black_box_input == "table":
-        box, x = asked_by_table(model, source.table, classes=data.class_names, output=output)
+        names = data.class_names
+        box, x = asked_by_table(model, source.table, classes=names, output=output, **limits)
     else:
-        box = black_box(model, classes=data.class_names, output=output)
+        box = black_box(model, classes=data.class_names, output=output, **limits)
         x = as_it_takes(model, data.x)
     if box.task != data.task:
         raise ValueError(
             f"the black box is for {box.task}, and the target {data.target_name!r} is for "
             f"{data.task}; give --task {box.task} if the target is"
         )
+    places = box.affordable(x, options.seed)
+    if len(places) < len(x):
+        for row in options.row:
+            if row not in places:
+                raise UsageError(f"--row {row} is not among the {len(places)} rows of --max-calls")
+        rows = {part: getattr(source, part) for part in ("train_rows", "valid_rows", "test_rows")}
+        kept: Any = {p: r if r is None else r[np.isin(r, places.numpy())] for p, r in rows.items()}
+        source = replace(source, **kept)
+        if not len(source.train_rows) or not len(source.test_rows):
+            raise UsageError(f"--max-calls {options.max_calls} leaves no row to fit on or to judge")
+    return box, x, places, source
+
+
+def black_box_targets(box: BlackBox, x: Tensor, places: Tensor, source: DividedTable) -> Tensor:
+    """What a black box says of the rows at some places, NaN elsewhere: probabilities `(N, C)`, or
+    standardised responses.
+
+    Raises:
+        ValueError: a model that fails.
+    """
+    data = source.data
     try:
-        targets = box.targets(x).to(data.x.device, data.x.dtype)
-    except Exception as error:
-        raise ValueError(
-            f"the black box {type(model).__name__} fails on the rows: {one_line(error)}"
-        ) from error
+        found = box.targets(x[places]).to(data.x.device, data.x.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the black box: {one_line(error)}") from error
+    targets = found.new_full((len(x), *found.shape[1:]), torch.nan)
+    targets[places] = found
     if data.task == "regression":
         return (targets - source.target_mean) / source.target_scale
     if targets.shape[1] != data.n_classes:

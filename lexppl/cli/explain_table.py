@@ -19,7 +19,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli import fit_warnings
-from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
@@ -50,7 +50,7 @@ from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
-from lexppl.models import Grouping
+from lexppl.models import BlackBox, Grouping
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
 from lexppl.tabular.encoded_rows import EncodedRows
@@ -87,6 +87,7 @@ class TableRun(ExplainRun):
     fitted: TableFit
     outputs: Tensor | None = None
     """Of the black box for every row."""
+    box: BlackBox | None = None
 
     @property
     def table(self) -> FittedTable:
@@ -103,7 +104,9 @@ class TableRun(ExplainRun):
         self.groups = groups_of(options.groups, source)
         with self.threads():
             if model is not None:
-                self.outputs = black_box_targets(model, source, options)
+                self.box, x, places, source = asked_black_box(model, source, options)
+                self.source = source
+                self.outputs = black_box_targets(self.box, x, places, source)
         data = source.data
         observed = data.y if self.outputs is None else self.outputs
         unit = entropy_unit(observed[source.train_rows], len(data.class_names or ()))
@@ -249,6 +252,7 @@ class TableRun(ExplainRun):
             predictor=self.fitted.predictor,
             gains=gains,
             details=details,
+            calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
             path=self.fitted.path,
             choice=choice,
             learning=gain,

@@ -152,7 +152,13 @@ def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
     data = source.data
     found = [_missing(source), *_pooled(source)]
     if outputs is not None:
-        found.append(said_of_all(outputs, data.class_names))
+        bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
+        found.append(said_of_all(outputs[bought], data.class_names))
+        if left_out := int((~bought).sum()):
+            found.append(
+                f"--max-calls: the black box answered for {counted(len(outputs) - left_out, 'row')}"
+                f" of {len(outputs):,}, at random; the others are neither fitted on nor judged"
+            )
     return [one for one in found if one is not None]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.importances import check_tables, library
+from lexppl.explanation.reading.feature_values import GAIN
 from lexppl.explanation.reading.masks import constants_name, mask_means, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
@@ -129,7 +130,12 @@ Over = Literal["chains", "draws"]
 
 
 def shap_explanation(
-    posterior: Posterior, *, over: Over | None = None, level: float = 0.95, given_y: bool = False
+    posterior: Posterior,
+    *,
+    over: Over | None = None,
+    level: float = 0.95,
+    given_y: bool = False,
+    values: Literal["masks", "gains"] = "masks",
 ) -> Any:
     """What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
@@ -148,6 +154,8 @@ def shap_explanation(
         posterior: of :func:`lexppl.explain`; of several mask sites the first.
         over: "chains" (needs two) or "draws"; if None chains where there are several.
         given_y: of masks given x and y, of a posterior that was given y; else given x alone.
+        values: "gains" for the gains of rows, in nats, without bounds, of a posterior that has them
+            (`posterior.nc` of `lexppl explain`).
 
     Raises:
         ImportError: without the `compare` extra.
@@ -170,8 +178,17 @@ def shap_explanation(
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
     level = fraction("level", level)
+    if values not in ("masks", "gains"):
+        raise ValueError(f"values must be 'masks' or 'gains'; it is {values!r}")
     site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
+    names = [str(name) for name in mask[mask.dims[-1]].values]
+    if values == "gains":
+        gains = group_of(posterior, "sample_stats").get(GAIN)
+        if gains is None:
+            raise ValueError("the posterior has no gains of rows")
+        data = _data_like(posterior, gains.values)
+        return library("shap").Explanation(gains.values, data=data, feature_names=names)
     chains = mask.sizes["chain"]
     over = over or ("chains" if chains > 1 else "draws")
     if over == "chains" and chains < 2:
@@ -194,18 +211,23 @@ def shap_explanation(
         lower, upper = mask.quantile(
             tails, ("chain", "draw"), method="inverted_cdf", skipna=False
         ).values
-    try:
-        data = group_of(posterior, constants_name(posterior))["x"].values
-    except (ValueError, KeyError):
-        data = np.empty(0)
     return library("shap").Explanation(
         mean,
-        data=data if data.shape == mean.shape else np.full(mean.shape, np.nan),
-        feature_names=[str(name) for name in mask[mask.dims[-1]].values],
+        data=_data_like(posterior, mean),
+        feature_names=names,
         lower_bounds=lower,
         upper_bounds=upper,
         error_std=error,
     )
+
+
+def _data_like(posterior: Posterior, values: np.ndarray) -> np.ndarray:
+    """The rows, where each entry is one column; else NaN."""
+    try:
+        data: np.ndarray = group_of(posterior, constants_name(posterior))["x"].values
+    except (ValueError, KeyError):
+        data = np.empty(0)
+    return data if data.shape == values.shape else np.full(values.shape, np.nan)
 
 
 def unconditional_baselines(

@@ -7,6 +7,7 @@ from lexppl.explanation.posterior_files import load_posterior, open_posterior, s
 from lexppl.explanation.reading.images import with_images
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.explanation.reading.ranking import selection_table
+from lexppl.explanation.reading.tidy import row_dict, tidy_frame
 
 __all__ = [
     "explain",
@@ -14,8 +15,10 @@ __all__ = [
     "load_posterior",
     "mask_means",
     "open_posterior",
+    "row_dict",
     "save_posterior",
     "selection_table",
     "systematic_resampling",
+    "tidy_frame",
     "with_images",
 ]

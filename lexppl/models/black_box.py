@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,6 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
+from lexppl.data.texts import Vocabulary
+from lexppl.models.adapters import Adapted, adapted, name_of
+from lexppl.models.calls import Answers, Calls, identity_of, tensor_keys
 from lexppl.models.likelihoods import Likelihood, distribution_targets
 from lexppl.threads import evaluating
 
@@ -33,16 +40,35 @@ class BlackBox:
         name: for errors.
         task: whether it gives probabilities of labels or responses.
         classes: C, or None where it is not known before a call, or for responses.
-        outputs: from rows `(B, *event)` to `(B, C)`, or `(B,)`, float64, not yet checked.
+        outputs: a call of the model, from rows `(B, *event)` to what it returns.
+        meaning: from that to `(B, C)` or `(B,)`, float64, not yet checked.
+        asked: what is asked of the model, in words: part of the content by which answers are kept.
+        keys: from rows and `asked` to a hash of each row's content.
+        model: what was given, and `options`, the other arguments of :func:`black_box`.
+        batch_size: rows of a call; 4,096 if None.
+        max_calls: most rows that are sent, or None.
+        answers: by content.
+        calls: what was sent.
     """
 
     name: str
     task: Task
     classes: int | None
-    outputs: Callable[[Tensor], Tensor]
+    outputs: Callable[[Tensor], Any] = field(repr=False)
+    meaning: Callable[[Any], Tensor] = field(repr=False)
+    asked: str = field(default="", repr=False)
+    keys: Callable[[Tensor, str], list[bytes]] = field(default=tensor_keys, repr=False)
+    model: Any = field(default=None, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    batch_size: int | None = None
+    max_calls: int | None = None
+    answers: Answers = field(default_factory=Answers, repr=False)
+    calls: Calls = field(default_factory=Calls)
 
     def targets(self, x: Tensor) -> Tensor:
-        """Its output for each row, without gradient, on the device and in the type of `x`.
+        """Its output for each row, without gradient, on the device of `x` and in its floating type.
+
+        Rows of the same content are sent once. What was answered before an error is kept.
 
         Args:
             x: rows, shape `(N, *event)`.
@@ -52,32 +78,116 @@ class BlackBox:
 
         Raises:
             TypeError: `x` is no tensor, or the black box gives no numbers.
-            ValueError: no rows; values that are not finite; another number of rows or classes;
-                probabilities outside [0, 1] or whose sum is off 1 by more than 1e-4.
+            ValueError: no rows; more new ones than `max_calls` allows; a row on which the model
+                fails; values that are not finite; another number of rows or classes; probabilities
+                outside [0, 1] or whose sum is off 1 by more than 1e-4.
         """
+        keys, new = self._new(x)
+        if len(new) > self._left:
+            raise ValueError(
+                f"max_calls={self.max_calls} allows {self._left} more rows of {self.name}, and "
+                f"{len(new)} have no answer yet: give those that affordable(x) has"
+            )
+        self.calls.known += len(x) - len(new)
+        widths = [self.classes]
+        with torch.no_grad():
+            for batch in torch.tensor(new).split(self.batch_size or BATCH_ROWS):
+                if len(batch):
+                    self._ask(x, batch, keys, widths)
+        found = torch.from_numpy(np.stack([self.answers.held[key] for key in keys]))
+        kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        return (found[:, 0] if self.task == "regression" else found).to(x.device, kind)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The same as :meth:`targets`."""
+        return self.targets(x)
+
+    def affordable(self, x: Tensor, seed: int = 0) -> Tensor:
+        """Places of the rows that :meth:`targets` answers within `max_calls`: those whose answer is
+        known, and as many others at random as may be sent.
+
+        Raises:
+            ValueError: there are none; as :meth:`targets` of x.
+        """
+        keys, new = self._new(x)
+        if len(new) > self._left:
+            chosen = np.random.default_rng(seed).permutation(new)[: int(self._left)]
+            answered = {keys[place] for place in chosen} | self.answers.held.keys()
+            places = [place for place, key in enumerate(keys) if key in answered]
+            if not places:
+                raise ValueError(
+                    f"max_calls={self.max_calls} is used up, and no row of x has an answer"
+                )
+            self.calls.left_out = len(x) - len(places)
+            return torch.tensor(places)
+        return torch.arange(len(x))
+
+    def with_calls_of(self, other: BlackBox) -> BlackBox:
+        """The same, with the answers, the calls and the limits of another black box."""
+        names = ("batch_size", "max_calls", "answers", "calls")
+        return replace(self, **{name: getattr(other, name) for name in names})
+
+    def __deepcopy__(self, memo: Any) -> BlackBox:
+        """Itself: a clone of an explainer explains the same model, by the same answers."""
+        return self
+
+    def __reduce__(self) -> Any:
+        return partial(black_box, **self.options), (self.model,)
+
+    @property
+    def _left(self) -> float:
+        """Rows that may still be sent."""
+        return math.inf if self.max_calls is None else max(0, self.max_calls - self.calls.rows)
+
+    def _new(self, x: Tensor) -> tuple[list[bytes], list[int]]:
+        """The content of each row, and the first places of those that have no answer."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}")
         if x.dim() < 2 or len(x) == 0:
             raise ValueError(f"x must have shape (N, *event), N >= 1; it has {tuple(x.shape)}")
         if not bool(x.isfinite().all()):
             raise ValueError("x must be finite; it has NaN or infinite values")
-        parts: list[Tensor] = []
-        classes = self.classes
-        with torch.no_grad():
-            for rows in x.split(BATCH_ROWS):
-                part = self._checked(self.outputs(rows), len(rows), classes)
-                classes = part.shape[1] if self.task == "classification" else None
-                parts.append(part.to(device=x.device, dtype=x.dtype))
-        return torch.cat(parts)
+        keys = self.keys(x, self.asked)
+        first = {key: place for place, key in reversed([*enumerate(keys)])}
+        held = self.answers.held
+        return keys, sorted(place for key, place in first.items() if key not in held)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """The same as :meth:`targets`."""
-        return self.targets(x)
+    def _ask(self, x: Tensor, batch: Tensor, keys: list[bytes], widths: list[int | None]) -> None:
+        """Send rows in one call and keep the answers; of a call that fails half by half, down to
+        the row that it fails on."""
+        if len(batch) > self._left:
+            places = f"rows {int(batch[0])} to {int(batch[-1])}, and max_calls={self.max_calls}"
+            raise ValueError(
+                f"{self.name} fails on one of {places} allows no call that shows which"
+            )
+        self.calls.rows, self.calls.calls = self.calls.rows + len(batch), self.calls.calls + 1
+        raw, failure, start = None, None, perf_counter()
+        try:
+            raw = self.outputs(x[batch.to(x.device)])
+        # A model may fail in any way.
+        except Exception as error:
+            failure = error
+        self.calls.seconds += perf_counter() - start
+        if failure is not None and len(batch) > 1:
+            for half in batch.split((len(batch) + 1) // 2):
+                self._ask(x, half, keys, widths)
+            return
+        if failure is not None:
+            reason = " ".join(f"{type(failure).__name__}: {failure}".split())
+            raise ValueError(f"{self.name} fails on row {int(batch[0])}: {reason}") from failure
+        given = self._shaped(self.meaning(raw), len(batch), widths)
+        good, fault = self._faults(given, batch)
+        kept = given[good]
+        if self.task == "classification":
+            kept = kept.clamp(0.0, 1.0)
+            kept = kept / kept.sum(1, keepdim=True)
+        self.answers.add([keys[place] for place in batch[good].tolist()], kept.cpu().numpy())
+        if fault:
+            raise ValueError(f"{self.name} must give {fault}")
 
-    def _checked(self, given: Tensor, rows: int, classes: int | None) -> Tensor:
-        """Outputs that are finite, of so many rows and classes; probabilities divided by their
-        sum."""
-        regression = self.task == "regression"
+    def _shaped(self, given: Tensor, rows: int, widths: list[int | None]) -> Tensor:
+        """Outputs `(B, C)`, or `(B, 1)` of responses, of so many rows and classes."""
+        regression, classes = self.task == "regression", widths[0]
         expected = f"({rows},)" if regression else f"({rows}, {classes or 'C'})"
         shape = (rows,) if regression else (rows, classes or given.shape[-1])
         if tuple(given.shape) != shape:
@@ -85,28 +195,31 @@ class BlackBox:
                 f"{self.name} must give {'responses' if regression else 'probabilities'} of shape "
                 f"{expected}; it gave {tuple(given.shape)}"
             )
-        broken = int((~given.isfinite()).sum())
-        if broken:
-            raise ValueError(
-                f"{self.name} must give finite values; {broken} of its {given.numel()} values are "
-                "NaN or infinite"
-            )
-        if regression:
-            return given
-        low, high = float(given.min()), float(given.max())
-        if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
-            raise ValueError(
-                f"{self.name} must give probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}. "
-                "For logits give output='logits', for responses task='regression'"
-            )
+        widths[0] = None if regression else given.shape[1]
+        return given[:, None] if regression else given
+
+    def _faults(self, given: Tensor, batch: Tensor) -> tuple[Tensor, str]:
+        """Which rows have outputs as they must be, and what is wrong with the others."""
+        finite = given.isfinite().all(1)
+        inside = ((given >= -RANGE_TOLERANCE) & (given <= 1.0 + RANGE_TOLERANCE)).all(1)
         total = given.sum(1)
-        if float((total - 1.0).abs().max()) > SUM_TOLERANCE:
-            raise ValueError(
-                f"{self.name} must give probabilities that sum to 1 in each row; they sum to "
-                f"{float(total.min()):.4g} to {float(total.max()):.4g}"
+        whole = (total - 1.0).abs() <= SUM_TOLERANCE
+        good = finite if self.task == "regression" else finite & inside & whole
+        if bool(good.all()):
+            return good, ""
+        first = f"; row {int(batch[~good][0])} is the first"
+        if not bool(finite.all()):
+            broken = f"{int((~given.isfinite()).sum())} of its {given.numel()} values"
+            return good, f"finite values; {broken} are NaN or infinite{first}"
+        low, high = float(given.min()), float(given.max())
+        if not bool(inside.all()):
+            advice = "For logits give output='logits', for responses task='regression'"
+            return (
+                good,
+                f"probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}{first}. {advice}",
             )
-        given = given.clamp(0.0, 1.0)
-        return given / given.sum(1, keepdim=True)
+        sums = f"they sum to {float(total.min()):.4g} to {float(total.max()):.4g}"
+        return good, f"probabilities that sum to 1 in each row; {sums}{first}"
 
 
 def black_box(
@@ -115,19 +228,25 @@ def black_box(
     classes: int | Sequence[object] | None = None,
     task: Task | None = None,
     output: Output | None = None,
+    columns: Sequence[str] | None = None,
+    words: Vocabulary | None = None,
+    batch_size: int | None = None,
+    max_calls: int | None = None,
+    cache: str | Path | None = None,
 ) -> BlackBox:
     """A fitted model of any make, wrapped so that an explainer can be fitted to its output.
 
     A model is one of
 
-    - a :class:`lexppl.models.Predictor`: its distribution's probabilities, or its distribution's
-      mean;
-    - any other `nn.Module`, with `output` saying what it returns;
+    - a :class:`lexppl.models.Predictor`: its distribution's probabilities, or its mean;
+    - any other `nn.Module`, TorchScript too, with `output` saying what it returns;
     - a classifier with `predict_proba` (scikit-learn's way), whose labels `classes_` are
       0 … C−1 or among those of `classes`; a label it never saw has probability 0;
-    - a regressor with `predict`;
-    - a function from an array `(B, *event)` to probabilities `(B, C)`, or `(B,)` for P(y = 1);
-      with `task="regression"` to responses `(B,)`.
+    - a regressor with `predict`; a `Booster` of LightGBM or XGBoost, a `CatBoost`, by its loss;
+    - an ONNX model: the path of the file, an `InferenceSession` or a `ModelProto`;
+    - a `transformers` classifier and its tokenizer, as a pair: rows are the tokenizer's numbers;
+    - a function from an array `(B, *event)`, or a frame or texts, to probabilities `(B, C)`, or
+      `(B,)` for P(y = 1); with `task="regression"` to responses `(B,)`.
 
     A module is called in evaluation mode and put back as it was. An estimator that was fitted on a
     frame of named columns gets a frame with those names, in the order of the features of x.
@@ -136,14 +255,22 @@ def black_box(
         model: the black box.
         classes: C, or the C labels themselves in the order 0 … C−1, such as `data.class_names`.
         task: "classification" or "regression"; needed only where the model does not say.
-        output: what a module or function returns: "logits" (`(B, C)`, or `(B,)` or `(B, 1)` for
-            the log-odds of y = 1), "probabilities" (the same shapes) or "response". A function
-            gives probabilities if None.
+        output: what a module, ONNX file or function returns: "logits" (`(B, C)`, or `(B,)` or
+            `(B, 1)` for the log-odds of y = 1), "probabilities" (the same shapes) or "response". A
+            function gives probabilities if None.
+        columns: names of the columns of the frame that a function takes; an array if None.
+        words: the vocabulary of rows of word numbers, for a model that takes a list of texts.
+        batch_size: rows of a call; 4,096 if None.
+        max_calls: most rows that the model is sent: see :meth:`BlackBox.affordable`.
+        cache: a folder that keeps each answer as it comes, for later processes; a model of other
+            content has files of its own. A function that asks a server is known by its code alone.
 
     Raises:
         TypeError: not one of these.
         ValueError: a module without `output`, a classifier without `predict_proba` or with labels
-            that `classes` does not have, arguments that contradict the model or each other.
+            that `classes` does not have, arguments that contradict the model or each other; an ONNX
+            file that is none; with `cache`, a model whose content cannot be hashed.
+        ImportError: an ONNX file, and no `onnxruntime`.
 
     Source: Senetaire et al. 2023, § 2.5: the post-hoc regimes.
 
@@ -158,11 +285,51 @@ def black_box(
         >>> steep.task, steep.targets(torch.zeros(2, 1)).shape
         ('classification', torch.Size([2, 3]))
     """
+    given = {**locals()}
+    model = given.pop("model")
     for name, value, known in (("task", task, Task), ("output", output, Output)):
         if value is not None and value not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}; it is {value!r}")
+    options = {name: value for name, value in given.items() if value is not None}
     count, labels = _class_count(classes)
-    own_name = getattr(model, "__name__", type(model).__name__)
+    meant = "response" if task == "regression" else output
+    kind = adapted(model, output=meant, columns=columns, words=words)
+    box = _wrapped(kind, count, labels, None if isinstance(kind, Adapted) else output, task)
+    if task is not None and task != box.task:
+        reason = "" if output is None else f", as output={output!r} means"
+        raise ValueError(f"{box.name} is for {box.task}{reason}, and task is {task!r}")
+    if box.task == "regression" and count is not None:
+        raise ValueError(f"{box.name} gives responses, which have no classes; classes is {count}")
+    return replace(
+        box,
+        asked=repr((box.task, count, labels, output, columns, words and words.words)),
+        model=model,
+        options=options,
+        batch_size=None if batch_size is None else int_at_least("batch_size", batch_size),
+        max_calls=None if max_calls is None else int_at_least("max_calls", max_calls),
+        answers=Answers() if cache is None else _cached(kind, Path(cache).expanduser()),
+    )
+
+
+def _cached(model: Any, folder: Path) -> Answers:
+    try:
+        return Answers(folder, identity_of(model))
+    except TypeError as error:
+        raise ValueError(
+            f"cache={str(folder)!r} keeps answers by what a model holds, and of {name_of(model)} "
+            f"that cannot be hashed: {error}"
+        ) from error
+
+
+def _wrapped(
+    model: Any,
+    count: int | None,
+    labels: tuple[str, ...] | None,
+    output: Output | None,
+    task: Task | None,
+) -> BlackBox:
+    """A model by its kind, called and read."""
+    own_name = name_of(model)
     likelihood = getattr(model, "likelihood", None)
     estimator = hasattr(model, "predict_proba") or hasattr(model, "predict")
     if output is not None and (isinstance(likelihood, Likelihood) or estimator):
@@ -172,29 +339,22 @@ def black_box(
         )
     if isinstance(model, nn.Module) and isinstance(likelihood, Likelihood):
         own: Task = "classification" if likelihood.discrete else "regression"
-        box = BlackBox(own_name, own, count, lambda x: distribution_targets(_evaluated(model, x)))
-    elif isinstance(model, nn.Module):
+        return BlackBox(own_name, own, count, partial(_evaluated, model), distribution_targets)
+    if isinstance(model, nn.Module):
         if output is None and task != "regression":
             raise ValueError(
                 f"say what {own_name} returns: output='logits', 'probabilities' or 'response'"
             )
-        box = _of_outputs(own_name, lambda x: _evaluated(model, x), output or "response", count)
-    elif estimator:
-        box = _of_estimator(model, count, labels)
-    elif callable(model):
+        return _of_outputs(own_name, partial(_evaluated, model), output or "response", count)
+    if estimator:
+        return _of_estimator(model, count, labels)
+    if callable(model):
         usual: Output = "response" if task == "regression" else "probabilities"
-        box = _of_outputs(own_name, lambda x: model(x.cpu().numpy()), output or usual, count)
-    else:
-        raise TypeError(
-            "a black box must be an nn.Module, a classifier with predict_proba, a regressor with "
-            f"predict, or a function from arrays to probabilities; it is {own_name}"
-        )
-    if task is not None and task != box.task:
-        reason = "" if output is None else f", as output={output!r} means"
-        raise ValueError(f"{box.name} is for {box.task}{reason}, and task is {task!r}")
-    if box.task == "regression" and count is not None:
-        raise ValueError(f"{box.name} gives responses, which have no classes; classes is {count}")
-    return box
+        return _of_outputs(own_name, lambda x: model(x.cpu().numpy()), output or usual, count)
+    raise TypeError(
+        "a black box must be an nn.Module, a classifier with predict_proba, a regressor with "
+        f"predict, or a function from arrays to probabilities; it is {own_name}"
+    )
 
 
 def _evaluated(model: nn.Module, rows: Tensor) -> Any:
@@ -209,7 +369,7 @@ def _of_outputs(
     """A function of rows whose outputs have a meaning."""
     task: Task = "regression" if output == "response" else "classification"
     return BlackBox(
-        name, task, classes, lambda rows: _meaning(_numbers(outputs(rows), name), output, name)
+        name, task, classes, outputs, lambda given: _meaning(_numbers(given, name), output, name)
     )
 
 
@@ -217,7 +377,7 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     """A classifier by its `predict_proba`, a regressor by its `predict`."""
     from sklearn.base import BaseEstimator, is_classifier  # noqa: PLC0415 - slow to import
 
-    name = type(model).__name__
+    name = name_of(model)
     if not hasattr(model, "predict_proba"):
         if isinstance(model, BaseEstimator) and is_classifier(model):
             raise ValueError(
@@ -229,15 +389,17 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     places = None if own_labels is None else _places(name, own_labels, classes, labels)
     count = len(places) if classes is None and places is not None else classes
 
-    def targets(rows: Tensor) -> Tensor:
-        given = _numbers(model.predict_proba(_table(model, rows)), name)
+    def meaning(outputs: Any) -> Tensor:
+        given = _numbers(outputs, name)
         if places is None or count is None:
             return given
         placed = given.new_zeros(len(given), count)
         placed[:, places] = given
         return placed
 
-    return BlackBox(name, "classification", count, targets)
+    return BlackBox(
+        name, "classification", count, lambda x: model.predict_proba(_table(model, x)), meaning
+    )
 
 
 def _table(model: Any, rows: Tensor) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.data.checks import listed
-from lexppl.models.black_box import BlackBox, Output, black_box
+from lexppl.models.adapters import Adapted, adapted, name_of
+from lexppl.models.black_box import BlackBox, Output, Task, black_box
+from lexppl.models.calls import table_keys
 
 
 class EstimatorByRow:
@@ -36,6 +39,14 @@ class EstimatorByRow:
             self.classes_ = estimator.classes_ if labels is None else list(labels)
         if hasattr(estimator, "predict_proba"):
             self.predict_proba = self._probabilities
+
+    def keys(self, x: Tensor, asked: str) -> list[bytes]:
+        """A hash of the cells of rows by number, `(B, 1)`."""
+        return table_keys(self._chosen(x.numpy()), asked)
+
+    def identified_by(self) -> Any:
+        """The estimator."""
+        return self._estimator
 
     def predict(self, rows: NDArray[Any]) -> Any:
         """The estimator's predictions of rows by number."""
@@ -68,18 +79,30 @@ def asked_by_table(
     classes: Sequence[object] | None,
     labels: Sequence[str] | None = None,
     output: Output | None = None,
+    **limits: Any,
 ) -> tuple[BlackBox, Tensor]:
     """A model as a black box, and rows `x` such that `box.targets(x)` are its outputs of the table.
 
     A table with other columns than those fitted on, or words for a module of numbers, is refused.
     """
+    shared = model if isinstance(model, BlackBox) else None
+    if shared is not None:
+        model, output = shared.model, output or shared.options.get("output")
+    columns = None if shared is None else shared.options.get("columns")
+    meant = "response" if classes is None else output
+    model = adapted(model, output=meant, columns=columns)
     if hasattr(model, "predict") or hasattr(model, "predict_proba"):
         # Errors call a black box by its class.
-        model = type(type(model).__name__, (EstimatorByRow,), {})(model, table, labels)
+        by_row = type(name_of(model), (EstimatorByRow,), {})(model, table, labels)
         x = torch.arange(len(table), dtype=torch.float64)[:, None]
-        return black_box(model, classes=classes, output=output), x
-    box = black_box(model, classes=classes, output=output)
-    return box, as_it_takes(model, torch.as_tensor(_numbers(table)))
+        said = None if isinstance(model, Adapted) else output
+        box = replace(black_box(by_row, classes=classes, output=said, **limits), keys=by_row.keys)
+    else:
+        function = classes is None and not isinstance(model, nn.Module)
+        task: Task | None = "regression" if function else None
+        box = black_box(model, classes=classes, task=task, output=output, **limits)
+        x = as_it_takes(model, torch.as_tensor(_numbers(table)))
+    return (box if shared is None else box.with_calls_of(shared)), x
 
 
 def as_it_takes(model: Any, x: Tensor) -> Tensor:
@@ -97,7 +120,7 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     """The columns that an estimator was fitted on, by name where it has names."""
     if not isinstance(table, pd.DataFrame):
         return np.asarray(table)
-    name = type(estimator).__name__
+    name = name_of(estimator)
     known = [str(column) for column in getattr(estimator, "feature_names_in_", ())]
     # LightGBM names the columns of an array so.
     if known and known != [f"Column_{place}" for place in range(len(known))]:

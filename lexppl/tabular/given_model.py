@@ -11,7 +11,7 @@ from lexppl.configured import Configured
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
 from lexppl.data.checks import level_of
 from lexppl.models import Likelihood
-from lexppl.models.black_box import Output
+from lexppl.models.black_box import BlackBox, Output
 from lexppl.tabular.estimator_outputs import asked_by_table
 
 
@@ -75,26 +75,26 @@ class OnStandardisedRows(Configured, nn.Module):
         return dist.Normal(center, distribution.stddev / self.target_scale)
 
 
-def said_by(
+def asked_of_rows(
     model: Any, table: Any, classes: NDArray[Any] | None, output: Output | None = None
-) -> Tensor:
-    """What a model says of rows in their own units.
+) -> tuple[BlackBox, Tensor, Tensor]:
+    """A model as a black box, the rows of a table as it takes them, and the places of those that it
+    may be asked of: all but what `max_calls` leaves out.
 
     Args:
-        model: a fitted estimator, a torch module or a torch predictor.
+        model: a fitted estimator, a torch module, a torch predictor, or a black box of one.
         table: rows as they were given to `fit`.
         classes: the C labels, or None for responses.
         output: what a module without a likelihood returns of labels.
 
-    Returns:
-        probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
-
     Raises:
         ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.asked_by_table`; a module
-            of labels of which it is not known what it returns; a model for the other task, with
-            labels other than `classes`, or that fails on the rows.
+            of labels of which it is not known what it returns; a model for the other task, or with
+            labels other than `classes`.
     """
-    names, labels = None, None
+    names, labels, given = None, None, model
+    if isinstance(model, BlackBox):
+        model, output = model.model, output or model.options.get("output")
     own_output = isinstance(model, nn.Module) and not has_likelihood(model)
     if own_output and classes is None:
         output = "response"
@@ -109,18 +109,27 @@ def said_by(
         own = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
         labels = None if own is None else [level_of(label) for label in own]
-    box, x = asked_by_table(model, table, classes=names, labels=labels, output=output)
+    box, x = asked_by_table(given, table, classes=names, labels=labels, output=output)
     if classes is None and box.task == "classification":
         raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")
+    return box, x, box.affordable(x)
+
+
+def said_by(box: BlackBox, x: Tensor) -> Tensor:
+    """What a model says of rows in their own units: `(N, C)` in the order of its labels, or `(N,)`.
+
+    Raises:
+        ValueError: a row on which it fails, or outputs that are none; as
+            :meth:`lexppl.models.BlackBox.targets`.
+    """
     try:
         return box.targets(x).cpu().double()
-    except RuntimeError as error:
-        if not isinstance(model, nn.Module):
+    except ValueError as error:
+        if not (isinstance(box.model, nn.Module) and isinstance(error.__cause__, RuntimeError)):
             raise
         raise ValueError(
-            f"model, a {type(model).__name__}, fails on the rows of X as they are, "
-            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It reads the "
-            "columns of X in their order and units"
+            f"model: {error}. It has the rows of X as they are, {tuple(x.shape)} of {x.dtype}, "
+            "with the columns in their order and units"
         ) from error
 
 

@@ -37,10 +37,17 @@ from lexppl.explanation import explain
 from lexppl.explanation.reading.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.models.black_box import BlackBox
+from lexppl.models.calls import Calls
 from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_weights
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
-from lexppl.tabular.given_model import has_likelihood, predictor_on_standardised_rows, said_by
+from lexppl.tabular.given_model import (
+    asked_of_rows,
+    has_likelihood,
+    predictor_on_standardised_rows,
+    said_by,
+)
 from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.table_columns import entries_of_columns, grouping_of, markers_in
@@ -61,6 +68,8 @@ class _Fitted:
     predictor_kind_: str
     entry_names_: NDArray[Any]
     feature_names_in_: NDArray[Any]
+    calls_: Calls | None
+    """What the explained model was sent."""
     _seed: int
 
 
@@ -251,6 +260,16 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             table, frame, y = table[counted], frame[counted], y[counted]
             weights = weights[counted]
         targets, strata = self._told(y)
+        box, self.calls_ = None, None
+        if self.model is not None:
+            labels = getattr(self, "classes_", None)
+            box, asked, places = asked_of_rows(self.model, table, labels, self._model_output)
+            self.calls_, asked = box.calls, asked[places]
+            if len(places) < len(frame):
+                bought = np.isin(np.arange(len(frame)), places)
+                table, frame = table[bought], frame[bought]
+                targets, strata = targets[bought], strata[bought]
+                weights = None if weights is None else weights[bought]
         weights = as_counts(self._reweighted(strata, weights))
         train, valid = training_and_validation(strata, share, seed)
         learned = None if weights is None else weights[train]
@@ -270,7 +289,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        y = self._observed(table, targets, x.dtype)
+        y = self._observed(torch.tensor(targets) if box is None else said_by(box, asked), x.dtype)
         of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         rows = EncodedRows(
             (x[train], y[train]),
@@ -334,24 +353,21 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         importances: NDArray[np.float64] = kept.numpy()
         return importances
 
-    def _observed(self, table: Any, targets: NDArray[Any], dtype: torch.dtype) -> Tensor:
-        """What the explainer observes of the rows: y, or the given model's outputs."""
+    def _observed(self, observed: Tensor, dtype: torch.dtype) -> Tensor:
+        """y, or what the given model says of the rows, as the explainer observes it."""
         target = self.encoding_.target
-        observed = torch.tensor(targets)
-        if self.model is not None:
-            labels = getattr(self, "classes_", None)
-            observed = said_by(self.model, table, labels, getattr(self, "model_output", None))
         if target.class_names is None:
             observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed
 
     def _explained_module(self) -> nn.Module | None:
         """The given torch predictor, where the method takes one."""
-        if not METHODS[self.method].explains_model or not isinstance(self.model, nn.Module):
+        model = self.model.model if isinstance(self.model, BlackBox) else self.model
+        if not METHODS[self.method].explains_model or not isinstance(model, nn.Module):
             return None
-        if not has_likelihood(self.model):
+        if not has_likelihood(model):
             return None
-        return predictor_on_standardised_rows(self.model, self.encoding_)
+        return predictor_on_standardised_rows(model, self.encoding_)
 
 
 def _row_names(X: Any) -> list[Any] | None:

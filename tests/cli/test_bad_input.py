@@ -263,6 +263,38 @@ def test_black_box_file_that_is_none(tmp_path, capsys):
     assert code == 1 and "a state_dict" in line and "torch.jit.script" in line
 
 
+def test_onnx_needs_no_trust_and_calls_stay_within_their_number(tmp_path, capsys):
+    converter = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    frame = people()
+    path = str(written(frame[["age", "height", "income"]], tmp_path))
+    model = LogisticRegression().fit(frame[["age", "height"]].to_numpy(), frame["income"])
+    made = converter.to_onnx(model, np.float32([[40, 170]]))
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    (tmp_path / "none.onnx").write_text("hello")
+    out = ["--out", str(tmp_path / "r"), *QUICK]
+    words = ["--black-box", str(tmp_path / "none.onnx")]
+    code, line = refused(capsys, tmp_path, "explain", path, *out, *words)
+    assert code == 1 and "none.onnx is no ONNX model that onnxruntime reads" in line
+    code, line = refused(capsys, tmp_path, "explain", path, *out, "--max-calls", "9")
+    assert code == 2 and "are of a --black-box" in line
+    words = ["--black-box", str(tmp_path / "model.onnx"), "--max-calls", "1", "--row", "0"]
+    code, line = refused(capsys, tmp_path, "explain", path, *out, *words)
+    assert code == 2 and "--row 0 is not among the 1 rows of --max-calls" in line
+    words[3] = "40"
+    assert main(["explain", path, *out, *words[:4], "--cache", str(tmp_path / "c")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "40 rows sent to the black box in 1 call" in shown
+    assert "50 rows were left out by max_calls; SHAP's permutation explainer" in shown
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "would send 200,000 for 40 rows" in page and "asked of 40 rows of 90" in page
+    assert (
+        main(["explain", path, *out, *words[:4], "--cache", str(tmp_path / "c"), "--overwrite"])
+        == 0
+    )
+    assert "(40 more had answers)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_debug_shows_where(tmp_path):
     with pytest.raises(OSError, match=r"/results'"):
         main(["explain", "wine", "--out", str(Path(__file__) / "results"), "--debug"])

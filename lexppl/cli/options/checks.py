@@ -95,6 +95,8 @@ def check_options(options: argparse.Namespace) -> None:
         check_data(options)
     if command == "explain" and options.black_box:
         _check_black_box(options)
+    elif command == "explain" and (options.max_calls or options.cache):
+        raise UsageError("--max-calls and --cache are of a --black-box: give one")
 
 
 def check_row_numbers(numbers: Sequence[int], count: int, rows: str) -> None:
@@ -197,7 +199,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
 def _check_black_box(options: argparse.Namespace) -> None:
     """Refuse a black box that is missing, or whose code may not run."""
     path = Path(options.black_box).expanduser()
-    if not options.trust_black_box:
+    if path.suffix != ".onnx" and not options.trust_black_box:
         raise UsageError(
             f"--black-box {path}: loading a joblib or pickle file runs the code in it; give "
             "--trust-black-box too if you trust where it comes from"

@@ -45,8 +45,8 @@ KINDS: Mapping[str, str] = {
     FILE: "--separator --decimal --encoding --column-names --missing",
     COLUMNS: "--task --drop --keep --categorical --hide-missing --missing-indicator "
     "--drop-constant --rare --dates",
-    TABLES: "--predictor --regime --black-box --inference --guide --prior --fwer --groups "
-    "--group --time",
+    TABLES: "--predictor --regime --black-box --max-calls --cache --inference --guide --prior "
+    "--fwer --groups --group --time",
     IMAGES: "--patches --size --grayscale --networks --download",
     TEXTS: "--vocabulary --length --keep-words",
     BOTH: "--root --rows",
@@ -65,8 +65,8 @@ FIRST_OPTIONS: Mapping[str, str | None] = {
     "--with": "explain new rows by the explainer of an earlier run, without a fit",
     "--method": "the method (default: lex); --help-all lists all",
     **dict.fromkeys(("--penalty", "--trust-black-box", "--seed", "--fdr")),
-    "--black-box": "explain this fitted model, a joblib or pickle file; LOADING SUCH A FILE "
-    "RUNS THE CODE IN IT: give only files that you trust",
+    "--black-box": "explain this fitted model, an .onnx, joblib or pickle file; LOADING A "
+    "PICKLE RUNS THE CODE IN IT: give only files that you trust",
     "--k": SETTINGS["k"].text,
     "--row": "explain this row step by step, counted from 0 (repeat for more)",
     "--groups": "features that are judged together: a JSON file of names and columns",
@@ -161,13 +161,19 @@ POSTERIOR = options_of(
 )
 BLACK_BOX = options_of(
     """
---black-box FILE  explain this fitted model: a scikit-learn classifier or regressor, or a torch
-    module, in a joblib or pickle file. LOADING SUCH A FILE RUNS THE CODE IN IT: give only files
-    from sources that you trust, and --trust-black-box
+--black-box FILE  explain this fitted model: ONNX in a file model.onnx; or a scikit-learn classifier
+    or regressor, boosted trees or a torch module in a joblib or pickle file. LOADING SUCH A PICKLE
+    RUNS THE CODE IN IT: give only files from sources that you trust, and --trust-black-box
 --trust-black-box  yes, run the code in the black box's file
 --black-box-input  what it was fitted on: the table's own columns, or the standardised and one-hot
     features of lexppl.data (table)
---black-box-output  what a torch module returns""",
+--black-box-output  what a torch module or an ONNX file returns
+--black-box-rows N  rows of a call (default: 4096)
+--max-calls N  most rows that the black box is sent, at random; only these are explained
+--cache DIR  keep each of its answers in DIR as it comes, so that a run that was stopped pays for no
+    row twice""",
+    black_box_rows=WHOLE,
+    max_calls=WHOLE,
     black_box_input={"choices": ("table", "encoded"), "default": "table"},
     black_box_output={"choices": ("logits", "probabilities", "response")},
 )

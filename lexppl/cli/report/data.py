@@ -96,6 +96,7 @@ class TableReport(Report):
         path: the penalties of which one was chosen.
         learning: gain over the base rate.
         penalties: the fit at each of its penalties.
+        calls: rows that a black box was given, in words.
     """
 
     source: DividedTable
@@ -106,6 +107,7 @@ class TableReport(Report):
     choice: EncodedChoice = field(default_factory=EncodedChoice)
     learning: BaseRateGain | None = None
     penalties: AllPenalties | None = None
+    calls: str | None = None
 
     @property
     def distribution(self) -> str:

@@ -25,7 +25,11 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.words import consistency, draws_text, reading
+from lexppl.cli.report.words import (
+    consistency,
+    draws_text,
+    reading,
+)
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
@@ -180,7 +184,7 @@ def _settings(report: TableReport) -> list[tuple[str, str]]:
             chosen = f", from the data; one fit of all from {low:.2g} to {high:.2g}"
         settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if black_box is not None:
-        settings.insert(3, ("black box", black_box))
+        settings.insert(3, ("black box", f"{black_box}: {report.calls}"))
     return settings
 
 

@@ -47,6 +47,8 @@ def print_table_report(report: TableReport, folder: Path) -> None:
         print(f"  {printed_interval(report)}")
     for row in report.details.rows if report.options.row else ():
         print(f"\n{row_text(row)}")
+    if report.calls is not None:
+        print(f"\n{_indented(report.calls)}")
     _print_scores(report, "features", len(report.source.test_rows))
     leak = report.choice.answer()
     if leak is not None:

@@ -1,0 +1,246 @@
+"""Models of other libraries with scikit-learn's methods; none of these libraries is imported here
+before one of its models is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from lexppl.data.texts import Vocabulary
+from lexppl.extras import extra_library
+from lexppl.threads import evaluating
+
+EXTRA = "models"
+LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
+"""Of CatBoost."""
+NUMBERS = {"float": "float32", "double": "float64"}
+"""Types of ONNX's tensors that numpy calls otherwise."""
+
+
+class Adapted:
+    """A model of another make as a classifier or a regressor.
+
+    Args:
+        source: the model.
+        name: what errors call it.
+        call: from rows, an array or a frame, to its outputs.
+        output: what these are: "logits", "probabilities" or "response".
+        names: of the columns, where the model knows them; then it takes frames.
+        features: how many columns it takes, where it says so.
+        labels: of its classes, where it says so.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        name: str,
+        call: Callable[[Any], Any],
+        output: str,
+        *,
+        names: Sequence[str] | None = None,
+        features: int | None = None,
+        labels: Sequence[Any] | None = None,
+    ) -> None:
+        self.source, self.__name__ = source, name
+        if names:
+            self.feature_names_in_ = list(names)
+        if features:
+            self.n_features_in_ = features
+        if labels is not None:
+            self.classes_ = list(labels)
+        if output == "response":
+            self.predict = call
+        else:
+            self.predict_proba = partial(_probabilities, call, logits=output == "logits")
+
+    def identified_by(self) -> Any:
+        """The model."""
+        return self.source
+
+
+def adapted(
+    model: Any,
+    *,
+    output: str | None = None,
+    columns: Sequence[str] | None = None,
+    words: Vocabulary | None = None,
+) -> Any:
+    """A model with scikit-learn's methods, where its make is known or a function takes frames or
+    texts; any other as it is.
+
+    Args:
+        model: any, also the path of an ONNX file.
+        output: what it returns, where it does not say.
+        columns: names of the columns of the frame that a function takes.
+        words: the vocabulary by which rows of word numbers become the texts that it takes.
+
+    Raises:
+        ValueError: an ONNX file that is none; a model that does not say what it returns.
+        ImportError: a library that is not installed.
+    """
+    if isinstance(model, Adapted):
+        return model
+    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    name = type(model).__name__
+    if isinstance(model, str | Path):
+        return _of_onnx(*_onnx_file(Path(model)), output)
+    if "onnxruntime" in packages or "onnx" in packages:
+        held = model if "onnxruntime" in packages else _session(model.SerializeToString(), name)
+        return _of_onnx(model, held, name, output)
+    if name == "Booster" and packages & {"lightgbm", "xgboost"}:
+        return (_of_lightgbm if "lightgbm" in packages else _of_xgboost)(model)
+    if name == "CatBoost" and "catboost" in packages:
+        return _of_catboost(model)
+    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "config"):
+        return _of_transformers(*model, words)
+    if words is not None:
+        call = getattr(model, "predict_proba", None) or getattr(model, "predict", model)
+        guessed = "response" if hasattr(model, "predict") else "probabilities"
+        known = "probabilities" if hasattr(model, "predict_proba") else output or guessed
+        labels = getattr(model, "classes_", None)
+        return Adapted(model, name_of(model), _reading(words, call), known, labels=labels)
+    if columns is not None:
+        return Adapted(model, name_of(model), model, output or "probabilities", names=columns)
+    return model
+
+
+def name_of(model: Any) -> str:
+    """What errors call a model."""
+    return str(getattr(model, "__name__", type(model).__name__))
+
+
+def _probabilities(call: Callable[[Any], Any], rows: Any, logits: bool) -> NDArray[np.float64]:
+    """Outputs `(B, C)`, `(B, 1)` or `(B,)` as probabilities `(B, C)`."""
+    given = np.asarray(call(rows), dtype=np.float64)
+    if given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    if given.ndim == 1:
+        one = expit(given) if logits else given
+        return np.stack([1.0 - one, one], 1)
+    return softmax(given, 1) if logits else given
+
+
+def _of_lightgbm(model: Any) -> Adapted:
+    found = re.search(r"^objective=(\w+)", model.model_to_string(num_iteration=1), re.MULTILINE)
+    kinds = ("binary", "multiclass", "multiclassova", "cross_entropy")
+    output = "probabilities" if found and found[1] in kinds else "response"
+    return Adapted(model, "Booster", model.predict, output, names=model.feature_name())
+
+
+def _of_xgboost(model: Any) -> Adapted:
+    objective = json.loads(model.save_config())["learner"]["objective"]["name"]
+    margin = objective.startswith("multi:") or objective in ("binary:logistic", "binary:logitraw")
+
+    def call(rows: Any) -> Any:
+        matrix = extra_library("xgboost", EXTRA).DMatrix(rows, enable_categorical=True)
+        return model.predict(matrix, output_margin=margin)
+
+    output, names = "logits" if margin else "response", model.feature_names
+    return Adapted(model, "Booster", call, output, names=names, features=model.num_features())
+
+
+def _of_catboost(model: Any) -> Adapted:
+    names = list(model.feature_names_)
+    named = names != [str(place) for place in range(len(names))]
+    known: dict[str, Any] = {"names": names if named else None, "features": len(names)}
+    if model.get_all_params().get("loss_function") not in LABEL_LOSSES:
+        return Adapted(model, "CatBoost", model.predict, "response", **known)
+    call = partial(model.predict, prediction_type="Probability")
+    return Adapted(model, "CatBoost", call, "probabilities", **known)
+
+
+def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def of_numbers(rows: NDArray[Any]) -> Any:
+        return call([" ".join(filter(None, map(words.word, row))) for row in rows])
+
+    return of_numbers
+
+
+def _of_transformers(model: Any, tokenizer: Any, words: Vocabulary | None) -> Adapted:
+    """A classifier of texts, whose rows are numbers of its tokenizer, or of a vocabulary."""
+
+    def logits(**given: Any) -> Any:
+        device = next(model.parameters()).device
+        with evaluating(model), torch.no_grad():
+            found = model(**{name: part.to(device) for name, part in given.items()})
+        return found.logits.double().cpu().numpy()
+
+    def of_tokens(rows: NDArray[Any]) -> Any:
+        ids = torch.from_numpy(np.asarray(rows)).long()
+        return logits(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long())
+
+    def of_texts(texts: list[str]) -> Any:
+        return logits(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
+
+    call = of_tokens if words is None else _reading(words, of_texts)
+    return Adapted(model, type(model).__name__, call, "logits")
+
+
+def _onnx_file(path: Path) -> tuple[bytes, Any, str]:
+    path = path.expanduser()
+    if not path.is_file():
+        raise ValueError(f"there is no black box file {str(path)!r}")
+    content = path.read_bytes()
+    return content, _session(content, path.name), path.name
+
+
+def _session(content: bytes, name: str) -> Any:
+    runtime = extra_library("onnxruntime", EXTRA)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # The runtime has an exception for each of its codes.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{name} is no ONNX model that onnxruntime reads: {reason}") from error
+
+
+def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapted:
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    place, known = 0, output
+    if len(outputs) == 2 and outputs[0].type in ("tensor(int64)", "tensor(string)"):
+        place, known = 1, "probabilities"
+    for word, meaning in (("prob", "probabilities"), ("logit", "logits"), ("variable", "response")):
+        for number, one in enumerate(outputs):
+            if known is None and word in one.name.lower():
+                place, known = number, meaning
+    if known is None:
+        listed = ", ".join(one.name for one in outputs)
+        raise ValueError(
+            f"say what {name} returns ({listed}): output='logits', 'probabilities' or 'response'"
+        )
+    names = [one.name for one in inputs] if len(inputs) > 1 else None
+    # Of some models the batch and the columns have a size of their own, of others a name.
+    at_once, *width = (one if isinstance(one, int) else None for one in inputs[0].shape)
+
+    def call(rows: Any) -> Any:
+        rows, size = np.asarray(rows), at_once or len(rows)
+        return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
+
+    def run(rows: NDArray[Any]) -> Any:
+        parts = [rows] if names is None else [column[:, None] for column in rows.T]
+        given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
+        found = session.run([outputs[place].name], given)[0]
+        if isinstance(found, list) and isinstance(found[0], Mapping):
+            found = np.array([list(row.values()) for row in found])
+        return found.reshape(len(rows)) if known == "response" else found
+
+    features = width[0] if names is None and len(width) == 1 else None
+    return Adapted(source, name, call, known, names=names, features=features)
+
+
+def _typed(node: Any, rows: NDArray[Any]) -> Any:
+    kind = node.type.removeprefix("tensor(").removesuffix(")")
+    if kind == "string":
+        return rows.astype(str).astype(object)
+    return rows.astype(NUMBERS.get(kind, kind))

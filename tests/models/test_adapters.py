@@ -1,0 +1,263 @@
+"""Models of other libraries as black boxes, against what they say themselves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import nn
+
+from lexppl import ExplainerClassifier, explain, fit
+from lexppl.data.texts import Vocabulary, encoded_texts
+from lexppl.explanation import mask_means
+from lexppl.models import black_box, texts
+from lexppl.systems import lex
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+DRAW = np.random.default_rng(0)
+ARRAY = DRAW.normal(size=(300, 3))
+ROWS = torch.from_numpy(ARRAY)
+TWO = (ARRAY[:, 1] > 0).astype(int)
+THREE = TWO + (ARRAY[:, 1] > 1)
+RESPONSE = 2 * ARRAY[:, 1]
+QUICK = {"epochs": 60, "batch_size": 100, "learning_rate": 2e-2, "random_state": 0, "k": 1}
+LABELS = pytest.mark.parametrize("labels", [TWO, THREE], ids=["two", "three"])
+
+
+def explains_the_second_column(model, **options):
+    """A fit to the model alone, as the labels are noise: the one column that it reads is kept."""
+    frame = pd.DataFrame(ARRAY, columns=["a", "b", "c"])
+    noise = DRAW.permutation(TWO)
+    box = black_box(model, classes=["0", "1"], **options)
+    explainer = ExplainerClassifier("l2x", model=box, **QUICK).fit(frame, noise)
+    assert explainer.importances(frame).mean(0).argmax() == 1
+    assert (explainer.calls_.rows, explainer.calls_.calls) == (300, 1)
+
+
+def two_columns(given):
+    return given if given.ndim == 2 else np.stack([1 - given, given], 1)
+
+
+@LABELS
+def test_lightgbm(labels):
+    lightgbm = pytest.importorskip("lightgbm")
+    classes = len(set(labels))
+    more = {"objective": "multiclass", "num_class": 3} if classes == 3 else {"objective": "binary"}
+    given = lightgbm.train({**more, "verbose": -1}, lightgbm.Dataset(ARRAY, labels), 5)
+    np.testing.assert_allclose(black_box(given).targets(ROWS), two_columns(given.predict(ARRAY)))
+    if classes == 2:
+        explains_the_second_column(given)
+    response = lightgbm.train({"verbose": -1}, lightgbm.Dataset(ARRAY, RESPONSE), 5)
+    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(ARRAY))
+
+
+@LABELS
+def test_xgboost(labels):
+    xgboost = pytest.importorskip("xgboost")
+    more = {"objective": "binary:logistic"}
+    if labels is THREE:
+        more = {"objective": "multi:softprob", "num_class": 3}
+    rows = xgboost.DMatrix(ARRAY, labels)
+    given = xgboost.train(more, rows, 5)
+    said = black_box(given).targets(ROWS)
+    np.testing.assert_allclose(said, two_columns(given.predict(rows)), atol=1e-6)
+    if labels is TWO:
+        explains_the_second_column(given)
+    response = xgboost.train({}, xgboost.DMatrix(ARRAY, RESPONSE), 5)
+    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(rows))
+
+
+@LABELS
+def test_catboost(labels):
+    catboost = pytest.importorskip("catboost")
+    quiet = {"iterations": 20, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    loss = "Logloss" if labels is TWO else "MultiClass"
+    given = catboost.CatBoost({**quiet, "loss_function": loss}).fit(ARRAY, labels)
+    expected = given.predict(ARRAY, prediction_type="Probability")
+    np.testing.assert_allclose(black_box(given).targets(ROWS), expected)
+    if labels is TWO:
+        explains_the_second_column(given)
+    response = catboost.CatBoost(quiet).fit(ARRAY, RESPONSE)
+    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(ARRAY))
+
+
+def test_boosters_of_a_frame_read_its_columns_by_name():
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    frame = pd.DataFrame(ARRAY, columns=["a", "b", "c"]).assign(
+        ward=pd.Categorical(np.where(ARRAY[:, 2] > 0, "x", "y"))
+    )
+    boosters = [
+        lightgbm.train({"objective": "binary", "verbose": -1}, lightgbm.Dataset(frame, TWO), 5),
+        xgboost.train(
+            {"objective": "binary:logistic"},
+            xgboost.DMatrix(frame, TWO, enable_categorical=True),
+            5,
+        ),
+    ]
+    for booster in boosters:
+        shuffled = frame[["ward", "c", "b", "a"]]
+        explainer = ExplainerClassifier("l2x", model=booster, **QUICK).fit(shuffled, TWO)
+        assert explainer.entry_names_[explainer.feature_importances_.argmax()] == "b"
+
+
+def test_a_pipeline_of_words_and_categories():
+    frame = pd.DataFrame(
+        {
+            "note": np.where(TWO == 1, "fever and cough", "no cough"),
+            "ward": DRAW.choice(["x", "y"], 300),
+            "age": ARRAY[:, 0],
+        }
+    )
+    columns = make_column_transformer(
+        (CountVectorizer(), "note"), (OneHotEncoder(), ["ward"]), (StandardScaler(), ["age"])
+    )
+    model = make_pipeline(columns, LogisticRegression()).fit(frame, TWO)
+    explainer = ExplainerClassifier("l2x", model=model, **QUICK).fit(frame, TWO)
+    assert explainer.entry_names_[explainer.feature_importances_.argmax()] == "note"
+
+
+def test_a_function_of_frames():
+    def risk(frame):
+        assert list(frame.columns) == ["b", "a"]
+        return 1 / (1 + np.exp(-4 * frame["b"].to_numpy()))
+
+    explains_the_second_column(risk, columns=["b", "a"])
+    response = black_box(lambda frame: frame.b * 2, columns=["a", "b", "c"], task="regression")
+    np.testing.assert_allclose(response.targets(ROWS), RESPONSE)
+
+
+def test_torchscript():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    script = torch.jit.script(net)
+    given = black_box(script, output="logits").targets(ROWS)
+    torch.testing.assert_close(given, net(ROWS).softmax(1).detach())
+    with torch.no_grad():
+        net[0].weight[:] = 0
+        net[0].weight[:, 1] = torch.tensor([3.0, -3.0, 3.0, -3.0])
+        net[2].weight[:] = torch.tensor([[-1.0, 1.0, -1.0, 1.0], [1.0, -1.0, 1.0, -1.0]])
+    explains_the_second_column(torch.jit.script(net), output="logits")
+
+
+def saved_onnx(model, folder, options=None):
+    converter = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    made = converter.to_onnx(model, ARRAY[:1].astype(np.float32), options=options)
+    path = folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    return made, path
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_onnx_of_scikit_learn(tmp_path, zipmap):
+    model = LogisticRegression().fit(ARRAY, TWO)
+    made, path = saved_onnx(model, tmp_path, {id(model): {"zipmap": zipmap}})
+    import onnxruntime
+
+    expected = model.predict_proba(ARRAY)
+    for given in (path, str(path), made, onnxruntime.InferenceSession(path)):
+        np.testing.assert_allclose(black_box(given).targets(ROWS), expected, atol=1e-5)
+    explains_the_second_column(path)
+    _, path = saved_onnx(LinearRegression().fit(ARRAY, RESPONSE), tmp_path)
+    np.testing.assert_allclose(black_box(path).targets(ROWS), RESPONSE, atol=1e-4)
+
+
+def test_onnx_of_several_inputs_of_words(tmp_path):
+    converter = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+
+    frame = pd.DataFrame({"ward": DRAW.choice(["x", "y"], 300), "dose": ARRAY[:, 1]})
+    columns = make_column_transformer((OneHotEncoder(), ["ward"]), (StandardScaler(), ["dose"]))
+    model = make_pipeline(columns, LogisticRegression()).fit(frame, TWO)
+    kinds = [("ward", StringTensorType([None, 1])), ("dose", FloatTensorType([None, 1]))]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(converter.to_onnx(model, initial_types=kinds).SerializeToString())
+    explainer = ExplainerClassifier("l2x", model=path, **QUICK).fit(frame[["dose", "ward"]], TWO)
+    assert explainer.entry_names_[explainer.feature_importances_.argmax()] == "dose"
+
+
+def test_onnx_that_does_not_say_what_it_returns(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    kind = onnx.TensorProto.FLOAT
+    node = onnx.helper.make_node("Gemm", ["x", "w"], ["y"])
+    weights = onnx.helper.make_tensor("w", kind, [3, 2], np.float32([-1, 1, -2, 2, 0, 0]))
+    ends = [
+        onnx.helper.make_tensor_value_info(name, kind, [1, width])
+        for name, width in (("x", 3), ("y", 2))
+    ]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [weights])
+    opset = [onnx.helper.make_opsetid("", 13)]
+    made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    with pytest.raises(ValueError, match=r"say what ModelProto returns \(y\): output='logits'"):
+        black_box(made)
+    # Its batch is of one row, and it gets each on its own.
+    said = black_box(made, output="logits").targets(ROWS)
+    logits = ARRAY @ np.array([[-1.0, 1], [-2, 2], [0, 0]])
+    torch.testing.assert_close(said, torch.from_numpy(logits).softmax(1), atol=1e-5, rtol=1e-5)
+    (tmp_path / "none.onnx").write_text("hello")
+    with pytest.raises(ValueError, match=r"^none.onnx is no ONNX model that onnxruntime reads: "):
+        black_box(tmp_path / "none.onnx")
+    with pytest.raises(ValueError, match="there is no black box file"):
+        black_box(tmp_path / "gone.onnx")
+
+
+WORDS = ["good", "bad", "film", "plot", "actor", "scene"]
+TEXTS = [" ".join(DRAW.choice(WORDS, 6)) for _ in range(300)]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A BERT of one layer, of random weights, with a vocabulary of words, read from a folder."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]))
+    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    transformers.BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(vocab_size=10, intermediate_size=16, **small)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return (
+        transformers.BertForSequenceClassification.from_pretrained(folder, local_files_only=True),
+        transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True),
+    )
+
+
+def test_transformers(bert):
+    model, tokenizer = bert
+    given = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model.eval()(**given).logits.softmax(1)
+    model.train()
+    x = given["input_ids"].float()
+    box = black_box((model, tokenizer))
+    torch.testing.assert_close(box.targets(x), expected, atol=1e-5, rtol=1e-4)
+    assert model.training and box.name == "BertForSequenceClassification"
+    vocabulary = Vocabulary(WORDS)
+    of_words, _ = encoded_texts(TEXTS, vocabulary)
+    box = black_box((model, tokenizer), words=vocabulary)
+    torch.testing.assert_close(box.targets(of_words), expected, atol=1e-5, rtol=1e-4)
+    assert (box.calls.rows, box.calls.calls) == (len(set(TEXTS)), 1)
+    system = lex(texts(len(vocabulary), of_words.shape[1]), classes=2, k=2)
+    result = fit(system, (of_words, box.targets(of_words)), epochs=1, progress=False)
+    assert mask_means(explain(result, of_words[:4], draws=0)).shape == (1, 4, 6)
+
+
+def test_a_classifier_of_texts_is_explained_by_words():
+    good = np.array(["good" in text for text in TEXTS]).astype(int)
+    model = make_pipeline(CountVectorizer(binary=True), MultinomialNB()).fit(TEXTS, good)
+    vocabulary = Vocabulary(WORDS)
+    x, _ = encoded_texts(TEXTS, vocabulary)
+    box = black_box(model, words=vocabulary)
+    np.testing.assert_allclose(box.targets(x), model.predict_proba(TEXTS), atol=1e-6)
+    score = black_box(
+        lambda given: [len(text) for text in given], words=vocabulary, output="response"
+    )
+    assert score.targets(x).tolist() == [len(text) for text in TEXTS]

@@ -1,0 +1,238 @@
+"""What a model is sent: counted by the model itself, in one process and after a kill."""
+
+import copy
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.compare.importances import library
+from lexppl.models import black_box
+from lexppl.models.calls import Answers, shap_rows, table_keys
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ARRAY = np.random.default_rng(0).normal(size=(100, 3))
+ROWS = torch.from_numpy(ARRAY)
+LABELS = (ARRAY[:, 0] > 0).astype(int)
+FRAME = pd.DataFrame(ARRAY, columns=["a", "b", "c"])
+QUICK = {"epochs": 2, "random_state": 0, "k": 1}
+
+
+class Counting:
+    """A model that counts the rows that it gets."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, rows):
+        self.seen += [row.tobytes() for row in np.asarray(rows)]
+        return 1 / (1 + np.exp(-np.asarray(rows)[:, 0]))
+
+
+def test_rows_of_the_same_content_are_sent_once():
+    model = Counting()
+    box = black_box(model, batch_size=30)
+    twice = torch.cat([ROWS, ROWS.flip(0)])
+    given = box.targets(twice)
+    assert len(model.seen) == len(set(model.seen)) == 100
+    torch.testing.assert_close(given[:, 1], twice[:, 0].sigmoid())
+    assert (box.calls.rows, box.calls.calls, box.calls.known) == (100, 4, 100)
+    assert torch.equal(box.targets(ROWS), given[:100]) and len(model.seen) == 100
+    assert box.calls.seconds > 0
+
+
+def test_max_calls_leave_rows_out_and_never_buy_more():
+    model = Counting()
+    box = black_box(model, max_calls=40, batch_size=7)
+    with pytest.raises(ValueError, match=r"max_calls=40 allows 40 more rows .* and 100 have no"):
+        box.targets(ROWS)
+    places = box.affordable(ROWS)
+    assert len(places) == 40 and places.max() > 60 and not model.seen
+    torch.testing.assert_close(box.targets(ROWS[places])[:, 1], ROWS[places, 0].sigmoid())
+    assert len(model.seen) == 40 and box.calls.left_out == 60
+    assert torch.equal(box.affordable(ROWS, seed=1), places)
+    with pytest.raises(ValueError, match="max_calls=40 is used up"):
+        box.affordable(ROWS + 1)
+    assert "60 rows were left out by max_calls" in box.calls.summary(3)
+
+
+@pytest.mark.parametrize("batch", [1, 10, 4096])
+def test_a_model_that_raises_on_row_17_keeps_what_came_before(batch):
+    def fails(rows):
+        if (rows[:, 0] == ARRAY[17, 0]).any():
+            raise ZeroDivisionError("no such\npatient")
+        return model(rows)
+
+    model = Counting()
+    box = black_box(fails, batch_size=batch)
+    with pytest.raises(ValueError, match=r"^fails fails on row 17: ZeroDivisionError: no such pat"):
+        box.targets(ROWS)
+    assert len(model.seen) == len(set(model.seen)) == 17
+    before = box.calls.rows
+    box.targets(ROWS[:17])
+    assert box.calls.rows == before
+    limited = black_box(fails, max_calls=100)
+    with pytest.raises(ValueError, match="fails on one of rows 0 to 49, and max_calls=100 allows"):
+        limited.targets(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (np.nan, r"finite values; 2 of its 60 values are NaN or infinite; row 17 is the first"),
+        (1.5, r"in \[0, 1\]; it gave -0.5 to 1.5; row 17 is the first"),
+    ],
+)
+def test_good_rows_beside_a_bad_one_are_kept(wrong, words):
+    model = Counting()
+    box = black_box(
+        lambda rows: np.where(rows[:, 0] == ARRAY[17, 0], wrong, model(rows)), batch_size=30
+    )
+    with pytest.raises(ValueError, match=words):
+        box.targets(ROWS)
+    others = np.delete(np.arange(30), 17)
+    box.targets(ROWS[others])
+    assert len(model.seen) == 30
+
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np, pandas as pd
+from lexppl import ExplainerClassifier
+from lexppl.models import black_box
+
+log, cache, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
+array = np.random.default_rng(0).normal(size=(80, 3))
+calls = 0
+
+class Paid:
+    def __init__(self, rate):
+        self.rate = rate
+    def predict_proba(self, rows):
+        global calls
+        if calls == most:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+        with open(log, "a") as file:
+            file.writelines(row.tobytes().hex() + "\\n" for row in np.asarray(rows))
+        p = 1 / (1 + np.exp(-self.rate * np.asarray(rows)[:, 0]))
+        return np.stack([1 - p, p], 1)
+
+frame = pd.DataFrame(array, columns=["a", "b", "c"])
+model = black_box(Paid(2.0), batch_size=5, cache=cache)
+ExplainerClassifier("l2x", k=1, model=model, epochs=1, random_state=0).fit(frame, array[:, 0] > 0)
+print(model.calls.rows, model.calls.known)
+"""
+
+
+def test_a_killed_run_that_runs_again_pays_for_no_row_twice(tmp_path):
+    """Of 16 calls it dies in the ninth; a write that was cut short is there too."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    log, cache = tmp_path / "log", tmp_path / "cache"
+
+    def run(most):
+        words = [sys.executable, tmp_path / "script.py", log, cache, str(most)]
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+
+    assert run(8).returncode == -signal.SIGKILL
+    assert len(log.read_text().split()) == 40
+    (file,) = cache.glob("*.rows")
+    torn = cache / file.name.replace(file.stem.split("-")[2], "0123456789ab")
+    torn.write_bytes(file.read_bytes()[:50])
+    again = run(1000)
+    assert again.stdout.split() == ["40", "40"], again.stderr
+    paid = Counter(log.read_text().split())
+    assert len(paid) == 80 and set(paid.values()) == {1}
+
+
+def test_a_cache_is_of_one_model_and_of_what_is_asked(tmp_path):
+    first = LogisticRegression().fit(ARRAY, LABELS)
+    box = black_box(first, cache=tmp_path)
+    assert torch.equal(box.targets(ROWS), black_box(first, cache=tmp_path).targets(ROWS))
+    other = LogisticRegression(C=0.01).fit(ARRAY, LABELS)
+    np.testing.assert_allclose(
+        black_box(other, cache=tmp_path).targets(ROWS), other.predict_proba(ARRAY)
+    )
+    known = black_box(first, cache=tmp_path)
+    known.targets(ROWS)
+    assert known.calls.rows == 0 and known.calls.known == 100
+    words = LogisticRegression().fit(ARRAY, np.array(["no", "yes"])[LABELS])
+    said = black_box(words, classes=["no", "yes"], cache=tmp_path).targets(ROWS)
+    turned = black_box(words, classes=["yes", "no"], cache=tmp_path).targets(ROWS)
+    assert torch.equal(turned, said.flip(1))
+    with pytest.raises(ValueError, match=r"keeps answers by what a model holds.*cannot be hashed"):
+        black_box(Holding(), cache=tmp_path)
+
+
+class Holding:
+    """Of an open socket, say."""
+
+    def __init__(self):
+        self.held = (one for one in "ab")
+
+    def __call__(self, rows):
+        return rows[:, 0]
+
+
+def test_a_record_that_was_damaged_is_passed_over(tmp_path):
+    Answers(tmp_path, "m").add([b"a" * 16, b"b" * 16], np.array([[0.25, 0.75], [0.5, 0.5]]))
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[20] ^= 1
+    file.write_bytes(content)
+    assert list(Answers(tmp_path, "m").held) == [b"b" * 16]
+    assert not Answers(tmp_path, "another").held
+
+
+def test_cells_of_a_table_are_its_content():
+    table = FRAME.assign(ward=["x", "y"] * 50, day=pd.Timestamp("2026-01-02"))
+    keys = table_keys(table, "")
+    assert len(set(keys)) == 100 and table_keys(table.iloc[:5], "") == keys[:5]
+    assert table_keys(table.assign(ward="x"), "")[0] == keys[0]
+    assert table_keys(table.assign(ward="x"), "")[1] != keys[1]
+    assert not set(keys) & set(table_keys(table, "asked otherwise"))
+    assert not set(keys) & set(table_keys(table.rename(columns={"a": "A"}), ""))
+
+
+@pytest.mark.parametrize("kind", [ExplainerClassifier, ExplainerRegressor])
+def test_an_estimator_explains_what_it_has_bought(kind):
+    model = Counting()
+    task = {} if kind is ExplainerClassifier else {"task": "regression"}
+    box = black_box(model, max_calls=60, batch_size=16, **task)
+    y = LABELS if kind is ExplainerClassifier else ARRAY[:, 0]
+    explainer = clone(kind("l2x", model=box, **QUICK)).fit(FRAME, y, np.ones(100))
+    assert len(model.seen) == 60 and explainer.calls_.left_out == 40
+    assert explainer.importances(FRAME).shape == (100, 3)
+    assert kind("l2x", **QUICK).fit(FRAME, y).calls_ is None
+    again = kind("l2x", model=box, **QUICK).fit(FRAME, y)
+    assert len(model.seen) == 60
+    np.testing.assert_array_equal(again.importances(FRAME), explainer.importances(FRAME))
+
+
+def test_a_black_box_is_copied_as_itself_and_pickled_by_its_model():
+    box = black_box(LogisticRegression().fit(ARRAY, LABELS), max_calls=200)
+    assert copy.deepcopy(box) is box
+    again = pickle.loads(pickle.dumps(box))
+    assert torch.equal(again.targets(ROWS), box.targets(ROWS)) and again.max_calls == 200
+
+
+@pytest.mark.complete
+def test_shap_sends_as_many_rows_as_is_printed():
+    """Of its permutation explainer, with ten permutations of features that all vary."""
+    shap = library("shap")
+    model, background = Counting(), ARRAY[:20]
+    explainer = shap.explainers.Permutation(model, shap.maskers.Independent(background, 20))
+    model.seen.clear()
+    explainer(ARRAY[50:54], max_evals=10 * (2 * 3 + 1), silent=True)
+    # It has the row and the background beside its masks.
+    assert len(model.seen) == pytest.approx(shap_rows(4, 3, 20), rel=0.05)
