@@ -3,9 +3,10 @@
 import re
 
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
-    "believable-pooled": (r"\| (300|2,000) ", (0, 1, 3, 4, 5)),
-    "coverage": ("", (0, 2, 3, 8)),
+    "believable-pooled": (r"\| (300|2,000) ", (0, 1, 4, 5)),
+    "coverage": (r"\| gain ", (0, 2, 3, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
+    "random-fields": (r"\| default ", (1, 2, 4, 5, 7, 8)),
     "unknown": ("", (0, 3, 8, 10, 12)),
     "selection": (r"k-subset|λ = 0\.0225", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
@@ -37,7 +38,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "calibration": (r"AutoNormal|NUTS|SGHMC|half|Q-FIT|enumeration|unseen", (0, 1, 3, 6)),
     "cox": ("", (0, 3, 4, 6, 7)),
     "speed": (r"\| 64 \| 1 \|", (0, 1, 6, 8, 10)),
-    "speed-explained": ("", (0, 2, 3, 4)),
+    "speed-explained": ("explain|lime|permutation", (0, 2, 3, 4)),
     "start-up": (r"`(--help|explain wine --out new --k 0)`", (0, 4, 5, 6, 7)),
     "many-rows": ("", (0, 1, 4, 5)),
     "large-masks": ("", (0, 1, 3, 4, 5)),

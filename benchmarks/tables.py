@@ -17,6 +17,7 @@ from believable_tables import fit_table, found_table, pooled_table, unknown_tabl
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
+from fields_table import fields_table
 from image_tables import digits_table, patches_table, radiographs_table
 from interval_coverage_table import coverage_table
 from leak_table import leak_table
@@ -271,6 +272,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
     "real-models": (real_models_table, "real_models"),
+    "random-fields": (fields_table, "random_fields"),
     "global-posteriors": (posterior_table, "global_posteriors"),
     "digits": (digits_table, "digits"),
     "patches": (patches_table, "patches"),
