@@ -17,7 +17,7 @@ LONGEST_NAME = 24
 PRIORS = "_pyro_samples"
 """Where a Pyro module keeps its weights with priors."""
 NUMBERS = ("k", "weight")
-"""What is told of a part beside its class, where it has it."""
+"""What is shown of a part beside its class, where it has it."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Summary:
     @property
     def shown(self) -> list[tuple[str, str]]:
         """Labels and texts, cut to ten lines with the heading, and each to a line's width."""
-        told = [(label, _cut(text)) for label, text in self.lines.items() if text]
-        return told[: MOST_LINES - 1]
+        found = [(label, _cut(text)) for label, text in self.lines.items() if text]
+        return found[: MOST_LINES - 1]
 
     def __str__(self) -> str:
         wide = max((len(label) for label, _ in self.shown), default=0)
@@ -92,7 +92,7 @@ def parts_of(program: Any) -> dict[str, str]:
     if not isinstance(program, nn.Module):
         return {}
     parts = {name: _part(part) for name, part in program.named_children()}
-    return {name: told for name, told in parts.items() if told}
+    return {name: found for name, found in parts.items() if found}
 
 
 def in_range(values: Sequence[float]) -> str:
@@ -112,9 +112,9 @@ def _part(part: nn.Module) -> str:
     count = sum(p.numel() for p in part.parameters() if p.requires_grad)
     numbers = [f"{name}={getattr(part, name):g}" for name in NUMBERS if _is_number(part, name)]
     drawn = sum(len(getattr(one, PRIORS, ())) for one in part.modules())
-    told = [*numbers, f"{count:,}" if count else ""]
-    told.append(f"{counted(drawn, 'weight')} with a prior" if drawn else "")
-    within = ", ".join(filter(None, told))
+    found = [*numbers, f"{count:,}" if count else ""]
+    found.append(f"{counted(drawn, 'weight')} with a prior" if drawn else "")
+    within = ", ".join(filter(None, found))
     name = type(part).__name__
     if drawn and type(part).__bases__[0].__name__ == name.removeprefix("Pyro"):
         # Pyro's name of a class that it was made of.

@@ -13,7 +13,7 @@ from torch import Tensor
 from lexppl.cli.terminal.errors import UsageError, one_line
 from lexppl.data import DividedTable
 from lexppl.models.black_box import BlackBox, black_box
-from lexppl.tabular.estimator_outputs import as_it_takes, asked_by_table
+from lexppl.tabular.estimator_outputs import as_it_takes, box_of_table
 
 
 def load_black_box(options: argparse.Namespace) -> Any:
@@ -62,7 +62,7 @@ def asked_black_box(
     }
     if options.black_box_input == "table":
         names = data.class_names
-        box, x = asked_by_table(model, source.table, classes=names, output=output, **limits)
+        box, x = box_of_table(model, source.table, classes=names, output=output, **limits)
     else:
         box = black_box(model, classes=data.class_names, output=output, **limits)
         x = as_it_takes(model, data.x)

@@ -15,7 +15,7 @@ from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
-from lexppl.tabular.estimator_outputs import said_of_all
+from lexppl.tabular.estimator_outputs import same_of_all
 
 PENALTY_HALF_GROWN = 0.55
 """Share of a fit at which `lexppl.inference.annealed` has half the penalty."""
@@ -153,7 +153,7 @@ def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
     found = [_missing(source), *_pooled(source)]
     if outputs is not None:
         bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
-        found.append(said_of_all(outputs[bought], data.class_names))
+        found.append(same_of_all(outputs[bought], data.class_names))
         if left_out := int((~bought).sum()):
             found.append(
                 f"--max-calls: the black box answered for {counted(len(outputs) - left_out, 'row')}"

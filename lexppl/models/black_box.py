@@ -42,8 +42,8 @@ class BlackBox:
         classes: C, or None where it is not known before a call, or for responses.
         outputs: a call of the model, from rows `(B, *event)` to what it returns.
         meaning: from that to `(B, C)` or `(B,)`, float64, not yet checked.
-        asked: what is asked of the model, in words: part of the content by which answers are kept.
-        keys: from rows and `asked` to a hash of each row's content.
+        context: what the model returns, in words: part of the content by which answers are kept.
+        keys: from rows and `context` to a hash of each row's content.
         model: what was given, and `options`, the other arguments of :func:`black_box`.
         batch_size: rows of a call; 4,096 if None.
         max_calls: most rows that are sent, or None.
@@ -56,7 +56,7 @@ class BlackBox:
     classes: int | None
     outputs: Callable[[Tensor], Any] = field(repr=False)
     meaning: Callable[[Any], Tensor] = field(repr=False)
-    asked: str = field(default="", repr=False)
+    context: str = field(default="", repr=False)
     keys: Callable[[Tensor, str], list[bytes]] = field(default=tensor_keys, repr=False)
     model: Any = field(default=None, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -147,7 +147,7 @@ class BlackBox:
             raise ValueError(f"x must have shape (N, *event), N >= 1; it has {tuple(x.shape)}")
         if not bool(x.isfinite().all()):
             raise ValueError("x must be finite; it has NaN or infinite values")
-        keys = self.keys(x, self.asked)
+        keys = self.keys(x, self.context)
         first = {key: place for place, key in reversed([*enumerate(keys)])}
         held = self.answers.held
         return keys, sorted(place for key, place in first.items() if key not in held)
@@ -302,7 +302,7 @@ def black_box(
         raise ValueError(f"{box.name} gives responses, which have no classes; classes is {count}")
     return replace(
         box,
-        asked=repr((box.task, count, labels, output, columns, words and words.words)),
+        context=repr((box.task, count, labels, output, columns, words and words.words)),
         model=model,
         options=options,
         batch_size=None if batch_size is None else int_at_least("batch_size", batch_size),

@@ -135,19 +135,19 @@ def _check(record: Any) -> int:
     return zlib.crc32(record["outputs"].tobytes(), zlib.crc32(record["key"].tobytes()))
 
 
-def tensor_keys(rows: Tensor, asked: str) -> list[bytes]:
-    """A hash of each row of a tensor `(N, *event)`, and of what is asked of it."""
+def tensor_keys(rows: Tensor, context: str) -> list[bytes]:
+    """A hash of each row of a tensor `(N, *event)`, and of what is read of it."""
     array = np.ascontiguousarray(rows.detach().cpu().numpy())
-    return _hashes((row.tobytes() for row in array), f"{array.dtype} {array.shape[1:]} {asked}")
+    return _hashes((row.tobytes() for row in array), f"{array.dtype} {array.shape[1:]} {context}")
 
 
-def table_keys(cells: Any, asked: str) -> list[bytes]:
-    """A hash of each row of a data frame or array, words and dates among it, and of what is asked
+def table_keys(cells: Any, context: str) -> list[bytes]:
+    """A hash of each row of a data frame or array, words and dates among it, and of what is read
     of it."""
     is_frame = hasattr(cells, "itertuples")
     rows = cells.itertuples(index=False, name=None) if is_frame else cells.tolist()
     kind = list(cells.columns) if is_frame else cells.dtype
-    return _hashes((repr(row).encode() for row in rows), f"{kind} {asked}")
+    return _hashes((repr(row).encode() for row in rows), f"{kind} {context}")
 
 
 def _hashes(rows: Iterable[bytes], kind: str) -> list[bytes]:

@@ -40,9 +40,9 @@ class EstimatorByRow:
         if hasattr(estimator, "predict_proba"):
             self.predict_proba = self._probabilities
 
-    def keys(self, x: Tensor, asked: str) -> list[bytes]:
+    def keys(self, x: Tensor, context: str) -> list[bytes]:
         """A hash of the cells of rows by number, `(B, 1)`."""
-        return table_keys(self._chosen(x.numpy()), asked)
+        return table_keys(self._chosen(x.numpy()), context)
 
     def identified_by(self) -> Any:
         """The estimator."""
@@ -72,7 +72,7 @@ def _refuse_unfitted(estimator: Any) -> None:
         ) from error
 
 
-def asked_by_table(
+def box_of_table(
     model: Any,
     table: Any,
     *,
@@ -95,8 +95,8 @@ def asked_by_table(
         # Errors call a black box by its class.
         by_row = type(name_of(model), (EstimatorByRow,), {})(model, table, labels)
         x = torch.arange(len(table), dtype=torch.float64)[:, None]
-        said = None if isinstance(model, Adapted) else output
-        box = replace(black_box(by_row, classes=classes, output=said, **limits), keys=by_row.keys)
+        known = None if isinstance(model, Adapted) else output
+        box = replace(black_box(by_row, classes=classes, output=known, **limits), keys=by_row.keys)
     else:
         function = classes is None and not isinstance(model, nn.Module)
         task: Task | None = "regression" if function else None
@@ -142,7 +142,7 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     return table.to_numpy() if numeric else table
 
 
-def said_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:
+def same_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:
     """A note that a model's outputs, `(N, C)` or `(N,)`, are one label or one value; None if they
     are not."""
     if bool(((outputs - outputs[:1]).abs() < SAME).all()):

@@ -12,7 +12,7 @@ from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
 from lexppl.data.checks import level_of
 from lexppl.models import Likelihood
 from lexppl.models.black_box import BlackBox, Output
-from lexppl.tabular.estimator_outputs import asked_by_table
+from lexppl.tabular.estimator_outputs import box_of_table
 
 
 class OnStandardisedRows(Configured, nn.Module):
@@ -75,7 +75,7 @@ class OnStandardisedRows(Configured, nn.Module):
         return dist.Normal(center, distribution.stddev / self.target_scale)
 
 
-def asked_of_rows(
+def box_of_rows(
     model: Any, table: Any, classes: NDArray[Any] | None, output: Output | None = None
 ) -> tuple[BlackBox, Tensor, Tensor]:
     """A model as a black box, the rows of a table as it takes them, and the places of those that it
@@ -88,7 +88,7 @@ def asked_of_rows(
         output: what a module without a likelihood returns of labels.
 
     Raises:
-        ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.asked_by_table`; a module
+        ValueError, TypeError: as :func:`lexppl.tabular.estimator_outputs.box_of_table`; a module
             of labels of which it is not known what it returns; a model for the other task, or with
             labels other than `classes`.
     """
@@ -109,14 +109,14 @@ def asked_of_rows(
         own = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
         labels = None if own is None else [level_of(label) for label in own]
-    box, x = asked_by_table(given, table, classes=names, labels=labels, output=output)
+    box, x = box_of_table(given, table, classes=names, labels=labels, output=output)
     if classes is None and box.task == "classification":
         raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")
     return box, x, box.affordable(x)
 
 
-def said_by(box: BlackBox, x: Tensor) -> Tensor:
-    """What a model says of rows in their own units: `(N, C)` in the order of its labels, or `(N,)`.
+def outputs_of(box: BlackBox, x: Tensor) -> Tensor:
+    """Outputs of a model of rows in their own units, `(N, C)` in the order of its labels or `(N,)`.
 
     Raises:
         ValueError: a row on which it fails, or outputs that are none; as

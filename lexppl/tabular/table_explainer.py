@@ -43,10 +43,10 @@ from lexppl.tabular.encoded_rows import Counts, EncodedRows, as_counts, checked_
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
-    asked_of_rows,
+    box_of_rows,
     has_likelihood,
+    outputs_of,
     predictor_on_standardised_rows,
-    said_by,
 )
 from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
@@ -262,9 +262,9 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         targets, strata = self._told(y)
         box, self.calls_ = None, None
         if self.model is not None:
-            labels = getattr(self, "classes_", None)
-            box, asked, places = asked_of_rows(self.model, table, labels, self._model_output)
-            self.calls_, asked = box.calls, asked[places]
+            labels, output = getattr(self, "classes_", None), getattr(self, "model_output", None)
+            box, given, places = box_of_rows(self.model, table, labels, output)
+            self.calls_, given = box.calls, given[places]
             if len(places) < len(frame):
                 bought = np.isin(np.arange(len(frame)), places)
                 table, frame = table[bought], frame[bought]
@@ -289,7 +289,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        y = self._observed(torch.tensor(targets) if box is None else said_by(box, asked), x.dtype)
+        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
+        y = self._observed(observed, x.dtype)
         of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         rows = EncodedRows(
             (x[train], y[train]),

@@ -20,7 +20,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.given_model import asked_of_rows, said_by
+from lexppl.tabular.given_model import box_of_rows, outputs_of
 from tests.tabular.small import QUIET, small
 
 pytestmark = QUIET
@@ -167,8 +167,8 @@ def test_labels_of_a_given_classifier_are_labels_and_not_places():
     x = np.random.default_rng(0).normal(size=(90, 2))
     y = np.repeat([1, 2, 5], 30)
     model = LogisticRegression().fit(x[:60], y[:60])
-    box, asked, _ = asked_of_rows(model, x, np.array([1, 2, 5]))
-    told = said_by(box, asked).numpy()
+    box, asked, _ = box_of_rows(model, x, np.array([1, 2, 5]))
+    told = outputs_of(box, asked).numpy()
     np.testing.assert_allclose(told[:, :2], model.predict_proba(x))
     assert not told[:, 2].any()
 
