@@ -7,7 +7,6 @@ import pandas as pd
 
 from lexppl.argument_checks import int_between
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.reading.feature_values import GAIN, feature_values
 from lexppl.explanation.reading.masks import mask_means, responses_of
 
 
@@ -36,6 +35,11 @@ def tidy_frame(posterior: Posterior) -> pd.DataFrame:
         0    7     age                    1.0
         1    7    dose                    0.5
     """
+    from lexppl.explanation.reading.feature_values import (  # noqa: PLC0415 - slow, tables alone
+        GAIN,
+        feature_values,
+    )
+
     means = mask_means(posterior)
     chains, rows, features = means.shape
     names = [str(name) for name in means[means.dims[-1]].values]
