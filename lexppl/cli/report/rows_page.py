@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from lexppl.cli.image_rows import words_of
@@ -72,6 +73,15 @@ def _part(report: RowsReport) -> Markup:
     return rendered("text_part.html", parts=texts)
 
 
+def _kept_beyond_chance(ranking: pd.DataFrame) -> pd.Index:
+    """Words by Pearson's residual `(s_w − n_w s̄) / √(n_w s̄)`, s̄ the mean kept of an occurrence."""
+    known = ranking.drop(UNKNOWN_WORDS, errors="ignore")
+    kept = known["kept"].abs()
+    expected = known["count"] * kept.sum() / known["count"].sum()
+    residual = (kept - expected) / expected.clip(lower=1e-12) ** 0.5
+    return residual.nlargest(NAMED).index
+
+
 def _answers(report: RowsReport) -> list[tuple[str, str]]:
     """What the prediction rests on, how sure that is, and how well it predicts."""
     data, source = report.source.data, report.source
@@ -80,9 +90,8 @@ def _answers(report: RowsReport) -> list[tuple[str, str]]:
         line = size_line(report)
         first = f"To predict {data.target_name}, {line[0].lower()}{line[1:]}"
     if source.are_texts:
-        known = report.ranking.index.drop(UNKNOWN_WORDS, errors="ignore")[:NAMED]
-        words = listed(f"{BOLD}{word}{PLAIN}" for word in known)
-        first += f" Over all {data.rows}s most is kept of the words {words}."
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in _kept_beyond_chance(report.ranking))
+        first += f" For how often they occur, most is kept of the words {words}."
     screen = FirstScreen(
         str(data.target_name),
         (),
