@@ -287,7 +287,7 @@ def test_onnx_needs_no_trust_and_calls_stay_within_their_number(tmp_path, capsys
     assert "40 rows sent to the black box in 1 call" in shown
     assert "50 rows were left out by max_calls; SHAP's permutation explainer" in shown
     page = (tmp_path / "r" / "report.html").read_text()
-    assert "would send 200,000 for 40 rows" in page and "asked of 40 rows of 90" in page
+    assert "would send 200,000 for 40 rows" in page and "answered for 40 rows of 90" in page
     assert (
         main(["explain", path, *out, *words[:4], "--cache", str(tmp_path / "c"), "--overwrite"])
         == 0
