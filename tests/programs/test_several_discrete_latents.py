@@ -146,7 +146,7 @@ def rows_within_groups(p, x, y):
             pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
 
 
-ONE_LOG = {chain_over_rows, spike_and_slab, slopes_integrated_out, masks_of_groups}
+ONE_LOG = [chain_over_rows, spike_and_slab, slopes_integrated_out, masks_of_groups]
 """Those whose rows share one log."""
 OF_ROWS = [chain_of_masks, regime, hidden_markov_chain, hidden_markov_chain_of_one_event]
 PROGRAMS = [*OF_ROWS, steps_in_a_plate, rows_within_groups, *ONE_LOG]
