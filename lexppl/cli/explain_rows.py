@@ -61,8 +61,6 @@ RANKED_DRAWS = 2
 JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
 """EVAL-X, which sees random masks, learns for so many times the explainer's epochs, and ends
 where it no longer gets better."""
-PLANNED = ("k", "masks", "imputations", "folds", "unit")
-"""Settings of a method that the plan has."""
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
 LEAST_EPOCHS, MOST_EPOCHS = 5, 200

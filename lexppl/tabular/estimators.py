@@ -140,7 +140,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         likeliest = self.predict_proba(X).argmax(1)
         return self.classes_[likeliest]
 
-    def _told(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -219,7 +219,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         posterior = super().explain(X, y, draws=draws, penalty=penalty)
         return in_response_units(posterior, self.encoding_.target)
 
-    def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
 
     def _fitted_target(

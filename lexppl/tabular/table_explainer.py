@@ -101,7 +101,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     verbose: bool = False
 
     @abstractmethod
-    def _told(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _targets_and_strata(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """y as labels 0 … C−1 or responses in their own units, and the stratum of each row."""
 
     @abstractmethod
@@ -259,7 +259,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             counted = weights > 0
             table, frame, y = table[counted], frame[counted], y[counted]
             weights = weights[counted]
-        targets, strata = self._told(y)
+        targets, strata = self._targets_and_strata(y)
         box, self.calls_ = None, None
         if self.model is not None:
             labels, output = getattr(self, "classes_", None), getattr(self, "model_output", None)
