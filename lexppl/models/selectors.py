@@ -107,7 +107,7 @@ class KSubsetSelector(_NetworkSelector):
         by_row = isinstance(k, Tensor) and not isinstance(most, Tensor)
         return KSubset(logits, k, max_k=most if by_row else None)
 
-    def _kept_now(self, entries: int) -> int:
+    def _kept_now(self, entries: int) -> Any:
         """k, or the number kept at the fit's progress."""
         k: Any = self.k
         if not self.training or fit_reaches(self.until):

@@ -345,7 +345,8 @@ class CompiledTerms:
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
-            later, moving = getattr(error, "shares", frozenset()), one.objective.moving
+            later: frozenset[float] = getattr(error, "shares", frozenset())
+            moving = one.objective.moving
             if later and moving is not None:
                 known.shares |= later
                 known.eager.add(one.key(known, moving))
