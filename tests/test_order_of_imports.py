@@ -51,9 +51,8 @@ ROOMS = {
     },
     "models": {
         "imputers": set(),
-        "priors": set(),
         "trees": set(),
-        "architectures": {"imputers", "priors"},
+        "architectures": {"imputers"},
     },
     "data": {"images": set()},
     "explanation": {"reading": set()},

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.methods import DEFAULT_METHOD, LIBRARIES, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.table_rows import read_source
 from lexppl.cli.terminal.output import json_output, records, show_progress, text_table

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
+from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, Regime, chooses_penalty
 from lexppl.cli import fit_warnings
 from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables

@@ -18,7 +18,7 @@ from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.reading.feature_values import decoded_values
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
-from lexppl.explanation.reading.ranking import selection_table
+from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.files import load

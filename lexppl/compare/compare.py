@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
-from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.methods import LIBRARIES
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
     GRADIENTS,

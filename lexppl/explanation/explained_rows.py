@@ -38,10 +38,11 @@ from lexppl.explanation.row_plan import (
     SHARED,
     Explaining,
     RowPlan,
+    StatedMeans,
     is_listed,
+    needs_draws,
     usual_draws,
 )
-from lexppl.explanation.stated_means import StatedMeans, needs_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows

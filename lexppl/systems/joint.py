@@ -15,7 +15,7 @@ from lexppl.models.architectures.base import (
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import KLPenalty, SizePenalty, TotalVariationPenalty
 from lexppl.models.predictor import UnmaskedPredictor
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.priors import Prior
 from lexppl.models.selectors import BernoulliSelector, MaxConcreteSelector, penalised
 
 

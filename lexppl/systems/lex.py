@@ -18,7 +18,7 @@ from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import check_classes, check_likelihood
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
 
 PENALTY = 0.02

@@ -15,7 +15,7 @@ from lexppl.models.architectures.base import (
 )
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import RandomSelector, penalised
 
 WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})

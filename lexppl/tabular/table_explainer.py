@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, SETTINGS, check_settings, chooses_penalty
+from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
 from lexppl.data import TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (

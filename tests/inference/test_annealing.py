@@ -10,7 +10,7 @@ from torch.distributions import kl_divergence
 
 from lexppl.inference import LeaveOneOut, Linear, NestedIWAE, WarmUp, annealed, entropy_unit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import settles
+from lexppl.inference.objective.objective import settles
 from lexppl.models import MLP, BernoulliSelector, KSubsetSelector, MaxConcreteSelector
 from tests.inference.builders import explainer, table
 

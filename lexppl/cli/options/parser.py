@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import lexppl
-from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
 from lexppl.choices.imputers import IMPUTERS, LEARNED
-from lexppl.choices.methods import METHODS
+from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
 from lexppl.cli.options.readers import Options
 from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE

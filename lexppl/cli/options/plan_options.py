@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
+from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import Dataset, DividedTable

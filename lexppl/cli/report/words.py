@@ -2,7 +2,7 @@
 
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
-from lexppl.choices.posteriors import POINTS
+from lexppl.choices.settings import POINTS
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.gains import JudgedGains

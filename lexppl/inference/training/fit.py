@@ -23,10 +23,10 @@ from lexppl.inference.batches import (
 )
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.mixed_precision import Precision, refuse_unmixed
+from lexppl.inference.objective.objective import Schedule
 from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
-from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules, terms_of
 from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.diagnostics import collapses, report_collapse, warn_if_moving

@@ -19,7 +19,7 @@ from lexppl.models.likelihoods import Likelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import Predictor, predictor_with
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
