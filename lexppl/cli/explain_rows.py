@@ -29,7 +29,7 @@ from lexppl.cli.report.rows_page import write_rows_report
 from lexppl.cli.report.texts import ranked_words
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.terminal.output import REPORT, show_progress
+from lexppl.cli.terminal import REPORT, show_progress
 from lexppl.cli.text_rows import read_texts, write_reading
 from lexppl.data import TextDataset
 from lexppl.evaluation import FittedPredictor, fit_predictor

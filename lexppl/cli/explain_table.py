@@ -27,6 +27,7 @@ from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
+from lexppl.cli.results.first_answer import first_answer
 from lexppl.cli.results.gains import (
     FittedTable,
     JudgedGains,
@@ -38,9 +39,15 @@ from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
 from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
-from lexppl.cli.terminal.first_answer import first_answer
-from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT, show_progress
-from lexppl.cli.terminal.process import one_thread
+from lexppl.cli.terminal import (
+    DIRECTIONS,
+    ENCODING,
+    GROUPS,
+    PATH,
+    REPORT,
+    one_thread,
+    show_progress,
+)
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor

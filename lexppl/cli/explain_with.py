@@ -11,8 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
+from lexppl.cli.terminal import ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows

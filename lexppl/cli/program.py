@@ -9,8 +9,15 @@ from typing import Any
 
 from lexppl.cli.options.checks import TABLE, check_options, kind_of_data
 from lexppl.cli.options.parser import parse
-from lexppl.cli.terminal.errors import FAILED, INTERRUPTED, MISUSED, UsageError, message_of
-from lexppl.cli.terminal.process import ended_as_by_ctrl_c, short_warnings
+from lexppl.cli.terminal import (
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    UsageError,
+    ended_as_by_ctrl_c,
+    message_of,
+    short_warnings,
+)
 
 COMMANDS: Mapping[str, str] = {
     "explain": "lexppl.cli.explain_table:run_explain",

@@ -18,8 +18,7 @@ from lexppl.choices.data_sets import text_names
 from lexppl.cli.image_rows import NONE, ROWS, DividedRows, Places, RowsDescribed, left_out
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.output import TEXTS, VOCABULARY
+from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
 from lexppl.data.checks import listed
 from lexppl.data.files import table_name

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.checks import listed, part_counts
+from lexppl.data.columns import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import date_order, days_of, holds_dates
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
+from lexppl.data.named_sets import load, shipped_frame
 from lexppl.data.problems import refuse, table_problems
-from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import (
     fold_of_groups,
     fold_of_rows,

@@ -26,8 +26,7 @@ from lexppl.cli.options.table import (
     typed_of,
     value_of,
 )
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.output import ENCODING, EXPLAINER, OUTPUTS
+from lexppl.cli.terminal import ENCODING, EXPLAINER, OUTPUTS, UsageError
 from lexppl.sealed_files import check_output_file, check_output_folder
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})

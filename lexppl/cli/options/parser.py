@@ -13,7 +13,7 @@ from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.cli.options.checks import TABLE, check_beside, kind_of_data
 from lexppl.cli.options.readers import Options
 from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE
-from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal import UsageError
 
 WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
 

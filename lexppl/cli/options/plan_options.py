@@ -10,7 +10,7 @@ import torch
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
-from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal import UsageError
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for

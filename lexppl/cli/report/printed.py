@@ -12,7 +12,7 @@ from lexppl.cli.report.words import consistency, gain_meaning, printed_interval
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
-from lexppl.cli.terminal.output import text_table
+from lexppl.cli.terminal import text_table
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
