@@ -133,12 +133,7 @@ def lex(
     )
     unit = finite_float("unit", unit, above=0.0)
     penalty = _charged(architecture, k, penalty, PENALTY * unit)
-    check_classes(classes)
-    if likelihood is not None:
-        check_likelihood(likelihood, classes)
-        if predictor is not None:
-            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
-
+    _check_response(classes, likelihood, predictor)
     folds = int_at_least("folds", folds)
     estimator = LeaveOneOut(labels=labels)
     if labels == "averaged":
@@ -155,8 +150,7 @@ def lex(
         if k is not None:
             selector = KSubsetSelector(architecture.selector(architecture.entries), k)
         else:
-            selector, cost = penalised(architecture, penalty, towards)
-            costs.append(cost)
+            selector, *costs = penalised(architecture, penalty, towards)
         usual_imputer = GapImputer() if reads_gaps else architecture.multiple_imputer()
         model = LEX(
             selector,
@@ -182,6 +176,16 @@ def _charged(architecture: Architecture, k: int | None, penalty: Any, usual: flo
     if penalty is not None:
         raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
     return None
+
+
+def _check_response(
+    classes: int | None, likelihood: Likelihood | None, predictor: nn.Module | None
+) -> None:
+    check_classes(classes)
+    if likelihood is not None:
+        check_likelihood(likelihood, classes)
+        if predictor is not None:
+            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
 
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:

@@ -264,9 +264,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         table, frame, y = self._validated(X, y)
         weights = checked_weights(sample_weight, len(frame))
         if weights is not None:
-            counted = weights > 0
-            table, frame, y = table[counted], frame[counted], y[counted]
-            weights = weights[counted]
+            table, frame, y, weights = _taken(weights > 0, table, frame, y, weights)
         targets, strata = self._targets_and_strata(y)
         box, self.calls_ = None, None
         if self.model is not None:
@@ -275,24 +273,13 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             self.calls_, given = box.calls, given[places]
             if len(places) < len(frame):
                 bought = np.isin(np.arange(len(frame)), places)
-                table, frame = table[bought], frame[bought]
-                targets, strata = targets[bought], strata[bought]
-                weights = None if weights is None else weights[bought]
+                frame, targets, strata, weights = _taken(bought, frame, targets, strata, weights)
         weights = as_counts(self._reweighted(strata, weights))
         train, valid = training_and_validation(strata, share, seed)
         learned = None if weights is None else weights[train]
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
-        self.encoding_ = TableEncoding.fit(
-            frame,
-            target,
-            statistics_rows=train,
-            statistics_weights=learned,
-            every_category=True,
-            hide_missing=self.hide_missing,
-            missing_indicator=self.missing_indicator,
-            rare=None if self.rare is None else int_at_least("rare", self.rare),
-        )
+        self.encoding_ = self._fitted_encoding(frame, target, train, learned)
         grouping = grouping_of(self.encoding_, self.groups)
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
@@ -324,6 +311,21 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         self._seed = seed
         sizes = np.abs(self._importances_of(x.double()))
         self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
+
+    def _fitted_encoding(
+        self, frame: pd.DataFrame, target: TargetColumn, rows: Any, weights: Counts | None
+    ) -> TableEncoding:
+        """The encoding of a table, its numbers from some rows."""
+        return TableEncoding.fit(
+            frame,
+            target,
+            statistics_rows=rows,
+            statistics_weights=weights,
+            every_category=True,
+            hide_missing=self.hide_missing,
+            missing_indicator=self.missing_indicator,
+            rare=None if self.rare is None else int_at_least("rare", self.rare),
+        )
 
     def _checked_share(self) -> float | None:
         """The validation share, after a check of all settings."""
@@ -377,6 +379,11 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         if not has_likelihood(model):
             return None
         return predictor_on_standardised_rows(model, self.encoding_)
+
+
+def _taken(rows: NDArray[np.bool_], *parts: Any) -> tuple[Any, ...]:
+    """Some rows of each part; None of a part that is None."""
+    return tuple(None if part is None else part[rows] for part in parts)
 
 
 def _row_names(X: Any) -> list[Any] | None:
