@@ -59,12 +59,11 @@ from lexppl.inference import entropy_unit
 from lexppl.models import BlackBox, Grouping
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import EncodedRows, markers_in
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import fit_full_predictor, fit_judge
-from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import TableFit, fit_table
 
 EXPLAINED_ROWS = 1000

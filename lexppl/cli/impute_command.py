@@ -8,7 +8,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from lexppl.choices.imputers import LEARNED
-from lexppl.cli.image_rows import DividedRows, read_images
+from lexppl.cli.image_text_rows import DividedRows, read_images
 from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.table_rows import capped, read_source

@@ -30,8 +30,7 @@ from lexppl.inference.posterior.global_draws import (
     SamplerWarning,
 )
 from lexppl.inference.posterior.mcmc import MCMC
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.inference.replicates import averaged
 from lexppl.inference.stages import LossTerm, Stage, System
 from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning

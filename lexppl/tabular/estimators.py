@@ -46,6 +46,9 @@ from lexppl.tabular.encoded_rows import (
     EncodedRows,
     as_counts,
     checked_weights,
+    entries_of_columns,
+    grouping_of,
+    markers_in,
     with_class_weights,
 )
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
@@ -58,7 +61,6 @@ from lexppl.tabular.given_model import (
 )
 from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
-from lexppl.tabular.table_columns import entries_of_columns, grouping_of, markers_in
 from lexppl.tabular.table_fit import fit_table
 
 JUDGE_FOLDS, JUDGE_MASKS = 5, 20

@@ -18,7 +18,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS, data_held_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
-from lexppl.cli.image_rows import DividedRows
+from lexppl.cli.image_text_rows import DividedRows
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.results.encoded_choice import EncodedChoice
 from lexppl.cli.results.gains import JudgedGains
