@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
@@ -48,9 +48,7 @@ class ForcedRuns:
         int_at_least("imputations", imputations)
         int_at_least("seed", seed, 0)
         self.rows = named_rows(result, x, None, None)
-        for module in (*result.models, *result.guides):
-            if isinstance(module, nn.Module):
-                keep_parameters_local(module)
+        keep_parameters_local(*result.models, *result.guides)
         with drawing(seed, self.rows.x.device):
             self.sites = sites_of(result.model, self.rows.x[:1])
         self.rows.check_response(self.sites.response)

@@ -377,9 +377,7 @@ def _settled(task: ChunkTask) -> ChunkTask:
     """The task with the number of draws and of rows of a chunk that its first rows ask for."""
     result, how, (x, y) = task.result, task.how, task.first
     result.check(x, None)
-    for module in (*result.models, *result.guides):
-        if isinstance(module, nn.Module):
-            keep_parameters_local(module)
+    keep_parameters_local(*result.models, *result.guides)
     with evaluating(result.model), drawing(how.seed, x.device):
         sites = sites_of(result.model, x[:1], result.guides[0])
     draws = how.draws

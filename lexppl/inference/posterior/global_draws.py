@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from lexppl.inference.batches import Columns
-from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.contexts import held, keep_parameters_local
 from lexppl.inference.stages import tensors_of
 
 Samples = Mapping[str, Tensor]
@@ -296,10 +295,8 @@ class DrawnParameters(PyroModule):
 
     def __init__(self, program: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        held = copy.deepcopy(program).eval().requires_grad_(False)
-        keep_parameters_local(held)
         # In a tuple, so that its parameters are not this module's too.
-        self._held = (held,)
+        self._held = (held(program),)
         keep_parameters_local(self)
         self._names = tuple(names)
 
