@@ -128,9 +128,7 @@ def lex(
         5
     """
     usual = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
     unit = finite_float("unit", unit, above=0.0)
     penalty = _charged(architecture, k, penalty, PENALTY * unit)
     _check_response(classes, likelihood, predictor)

@@ -75,9 +75,7 @@ def real_x(
         >>> [len(stage.terms) for stage in real_x(11, classes=2).build()]
         [1, 1]
     """
-    architecture = architecture_of(
-        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
     entries = architecture.entries
     folds = int_at_least("folds", folds)
     estimator = REBAR(temperature)
@@ -139,9 +137,7 @@ def base_x(
         >>> len(base_x(11, classes=2).build())
         1
     """
-    architecture = architecture_of(
-        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
 
     def build() -> list[Stage]:
         selector, cost = penalised(architecture, penalty)

@@ -21,6 +21,7 @@ from lexppl.evaluation.bayes.simulated import (
     parts_of_program,
     seeds_of,
 )
+from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site
@@ -92,11 +93,8 @@ def _log_mean(values: np.ndarray) -> float:
 
 def _effective(values: np.ndarray) -> float:
     with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore")
-        import arviz  # noqa: PLC0415 - slow, and not needed to import the library
-
-        size = float(arviz.ess(values))
+        size = float(arviz_library().ess(values))
     return min(size, float(values.size)) if math.isfinite(size) else float(values.size)
 
 

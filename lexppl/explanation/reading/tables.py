@@ -1,6 +1,5 @@
 """Tables of an explanation: features ranked, with their agreement; a line a row and feature."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from lexppl.explanation.reading.masks import (
     means_over_rows,
     responses_of,
 )
+from lexppl.extras import arviz_library
 from lexppl.inference.training.rows import DIRICHLET
 
 ROWS_AT_ONCE = 1000
@@ -167,13 +167,9 @@ def _r_hat(posterior: Posterior, mask: xr.DataArray) -> NDArray[np.float64]:
     drawn = means_over_rows(posterior, str(mask.name))
     if drawn is None or drawn.sizes["chain"] < 2 or drawn.sizes["draw"] < LEAST_DRAWS:
         return np.full(mask.shape[-1], np.nan)
-    with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import.
-        warnings.simplefilter("ignore", FutureWarning)
-        # Slow, and needed for chains alone.
-        import arviz  # noqa: PLC0415
+    rhat = arviz_library().rhat
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = arviz.rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
+        found: NDArray[np.float64] = rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
     return found
 
 

@@ -56,7 +56,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Geometric:
+class Geometric(Linear):
     """Move geometrically from one positive value to another: `first^(1−s) · last^s`, s as in
     :class:`Linear`.
 
@@ -68,13 +68,8 @@ class Geometric:
         0.1
     """
 
-    first: float
-    last: float
-    begin: float = 0.0
-    end: float = 1.0
-
     def __post_init__(self) -> None:
-        Linear(self.first, self.last, self.begin, self.end)
+        super().__post_init__()
         if not (self.first > 0.0 and self.last > 0.0):
             raise ValueError(
                 f"a geometric schedule needs positive values; it has {self.first} and {self.last}"

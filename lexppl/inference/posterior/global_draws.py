@@ -18,6 +18,7 @@ from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from lexppl.extras import arviz_library
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, keep_parameters_local
 from lexppl.inference.stages import tensors_of
@@ -217,12 +218,9 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
     chains, draws = next(iter(samples.values())).shape[:2]
     if not record.are_chains or draws < 4:
         return record
-    with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import.
-        warnings.simplefilter("ignore", FutureWarning)
-        # Slow, and not needed to import the library.
-        import arviz  # noqa: PLC0415
-        import xarray as xr  # noqa: PLC0415
+    import xarray as xr  # noqa: PLC0415 - slow, and not needed to import the library
+
+    arviz = arviz_library()
     flat = np.concatenate(
         [values.reshape(chains, draws, -1).cpu().numpy() for values in samples.values()], -1
     )

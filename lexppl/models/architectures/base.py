@@ -182,10 +182,13 @@ def architecture_of(
     features: int | Architecture,
     grouping: Grouping | None = None,
     usual: Mapping[str, Any] = NONE,
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     **given: Any,
 ) -> Architecture:
     """The architecture itself, or that of a table of D `features`; `usual` arguments are the
-    method's, `given` ones the user's, None where they are left to the method."""
+    method's, widths and `given` ones the user's, None where they are left to the method."""
+    given = {"hidden": hidden, "predictor_hidden": predictor_hidden, **given}
     given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(features, Architecture):
         if isinstance(features, list | tuple):
