@@ -34,7 +34,7 @@ from lexppl.data import (
 )
 from lexppl.data.checks import listed
 from lexppl.data.files import table_name
-from lexppl.data.stratification import at_most, stratified_parts, training_and_validation
+from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import words_of
 from lexppl.models import Architecture, flat_images, images, texts
 
@@ -408,17 +408,10 @@ def sorted_labels(labels: Sequence[str]) -> list[str]:
 
 def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:
     """Places of the rows of each part, at most `--rows`."""
-    rest, test = stratified_parts(
-        strata, (1 - options.test_share, options.test_share), options.seed
+    train, valid, test = held_out_parts(
+        strata, options.valid_share, options.test_share, options.seed
     )
-    if min(len(rest), len(test)) == 0:
-        raise ValueError(
-            f"each part needs a row; {len(strata)} rows give {len(rest)} to fit on and {len(test)} "
-            "to judge: give more rows, or another test_share"
-        )
-    share = options.valid_share / (1 - options.test_share)
-    train, valid = training_and_validation(strata[rest], share, options.seed)
-    parts = (rest[train], NONE if valid is None else rest[valid], test)
+    parts = (train, NONE if valid is None else valid, test)
     train, valid, test = (
         part[at_most(strata[part], options.rows or ROWS, options.seed)] for part in parts
     )
