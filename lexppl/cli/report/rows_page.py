@@ -9,10 +9,10 @@ from markupsafe import Markup
 from lexppl.cli.image_text_rows import written_words
 from lexppl.cli.report.charts import history_chart, sizes_chart
 from lexppl.cli.report.data import RowsReport
-from lexppl.cli.report.first_screen import FirstScreen, commonest
 from lexppl.cli.report.image_text_parts import UNKNOWN_WORDS, image_parts, text_parts
 from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shared_context
 from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
+from lexppl.cli.report.sentences import FirstScreen, commonest
 from lexppl.cli.results.single_rows import row_block
 from lexppl.data import TextDataset
 from lexppl.explanation.reading.masks import PROBABILITY
