@@ -39,6 +39,7 @@ from lexppl.explanation.reading.masks import (
 )
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
+from lexppl.plots.style import evenly
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import WORDS
@@ -365,5 +366,4 @@ def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]
 
 def _even(places: Sequence[int], count: int) -> tuple[int, ...]:
     """An even choice of some places."""
-    chosen = np.unique(np.linspace(0, len(places) - 1, min(count, len(places))).round())
-    return tuple(places[int(i)] for i in chosen)
+    return tuple(places[i] for i in evenly(len(places), count))
