@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
 from lexppl.evaluation.judges import TRAINING
-from lexppl.explanation.reading.ranking import mean_error
+from lexppl.explanation.reading.tables import mean_error
 from lexppl.models import Grouping
 
 

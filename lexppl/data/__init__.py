@@ -6,12 +6,10 @@ from lexppl.data.dataset import Dataset
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import TableEncoding, TargetColumn
 from lexppl.data.files import FileFormat, read_frame
-from lexppl.data.images.dataset import DividedImages, ImageDataset
-from lexppl.data.images.folder import divided_folder
-from lexppl.data.images.sets import fashion_mnist, image_set, mnist, switching_panels
+from lexppl.data.images import DividedImages, ImageDataset, divided_folder
+from lexppl.data.named_sets import fashion_mnist, image_set, load, mnist, switching_panels
 from lexppl.data.parquet import ParquetRows, ParquetTable
 from lexppl.data.problems import TableError
-from lexppl.data.shipped import load
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,

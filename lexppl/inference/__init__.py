@@ -14,7 +14,14 @@ from lexppl.inference.estimators.sample_path import (
 )
 from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
-from lexppl.inference.objective.objective import Objective
+from lexppl.inference.objective.objective import (
+    Geometric,
+    Linear,
+    Objective,
+    Schedule,
+    WarmUp,
+    entropy_unit,
+)
 from lexppl.inference.posterior.global_draws import (
     GlobalDraws,
     PosteriorInference,
@@ -23,10 +30,8 @@ from lexppl.inference.posterior.global_draws import (
     SamplerWarning,
 )
 from lexppl.inference.posterior.mcmc import MCMC
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.inference.replicates import averaged
-from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp, entropy_unit
 from lexppl.inference.stages import LossTerm, Stage, System
 from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning
 from lexppl.inference.training.cross_fitting import CrossFitted

@@ -10,9 +10,7 @@ from lexppl.models.architectures.images import (
 )
 from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.black_box import BlackBox, black_box
-from lexppl.models.cox import CoxLikelihood, PartialLikelihood
 from lexppl.models.grouping import Grouping, slic_segments
-from lexppl.models.hazards import BaselineHazard, ProportionalHazards
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
 from lexppl.models.imputers.imputer import Imputer
@@ -58,14 +56,14 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor, UnmaskedPredictor
-from lexppl.models.priors.hierarchical import (
+from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
+    with_prior,
 )
-from lexppl.models.priors.with_prior import with_prior
 from lexppl.models.regimes import Frozen, adapted_normalisation, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
@@ -76,6 +74,12 @@ from lexppl.models.selectors import (
     PenaltyConditioned,
     RandomSelector,
     Selector,
+)
+from lexppl.models.survival import (
+    BaselineHazard,
+    CoxLikelihood,
+    PartialLikelihood,
+    ProportionalHazards,
 )
 from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 

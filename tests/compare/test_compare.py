@@ -28,7 +28,7 @@ from lexppl.compare.importances import (
 from lexppl.data import Dataset
 from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_predictor, selection_scores
 from lexppl.inference import CollapseWarning, NestedIWAE
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
 from lexppl.systems import lex
 

@@ -22,7 +22,7 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import WarmUp
+from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
 from lexppl.tabular.predictors import settle_scale
