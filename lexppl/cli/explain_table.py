@@ -42,7 +42,7 @@ from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal.first_answer import first_answer
 from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT, show_progress
 from lexppl.cli.terminal.process import one_thread
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
@@ -50,7 +50,8 @@ from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
-from lexppl.models import BlackBox, Grouping
+from lexppl.models import Grouping
+from lexppl.models.black_box import BlackBox
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
 from lexppl.tabular.encoded_rows import EncodedRows

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import image_names
 from lexppl.cli.options.checks import check_row_numbers
-from lexppl.data import DividedImages, ImageDataset, TextDataset, divided_folder, image_set
-from lexppl.models import Architecture, flat_images, images
+from lexppl.data import divided_folder, image_set
+from lexppl.data.images.dataset import DividedImages, ImageDataset
+from lexppl.data.texts import TextDataset
+from lexppl.models import flat_images, images
+from lexppl.models.architectures.base import Architecture
 
 Part = ImageDataset | TextDataset
 Places = NDArray[np.int64]

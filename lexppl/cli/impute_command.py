@@ -14,7 +14,7 @@ from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal.output import json_output, records, show_progress, text_table
 from lexppl.cli.terminal.process import one_thread
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import imputer_of

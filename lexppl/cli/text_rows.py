@@ -20,11 +20,11 @@ from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.output import TEXTS, VOCABULARY
-from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
+from lexppl.data import Vocabulary, imdb, texts_of
 from lexppl.data.checks import listed
-from lexppl.data.files import table_name
+from lexppl.data.files import read_frame, table_name
 from lexppl.data.stratification import at_most, stratified_parts, training_and_validation
-from lexppl.data.texts import words_of
+from lexppl.data.texts import TextDataset, words_of
 from lexppl.models import texts
 
 WORDS, LENGTH = 10_000, 400

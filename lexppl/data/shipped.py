@@ -28,7 +28,7 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
     wine           178 × 13     cultivar: class_0, class_1, class_2
     digits         1797 × 61    digit: 0 … 9; 3 of the 64 pixels are constant and left out
     diabetes       442 × 10     progression after one year (25 to 346, no unit): regression
-    Syn1 … S3      10,000 × 11  see :func:`lexppl.data.synthetic_set`; drawn with seed 0
+    Syn1 … S3      10,000 × 11  see `synthetic_set`; drawn with seed 0
     =============  ===========  ==========================================================
 
     Survival times come with the extra ``survival``: rossi (432 × 7), gbsg2 (686 × 8), whas500

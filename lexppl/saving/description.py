@@ -11,7 +11,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.configured import Configured, made_of, refuse_types
-from lexppl.inference import FitResult, History, NestedIWAE, SamplerRecord
+from lexppl.inference import FitResult, NestedIWAE
+from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.training.result import History
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.models.priors.with_prior import prior_from, weight_priors, with_prior, written_class
 

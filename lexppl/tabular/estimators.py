@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
-from lexppl.data import TargetColumn
+from lexppl.data.encoding import TargetColumn
 from lexppl.tabular.encoded_rows import with_class_weights
 from lexppl.tabular.table_explainer import TARGET, TableExplainer
 
@@ -30,7 +30,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend on
     the rows beside it. Numbers are standardised by the training rows. A column of words, categories
     or booleans has an indicator for each level and one mask entry; a column of dates has a trend
-    and waves of month, weekday and hour, and one entry (:class:`lexppl.data.DateColumn`).
+    and waves of month, weekday and hour, and one entry (`DateColumn`).
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.

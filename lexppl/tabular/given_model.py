@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
+from lexppl.data import TableEncoding
 from lexppl.data.checks import level_of
+from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.models import Likelihood
 from lexppl.models.black_box import BlackBox, Output
 from lexppl.tabular.estimator_outputs import box_of_table
@@ -120,7 +121,7 @@ def outputs_of(box: BlackBox, x: Tensor) -> Tensor:
 
     Raises:
         ValueError: a row on which it fails, or outputs that are none; as
-            :meth:`lexppl.models.BlackBox.targets`.
+            `BlackBox.targets`.
     """
     try:
         return box.targets(x).cpu().double()

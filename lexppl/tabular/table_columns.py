@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.data import IndicatorColumn, TableEncoding
+from lexppl.data import TableEncoding
 from lexppl.data.checks import counted, level_of, missing_in
-from lexppl.data.columns import kind_of
+from lexppl.data.columns import IndicatorColumn, kind_of
 from lexppl.models import Grouping
 
 
@@ -50,7 +50,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     """The features of each mask entry: of one column, or of all columns of one group.
 
     Example:
-        >>> from lexppl.data import TargetColumn
+        >>> from lexppl.data.encoding import TargetColumn
         >>> frame = pd.DataFrame({"a": [0.0, 1.0], "b": [2.0, 1.0]})
         >>> encoding = TableEncoding.fit(frame, TargetColumn("y", None))
         >>> grouping_of(encoding, ["size", "size"]).names

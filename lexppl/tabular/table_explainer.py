@@ -20,7 +20,8 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, SETTINGS, check_settings, chooses_penalty
-from lexppl.data import TableEncoding, TargetColumn
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
     FeatureGroups,

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lexppl import ExplainerClassifier
-from lexppl.data import DateColumn, TableEncoding, TableError, dataset_from_frame
+from lexppl.data import TableEncoding, TableError, dataset_from_frame
+from lexppl.data.columns import DateColumn
 from lexppl.data.dates import days_of, holds_dates
 from tests.refusals import refused
 

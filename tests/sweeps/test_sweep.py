@@ -10,7 +10,8 @@ import torch
 
 from lexppl.inference import CollapseWarning, fit
 from lexppl.models import ConstantImputer, GaussianImputer
-from lexppl.sweeps import SweepWarning, sweep
+from lexppl.sweeps import sweep
+from lexppl.sweeps.sweep import SweepWarning
 from lexppl.systems import lex, real_x
 from tests.refusals import refused
 

@@ -12,7 +12,8 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal.errors import UsageError
-from lexppl.data import Dataset, DividedTable
+from lexppl.data import Dataset
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
