@@ -54,8 +54,9 @@ def lex(
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
     Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
     one; the gradient is leave-one-out; the selector is annealed (:func:`lexppl.inference.annealed`,
-    earlier for a range of λ) towards keeping; predictors are cross-fitted, so that a row is judged
-    by a predictor fitted without it. `folds=1, towards=0.5` has neither.
+    earlier for a range of λ) towards keeping, and of k entries the number kept falls from G to k;
+    predictors are cross-fitted, so that a row is judged by a predictor fitted without it.
+    `folds=1, objective=NestedIWAE(4)` has none of these.
 
     The command line and :class:`lexppl.ExplainerClassifier` also choose by the rows, which a
     factory has not seen:
@@ -153,7 +154,8 @@ def lex(
         selector: nn.Module
         costs: list[Penalty] = []
         if k is not None:
-            selector = KSubsetSelector(architecture.selector(architecture.entries), k)
+            until = 0.0 if objective is not None else COURSE[0]
+            selector = KSubsetSelector(architecture.selector(architecture.entries), k, until)
         else:
             selector, cost = penalised(architecture, penalty, towards)
             costs.append(cost)

@@ -216,6 +216,14 @@ def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
     assert program.__name__ in graph.compiled.reasons[0]
 
 
+def test_steps_after_the_last_that_read_the_progress_are_traced(gaps):
+    # k falls from 4 to 2 in the first 60 % of ten epochs of five steps.
+    system = lex(4, classes=3, k=2, **SMALL)
+    record = fit(system, (X, Y), compile="graph", **{**FIT, "epochs": 10}).compiled
+    assert record.reasons == () and len(gaps) >= 10
+    assert all(gap == 0.0 for gap in gaps)
+
+
 class OfItsOwn(NestedIWAE):
     def at(self, progress):
         return super().at(progress)
