@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lexppl.cli.terminal import UsageError, one_line
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.tabular.given_model import as_it_takes, box_of_table
 

@@ -12,7 +12,7 @@ from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.table_rows import read_source
 from lexppl.cli.terminal import json_output, one_thread, records, show_progress, text_table
 from lexppl.compare import compare
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows

@@ -37,10 +37,10 @@ from lexppl.cli.report.rows_page import write_rows_report
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.cli.terminal import REPORT, show_progress
-from lexppl.data import TextDataset
-from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.data.texts import TextDataset
+from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
-from lexppl.evaluation.judges import EvalX, fit_evalx
+from lexppl.evaluation.judges import EvalX, FittedPredictor, fit_evalx
 from lexppl.evaluation.prediction import (
     BaseRateGain,
     base_frequencies,
@@ -53,7 +53,7 @@ from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
-from lexppl.systems import Settings
+from lexppl.systems.registry import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
 

@@ -48,7 +48,7 @@ from lexppl.cli.terminal import (
     one_thread,
     show_progress,
 )
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
@@ -56,7 +56,8 @@ from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
-from lexppl.models import BlackBox, Grouping
+from lexppl.models import Grouping
+from lexppl.models.black_box import BlackBox
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
 from lexppl.tabular.encoded_rows import EncodedRows, markers_in

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lexppl.data import CategoricalColumn, DividedTable
-from lexppl.data.columns import levels_in
+from lexppl.data.columns import CategoricalColumn, levels_in
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning

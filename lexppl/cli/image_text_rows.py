@@ -21,22 +21,17 @@ from lexppl.choices.data_sets import image_names, text_names
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
-from lexppl.data import (
-    DividedImages,
-    ImageDataset,
-    TextDataset,
-    Vocabulary,
-    divided_folder,
-    image_set,
-    imdb,
-    read_frame,
-    texts_of,
-)
+from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
 from lexppl.data.checks import listed
-from lexppl.data.files import table_name
-from lexppl.data.stratification import at_most, held_out_parts
-from lexppl.data.texts import words_of
-from lexppl.models import Architecture, flat_images, images, texts
+from lexppl.data.files import read_frame, table_name
+from lexppl.data.images import DividedImages, ImageDataset
+from lexppl.data.stratification import (
+    at_most,
+    held_out_parts,
+)
+from lexppl.data.texts import TextDataset, words_of
+from lexppl.models import flat_images, images, texts
+from lexppl.models.architectures.base import Architecture
 
 Part = ImageDataset | TextDataset
 Places = NDArray[np.int64]

@@ -28,8 +28,9 @@ from lexppl.compare.importances import (
     shap_importances,
 )
 from lexppl.data import Dataset
-from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
+from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
+from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult

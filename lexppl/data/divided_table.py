@@ -196,7 +196,7 @@ def divided_set(
     folds: int | None = None,
     seed: int,
 ) -> DividedTable:
-    """Divide a set of :func:`lexppl.data.shipped_names`; a synthetic one is not standardised.
+    """Divide a set of `shipped_names`; a synthetic one is not standardised.
 
     Args:
         valid_share, test_share, folds, seed: as in :func:`divided_frame`.

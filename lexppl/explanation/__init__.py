@@ -1,10 +1,8 @@
 """The explanation: a posterior of masks in ArviZ's layout."""
 
-from lexppl.explanation.draws import systematic_resampling
 from lexppl.explanation.explain import explain
 from lexppl.explanation.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.posterior_files import load_posterior, open_posterior, save_posterior
-from lexppl.explanation.reading.images import with_images
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.explanation.reading.tables import row_dict, selection_table, tidy_frame
 
@@ -17,7 +15,5 @@ __all__ = [
     "row_dict",
     "save_posterior",
     "selection_table",
-    "systematic_resampling",
     "tidy_frame",
-    "with_images",
 ]

@@ -98,7 +98,7 @@ class Grouping(Configured, nn.Module):
 
         Args:
             segments: `(H, W)` of whole numbers, a tensor or an array: which segment a pixel is in.
-                Entries are in the order of the numbers; see :func:`lexppl.models.slic_segments`.
+                Entries are in the order of the numbers; see `slic_segments`.
             channels: C of the images.
 
         Raises:

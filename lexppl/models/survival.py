@@ -534,9 +534,9 @@ class CoxLikelihood(Likelihood):
     y is `(N, 2)`, the time and whether the event happened then (1) or the row was censored (0), or
     `(N, 3)` with the number of the row's stratum besides. Without a baseline, as in a fit, rows are
     judged by the partial likelihood of their batch
-    (:class:`~lexppl.models.PartialLikelihood`); with that of
+    (`PartialLikelihood`); with that of
     :func:`lexppl.evaluation.with_baseline` each has a density and survival curves of its own
-    (:class:`~lexppl.models.ProportionalHazards`).
+    (`ProportionalHazards`).
 
     Args:
         ties: how events at the same time share a risk set: "efron" or "breslow".

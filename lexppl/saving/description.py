@@ -21,9 +21,11 @@ from pyro.infer.autoguide import (
 from torch import Tensor, nn
 
 from lexppl.configured import Configured, made_of, refuse_types
-from lexppl.inference import FitResult, History, NestedIWAE, SamplerRecord
+from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.automatic_guides import set_up
+from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.training.result import History
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.models.priors import prior_from, weight_priors, with_prior, written_class
 from lexppl.threads import evaluating

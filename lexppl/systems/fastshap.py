@@ -12,8 +12,9 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.distributions import ShapleyKernel, UniformSize
+from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.distributions.random_size import UniformSize
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of

@@ -14,9 +14,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
-from lexppl.data import Dataset, IndicatorColumn, TableEncoding
+from lexppl.data import Dataset, TableEncoding
 from lexppl.data.checks import counted, level_of, missing_in
-from lexppl.data.columns import kind_of
+from lexppl.data.columns import IndicatorColumn, kind_of
 from lexppl.data.stratification import some_of_each
 from lexppl.evaluation.folds import Folds
 from lexppl.models import Grouping, regime_targets

@@ -22,7 +22,8 @@ from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
-from lexppl.data import TableEncoding, TargetColumn
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
     FeatureGroups,
@@ -406,7 +407,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend on
     the rows beside it. Numbers are standardised by the training rows. A column of words, categories
     or booleans has an indicator for each level and one mask entry; a column of dates has a trend
-    and waves of month, weekday and hour, and one entry (:class:`lexppl.data.DateColumn`).
+    and waves of month, weekday and hour, and one entry (`DateColumn`).
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
+from lexppl.data import TableEncoding
 from lexppl.data.checks import level_of, listed
+from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.models import Likelihood
 from lexppl.models.adapters import Adapted, adapted, name_of
 from lexppl.models.black_box import BlackBox, Output, Task, black_box
@@ -281,7 +282,7 @@ def outputs_of(box: BlackBox, x: Tensor) -> Tensor:
 
     Raises:
         ValueError: a row on which it fails, or outputs that are none; as
-            :meth:`lexppl.models.BlackBox.targets`.
+            `BlackBox.targets`.
     """
     try:
         return box.targets(x).cpu().double()

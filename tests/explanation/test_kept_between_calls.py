@@ -20,7 +20,8 @@ from lexppl.explanation import row_plan
 from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program

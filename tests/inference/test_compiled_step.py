@@ -33,7 +33,8 @@ from lexppl.inference.training.compiled import NotTraceableError, RepeatedDraws,
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,8 @@ from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal import UsageError
-from lexppl.data import Dataset, DividedTable
+from lexppl.data import Dataset
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.encoded_rows import markers_in
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for

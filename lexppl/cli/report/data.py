@@ -25,7 +25,7 @@ from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.reading.masks import (

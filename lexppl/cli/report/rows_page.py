@@ -14,7 +14,7 @@ from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shar
 from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
 from lexppl.cli.report.sentences import FirstScreen, commonest
 from lexppl.cli.results.single_rows import row_block
-from lexppl.data import TextDataset
+from lexppl.data.texts import TextDataset
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
 from lexppl.summary import listed

@@ -16,7 +16,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.results.gains import FittedTable, JudgedGains
 from lexppl.cli.results.scores import folds_at
 from lexppl.cli.terminal import text_table
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
     RevealedPredictions,
     RowSteps,

@@ -278,7 +278,7 @@ class Laplace:
         check_settings(self, samples=1, starts=1, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
+        """Draw, as `PosteriorInference.run`.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones; for
@@ -430,7 +430,7 @@ class DiagonalVI:
         check_settings(self, samples=1, steps=1, climb=0)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
+        """Draw, as `PosteriorInference.run`.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.
@@ -498,7 +498,7 @@ class Ensemble:
         check_settings(self, members=2, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Climb, as :meth:`lexppl.inference.PosteriorInference.run`.
+        """Climb, as `PosteriorInference.run`.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.

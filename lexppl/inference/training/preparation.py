@@ -231,7 +231,7 @@ def replicates_of(
 
 @runtime_checkable
 class FitsRows(Protocol):
-    """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
+    """A part that learns from rows by itself, such as `TreePredictor`."""
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit anew to x `(N, *event)`, y `(N,)` or `(N, C)`, weighted `(N,)`."""
