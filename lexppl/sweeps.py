@@ -26,7 +26,7 @@ from lexppl.sealed_files import output_file, write_through
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 
-__all__ = ["Sweep", "SweepWarning", "sweep"]
+__all__ = ["sweep"]
 
 # Of a kept fit; the row is written last: a fit without it has not ended.
 ROW, EXPLAINER = "row.json", "explainer"
