@@ -59,7 +59,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     """The features of each mask entry: of one column, or of all columns of one group.
 
     Example:
-        >>> from lexppl.data import TargetColumn
+        >>> from lexppl.data.encoding import TargetColumn
         >>> frame = pd.DataFrame({"a": [0.0, 1.0], "b": [2.0, 1.0]})
         >>> encoding = TableEncoding.fit(frame, TargetColumn("y", None))
         >>> grouping_of(encoding, ["size", "size"]).names
