@@ -8,7 +8,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "real-models": ("", (0, 3, 4, 5, 6)),
     "random-fields": (r"\| default ", (1, 2, 4, 5, 7, 8)),
     "unknown": ("", (0, 3, 8, 10, 12)),
-    "selection": (r"k-subset|λ = 0\.0225", (0, 1, 2, 3, 4, 5)),
+    "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
     "real-x": (r"\| (lex|real_x) ", (0, 1, 3, 4, 6, 8)),
     "q-fit": (r"paper|0\.0005|as given", (0, 1, 3, 4, 5, 6, 7)),

@@ -166,7 +166,8 @@ def plan_for(
         batch_size=size,
         rate_given="learning_rate" in given,
         regime=regime,
-        weight_decay=decay * unit,
+        # Of F predictors a row's loss is 1/F of each one's: the same decay weighs F times as much.
+        weight_decay=decay * unit * 2.0 / max(2, values["folds"] or 0),
         unit=unit,
         usual_penalty=usual_penalty,
         penalties=_range(usual_penalty, penalty) if every else None,
