@@ -57,7 +57,7 @@ class RowsDescribed:
 
     @property
     def n_entries(self) -> int:
-        """Return G."""
+        """Number of mask entries, G."""
         return len(self.entry_names)
 
 
@@ -96,7 +96,7 @@ class DividedRows:
         return [int(number) for number in self.part_numbers[2]]
 
     def by_number(self, numbers: Sequence[int]) -> Part:
-        """Rows by their numbers."""
+        """The rows with these numbers, as a data set."""
         return self.numbered.subset(torch.from_numpy(np.searchsorted(self.numbers, numbers)))
 
     def part_of(self, number: int) -> str:

@@ -221,7 +221,7 @@ def _check_words(
 
 
 def sorted_labels(labels: Sequence[str]) -> list[str]:
-    """The different labels, numbers by their size."""
+    """The different labels in alphabetical order; numbers in theirs."""
     different = sorted(set(labels))
     with suppress(ValueError):
         return sorted(different, key=float)

@@ -221,7 +221,7 @@ class BaselineHazard(Configured, nn.Module):
         self.register_buffer("last", end)
 
     def cumulative_at(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
-        """`H₀(t)`, of the shape of `time`."""
+        """Cumulative baseline hazard `H₀(t)`, of the shape of `time`."""
         which, place = self._interval(time, stratum)
         start = self._before(self.times, which, place)
         reached = self._before(self.cumulative, which, place)

@@ -82,7 +82,7 @@ class Laplace:
         check_settings(self, samples=1, starts=1, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as `PosteriorInference.run`.
+        """Draws of the global latents from the normal approximation.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones; for
@@ -234,7 +234,7 @@ class DiagonalVI:
         check_settings(self, samples=1, steps=1, climb=0)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as `PosteriorInference.run`.
+        """Draws of the global latents from the normal approximation.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.
@@ -302,7 +302,7 @@ class Ensemble:
         check_settings(self, members=2, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Climb, as `PosteriorInference.run`.
+        """Modes that the members reach, as draws.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.

@@ -70,7 +70,7 @@ class StochasticGradientSampler:
         return self.lr
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as `PosteriorInference.run`.
+        """Draws of the global latents by the sampler, in chains.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, a program without global latents or with

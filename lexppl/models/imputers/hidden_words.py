@@ -54,7 +54,7 @@ class ClassChain:
 
     @property
     def classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return len(self.words)
 
     @property

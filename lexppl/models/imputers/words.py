@@ -65,7 +65,7 @@ class WordImputer(Imputer):
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
 
     @abstractmethod
     def make_chain(self) -> ClassChain:
@@ -149,7 +149,7 @@ class UnigramImputer(WordImputer):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
         return len(self.frequency)
 
     def make_chain(self) -> ClassChain:
@@ -226,7 +226,7 @@ class BigramImputer(WordImputer):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
         return self.words.shape[1]
 
     def make_chain(self) -> ClassChain:
