@@ -31,7 +31,7 @@ from stability import max_sensitivity
 from torch import Tensor
 
 from lexppl.data import imdb, mnist
-from lexppl.data.images.sets import fashion_mnist
+from lexppl.data.named_sets import fashion_mnist
 from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded

@@ -23,7 +23,7 @@ import torch
 from record import Records, options_of, timed
 from torch.nn.functional import avg_pool2d
 
-from lexppl.data.images.sets import switching_panels
+from lexppl.data.named_sets import switching_panels
 from lexppl.evaluation import predictive
 from lexppl.inference import LossTerm, Stage, System, fit
 from lexppl.inference.contexts import seeded

@@ -16,7 +16,7 @@ from torch import nn
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
 from lexppl.explanation import explain, save_posterior, selection_table
-from lexppl.explanation.importance_weights import systematic_resampling
+from lexppl.explanation.draws import systematic_resampling
 from lexppl.explanation.posterior_arrays import Variable
 from lexppl.explanation.reading.masks import kind_of, masks_of
 from lexppl.inference import FitResult, NestedIWAE, fit

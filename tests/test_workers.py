@@ -10,8 +10,7 @@ import torch
 
 from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.inference.contexts import seeded
-from lexppl.sweeps import sweep
-from lexppl.sweeps.sweep import SweepWarning
+from lexppl.sweeps import SweepWarning, sweep
 from lexppl.systems import lex
 from lexppl.workers import fixed_threads, outcomes
 from tests.explanation.many_rows.fitted import assert_same, fitted, rows

@@ -1,4 +1,4 @@
-"""The systems by name: what each takes, and where its factory stands."""
+"""The systems by name: what each takes, where its factory stands; libraries to compare with."""
 
 from __future__ import annotations
 
@@ -222,3 +222,15 @@ METHODS = Registry(
 """The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
 CXPlain is not: its y are shares computed of a model and its data, by
 :func:`lexppl.systems.cxplain_targets`."""
+
+
+LIBRARIES: Mapping[str, str | None] = {
+    "shap": "shap",
+    "lime": "lime",
+    "saliency": "captum",
+    "integrated_gradients": "captum",
+    "gradient_x_input": "captum",
+    "permutation": None,
+    "tabnet": "pytorch_tabnet",
+}
+"""Names, and the library that each needs beyond lexppl's own."""

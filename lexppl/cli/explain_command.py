@@ -29,19 +29,19 @@ from lexppl.cli.results.scores import (
     score_full,
 )
 from lexppl.cli.results.single_rows import ExplainedRow
-from lexppl.cli.terminal.errors import INTERRUPTED
-from lexppl.cli.terminal.output import (
+from lexppl.cli.terminal import (
     EXPLAINER,
     IMPORTANCE,
+    INTERRUPTED,
     MODEL,
     OUTPUTS,
     POSTERIOR,
     ROWS,
+    deferred_interrupts,
     progress_of,
     show_progress,
     warn,
 )
-from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain

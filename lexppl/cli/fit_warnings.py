@@ -15,7 +15,7 @@ from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
-from lexppl.tabular.estimator_outputs import same_of_all
+from lexppl.tabular.given_model import same_of_all
 
 PENALTY_HALF_GROWN = 0.55
 """Share of a fit at which `lexppl.inference.annealed` has half the penalty."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of
 from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
-from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal import UsageError
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.files import FileFormat, read_frame, table_name
 from lexppl.data.stratification import some_of_each

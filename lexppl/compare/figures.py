@@ -16,7 +16,7 @@ from torch import Tensor
 from lexppl.evaluation import encode_meter, selection_scores
 from lexppl.evaluation.judges import TRAINING, EvalX
 from lexppl.evaluation.prediction import prediction_scores
-from lexppl.explanation.reading.ranking import mean_error
+from lexppl.explanation.reading.tables import mean_error
 from lexppl.models import Grouping
 
 

@@ -2,11 +2,10 @@
 
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding
-from lexppl.data.images.folder import divided_folder
-from lexppl.data.images.sets import image_set, mnist
+from lexppl.data.images import divided_folder
+from lexppl.data.named_sets import image_set, load, mnist
 from lexppl.data.parquet import ParquetRows
 from lexppl.data.problems import TableError
-from lexppl.data.shipped import load
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,

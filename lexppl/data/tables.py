@@ -15,8 +15,8 @@ from pandas.api import types
 
 from lexppl.argument_checks import int_at_least
 from lexppl.data.checks import listed
+from lexppl.data.columns import Order, checked_order
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import Order, checked_order
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
 from lexppl.data.problems import Problem, constant_columns, counts_rows, refuse, table_problems

@@ -18,7 +18,7 @@ from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
 from lexppl.evaluation.prediction import predictive, rare_rows
 from lexppl.inference import FitResult
-from lexppl.inference.schedules import Linear, WarmUp
+from lexppl.inference.objective.objective import Linear, WarmUp
 from lexppl.models import MLP, Grouping
 from lexppl.models.networks import ScaledOutput
 

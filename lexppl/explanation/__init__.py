@@ -4,8 +4,7 @@ from lexppl.explanation.explain import explain
 from lexppl.explanation.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.posterior_files import load_posterior, open_posterior, save_posterior
 from lexppl.explanation.reading.masks import mask_means
-from lexppl.explanation.reading.ranking import selection_table
-from lexppl.explanation.reading.tidy import row_dict, tidy_frame
+from lexppl.explanation.reading.tables import row_dict, selection_table, tidy_frame
 
 __all__ = [
     "explain",

@@ -28,8 +28,8 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
-from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.reading.sentences import Reading, groups_read, html
+from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.summary import counted

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from xarray.indexes import PandasIndex
 
-from lexppl.explanation.draws import RowDraws
-from lexppl.explanation.importance_weights import by_draw, log_mean
+from lexppl.explanation.draws import RowDraws, by_draw, log_mean
 from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
 from lexppl.explanation.reading import masks as named

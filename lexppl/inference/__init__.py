@@ -14,13 +14,11 @@ from lexppl.inference.estimators.sample_path import (
 )
 from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
-from lexppl.inference.objective.objective import Objective
+from lexppl.inference.objective.objective import Geometric, Linear, Objective, WarmUp, entropy_unit
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.posterior.mcmc import MCMC
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.inference.replicates import averaged
-from lexppl.inference.schedules import Geometric, Linear, WarmUp, entropy_unit
 from lexppl.inference.stages import LossTerm, Stage, System
 from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.diagnostics import CollapseWarning, NotSettledWarning, settled

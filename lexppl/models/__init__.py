@@ -4,7 +4,6 @@ from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.models.architectures.images import flat_images, images
 from lexppl.models.architectures.texts import texts
 from lexppl.models.black_box import black_box
-from lexppl.models.cox import CoxLikelihood
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
@@ -50,14 +49,14 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor, UnmaskedPredictor
-from lexppl.models.priors.hierarchical import (
+from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
+    with_prior,
 )
-from lexppl.models.priors.with_prior import with_prior
 from lexppl.models.regimes import frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
@@ -68,6 +67,7 @@ from lexppl.models.selectors import (
     PenaltyConditioned,
     Selector,
 )
+from lexppl.models.survival import CoxLikelihood
 from lexppl.models.trees.tree_predictor import tree_predictor
 
 __all__ = [

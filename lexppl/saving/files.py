@@ -22,26 +22,24 @@ from lexppl.inference.posterior.global_draws import SampledGuide
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.cross_fitting import CrossFitted
-from lexppl.saving.automatic_guides import (
-    AUTOMATIC,
-    ROW,
-    described_guide,
-    rebuilt_guide,
-    rows_seen,
-    settle_guide,
-)
 from lexppl.saving.description import (
+    AUTOMATIC,
     DESCRIPTION,
     FORMAT,
+    ROW,
     SAMPLER,
     WEIGHTS,
     WEIGHTS_CHECKSUM,
     describe,
+    described_guide,
     fields_from,
     fields_of,
     known_parts,
     own_tensors,
     rebuild,
+    rebuilt_guide,
+    rows_seen,
+    settle_guide,
 )
 from lexppl.sealed_files import (
     UnreadableFileError,

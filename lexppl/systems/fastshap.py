@@ -243,9 +243,7 @@ def fastshap(
         ('LEX', 'FastSHAP')
     """
     usual = {"hidden": (128, 128), "predictor_hidden": (128, 128)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
     entries = architecture.entries
     if entries < 2:
         raise ValueError(

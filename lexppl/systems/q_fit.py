@@ -195,7 +195,7 @@ def q_fit(
         >>> type(system.build()[0].terms[0].guide).__name__
         'DirichletGuide'
     """
-    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden=hidden)
+    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden)
     entries = architecture.entries
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")

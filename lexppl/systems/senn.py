@@ -164,8 +164,7 @@ def senn(
         3
     """
     usual = {"hidden": (100, 100), "activation": "tanh"}
-    given = {"hidden": hidden, "activation": activation}
-    architecture = architecture_of(features, grouping, usual, **given)
+    architecture = architecture_of(features, grouping, usual, hidden, activation=activation)
     check_classes(classes)
     outputs = 1 if classes is None else classes
 

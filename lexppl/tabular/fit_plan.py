@@ -10,19 +10,19 @@ from torch import nn
 
 from lexppl.argument_checks import finite_float, int_between
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.posteriors import AskedPosterior
-from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     AUTO,
     NETWORK,
     TREES,
+    AskedPosterior,
+    Regime,
     check_settings,
     chooses_penalty,
     one_of,
     usual_imputer,
 )
 from lexppl.inference import Linear
-from lexppl.inference.schedules import WarmUp
+from lexppl.inference.objective.objective import WarmUp
 from lexppl.inference.training.fit import WEIGHT_DECAY
 from lexppl.systems.lex import PENALTY
 

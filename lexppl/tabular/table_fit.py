@@ -13,8 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
 from lexppl.evaluation import penalty_path, plateau
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath

@@ -10,7 +10,7 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.terminal.errors import message_of, one_line
+from lexppl.cli.terminal import message_of, one_line
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of

@@ -30,7 +30,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import fit_evalx, fit_predictor, selection_scores
 from lexppl.evaluation.judges import accuracy_by_size
 from lexppl.inference import CollapseWarning, NestedIWAE
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
 from lexppl.systems import lex
 

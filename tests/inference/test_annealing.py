@@ -22,7 +22,7 @@ from lexppl.inference import (
     entropy_unit,
 )
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import settles
+from lexppl.inference.objective.objective import settles
 from lexppl.models import MLP, BernoulliSelector, KSubsetSelector, MaxConcreteSelector
 from lexppl.systems import lex
 from tests.inference.builders import explainer, table

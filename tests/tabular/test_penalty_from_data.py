@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.evaluation import penalty_path
 from lexppl.explanation import mask_means
 from lexppl.inference.training.loop import TrainingLoop

@@ -9,7 +9,7 @@ import pytest
 import lexppl
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.arviz_compatibility import group_of
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.cli import main
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import GapImputer

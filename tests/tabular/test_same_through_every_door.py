@@ -24,7 +24,7 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import WarmUp
+from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS
 from lexppl.systems.registry import Settings, system_for

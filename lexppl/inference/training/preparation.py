@@ -148,8 +148,7 @@ def _copies(
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
     """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
-    for model in modules:
-        keep_parameters_local(model)
+    keep_parameters_local(*modules)
     for guide in guides:
         if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
             set_up(guide, modules, _few(train, modules))

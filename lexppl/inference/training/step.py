@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lexppl.inference.contexts import MiniBatch
-from lexppl.inference.objective.objective import Objective
+from lexppl.inference.objective.objective import Objective, Schedule
+from lexppl.inference.objective.objective import at as at_progress
 from lexppl.inference.objective.program import PlainCalls
 from lexppl.inference.replicates import Replicates
-from lexppl.inference.schedules import Schedule
-from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, shifted
 from lexppl.inference.training.distributed import SharedStep
 from lexppl.inference.training.rows import StepRows

@@ -14,9 +14,8 @@ from torch.nn.functional import dropout, relu
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture
-from lexppl.models.imputers.hidden_words import PADDING, check_words
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.words import PaddingImputer
+from lexppl.models.imputers.words import PADDING, PaddingImputer, check_words
 from lexppl.models.networks import MLP, initial_weights
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lexppl.models import CoxLikelihood
-from lexppl.models.cox import PartialLikelihood
+from lexppl.models.survival import PartialLikelihood
 
 F64 = torch.float64
 
