@@ -329,7 +329,7 @@ def _fitted(
 
 
 def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
-    """Write a fit that has ended, and then its row; whether it could be saved."""
+    """Whether a fit that has ended could be saved; writes it, and then its row of the table."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

@@ -336,7 +336,7 @@ def _what_is_fitted(plan: FitPlan) -> str:
 
 
 def _least_bytes(plan: FitPlan, source: DividedTable) -> int:
-    """Least bytes of the results: the report, and the weights of the networks."""
+    """Least number of bytes that the results take: report, and weights of the networks."""
     columns, data, method = source.data.x.shape[1], source.data, METHODS[plan.method]
     weights = 0
     if method.takes("hidden"):

@@ -69,7 +69,7 @@ class RowsDescribed:
 
     @property
     def n_entries(self) -> int:
-        """Return G."""
+        """Number of mask entries, G."""
         return len(self.entry_names)
 
 
@@ -108,7 +108,7 @@ class DividedRows:
         return [int(number) for number in self.part_numbers[2]]
 
     def by_number(self, numbers: Sequence[int]) -> Part:
-        """Rows by their numbers."""
+        """The rows with these numbers, as a data set."""
         return self.numbered.subset(torch.from_numpy(np.searchsorted(self.numbers, numbers)))
 
     def part_of(self, number: int) -> str:
@@ -394,7 +394,7 @@ def _check_words(
 
 
 def sorted_labels(labels: Sequence[str]) -> list[str]:
-    """The different labels, numbers by their size."""
+    """The different labels in alphabetical order; numbers in theirs."""
     different = sorted(set(labels))
     with suppress(ValueError):
         return sorted(different, key=float)

@@ -228,7 +228,7 @@ def short_warnings() -> Iterator[None]:
 
 @contextmanager
 def one_thread(wanted: bool) -> Iterator[None]:
-    """Let torch use one thread in the block: with small matrices threads wait for each other."""
+    """Context with one torch thread if `wanted`: on small matrices threads wait for each other."""
     import torch  # noqa: PLC0415 - slow
 
     before = torch.get_num_threads()

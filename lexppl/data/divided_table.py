@@ -77,7 +77,7 @@ class DividedTable(Summarised):
 
     @cached_property
     def test(self) -> Dataset:
-        """The rows to judge."""
+        """The held-out rows, which judge the fit."""
         return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property

@@ -87,7 +87,7 @@ class ImageDataset(Divisible, Summarised):
 
     @property
     def event_shape(self) -> tuple[int, int, int]:
-        """``(C, H, W)``."""
+        """Shape of an image, ``(C, H, W)``."""
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
 

@@ -58,12 +58,12 @@ class MaskedRows:
 
     @property
     def draws(self) -> int:
-        """L."""
+        """Number of masks a row, L."""
         return len(self.masks)
 
     @property
     def outcome(self) -> tuple[int, ...]:
-        """The shape of a prediction for a row."""
+        """Shape of a row's prediction: `(C,)` of labels, `()` of a response."""
         return () if self.classes is None else (self.classes,)
 
     def packed(self, index: Tensor, selected: bool) -> Tensor:

@@ -129,7 +129,7 @@ def predict_survival(
 
 
 def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
-    """`(T, B)` of one run."""
+    """Survival probabilities `(T, B)` of one run."""
     if not isinstance(hazards, ProportionalHazards):
         raise ValueError(
             "the fit has no baseline hazard, which survival curves need: give it that of its rows, "

@@ -287,7 +287,7 @@ def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
 
 
 def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int = 0) -> Tensor:
-    """`(…, K, L, B, *event)`, whatever particle plates the value has."""
+    """A value as `(…, K, L, B, *event)`, whatever particle plates the value has."""
     kept = value.dim() - event_dim
     shape = (1,) * max(3 - kept, 0) + tuple(value.shape)
     kept = max(kept, 3)
@@ -318,7 +318,7 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
 
 
 def _labels_first(value: Tensor) -> Tensor:
-    """`(C, K or 1, L, B)` from `(C, L, B)` or from what has both plates."""
+    """Values `(C, K or 1, L, B)`, labels first, from `(C, L, B)` or from what has both plates."""
     return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
 
 
@@ -429,7 +429,7 @@ def posterior_draws(
 def _weights(
     run: ParticleTrace, tree: MaskTree, listed: MaskList | None, particles: int, imputations: int
 ) -> tuple[list[int], list[Tensor]]:
-    """How many masks each level of the plates has, and their log-weights."""
+    """Number of masks at each level of the plates, and their log-weights."""
     if listed is not None:
         counts = list(listed.counts)
         weights = list(tree.log_weights(run, counts, imputations, listed.names))

@@ -329,7 +329,7 @@ class ChunkTask:
 
     @property
     def store(self) -> ZarrPosterior:
-        """Of all chunks."""
+        """Store that all chunks are written to."""
         return ZarrPosterior(self.aside / STORE)
 
     def groups(
@@ -365,7 +365,7 @@ class ChunkTask:
             write_through(file, content.getbuffer())
 
     def done(self, number: int) -> Path:
-        """The file of a chunk that is done."""
+        """Path of the file that a finished chunk has."""
         return self.aside / f"{number:08d}.npz"
 
 

@@ -35,8 +35,7 @@ class Variable:
     attrs: dict[str, Any]
 
     def put(self, where: tuple[Any, ...], values: Tensor) -> None:
-        """Write values into a part of the array, whose integers grow to the values' type if need
-        be."""
+        """Write values into a part of the array; integers are converted where values need it."""
         given = values.detach().cpu().numpy()
         if self.values.dtype.kind == "i" and not np.array_equal(
             given.astype(self.values.dtype), given
@@ -56,7 +55,7 @@ class ArvizLayout:
     def add(
         self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
     ) -> np.ndarray:
-        """A new variable of zeros with these dimensions; its array."""
+        """Array of zeros of a new variable with these dimensions, in a group."""
         shape = tuple(len(self.coordinates[dim]) for dim in dims)
         kind = self.dtype if dtype is None else dtype
         variable = Variable(tuple(dims), np.zeros(shape, kind), attrs)

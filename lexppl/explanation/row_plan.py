@@ -182,7 +182,7 @@ class RowPlan:
         return int(self.how.proposals) * (1 if own else self.draws)
 
     def rows_at_once(self, given_y: bool) -> int:
-        """B of a chunk."""
+        """Number of rows of a chunk, B."""
         rows = self.rows
         if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
@@ -195,7 +195,7 @@ class RowPlan:
     def draw(
         self, program: FittedProgram, arrays: PosteriorArrays, chain: int, block: slice, source: str
     ) -> None:
-        """Draw a chain's masks of a block of rows, chunk by chunk, into the arrays."""
+        """Fill the arrays with a chain's masks of a block of rows, drawn chunk by chunk."""
         given_y = source == GIVEN_XY
         size = self.rows_at_once(given_y)
         for start in range(block.start, block.stop, size):

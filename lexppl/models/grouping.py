@@ -166,7 +166,7 @@ class Grouping(Configured, nn.Module):
 
     @property
     def entries(self) -> int:
-        """G."""
+        """Number of mask entries, G."""
         return len(self.names)
 
     @property
@@ -175,7 +175,7 @@ class Grouping(Configured, nn.Module):
         return len(self.index)
 
     def forward(self, mask: Tensor) -> Tensor:
-        """`(…, G)` to `(…, *event)`.
+        """Masks of features `(…, *event)` from masks of entries `(…, G)`.
 
         Raises:
             ValueError: masks of another number of entries.

@@ -94,7 +94,7 @@ class Frozen(Configured, nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> Frozen:
-        """Stay in evaluation mode."""
+        """The imputer itself, which stays in evaluation mode."""
         super().train(False)
         return self
 

@@ -337,7 +337,7 @@ class RiskSets:
         return there & (self.stratum.take_along_dim(self.next, -1) == self.stratum)
 
     def sorted(self, value: Tensor) -> Tensor:
-        """Values of the rows `(…, B)` in this order."""
+        """Values of the rows `(…, B)` in the order of the risk sets."""
         return value.take_along_dim(self.order.expand(value.shape), -1)
 
 

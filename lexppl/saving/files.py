@@ -286,7 +286,7 @@ class _Files:
 
 
 def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
-    """Load weights, of the same kinds of numbers."""
+    """Load weights into a module; refuses weights of another numeric type."""
     folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
     if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
         module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])

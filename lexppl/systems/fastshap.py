@@ -163,7 +163,7 @@ class FastSHAP(Configured, PyroModule):
         return (self.values(x, players) - fitted).square().mean((0, -1))
 
     def _of_none(self, x: Tensor) -> Tensor:
-        """v(∅), `(B, C)`."""
+        """Value of the empty coalition, v(∅), `(B, C)`."""
         return self.values(x, x.new_zeros(len(x), self.entries))
 
     def _numbers(self, distribution: Any) -> Tensor:

@@ -123,7 +123,7 @@ class DirichletGuide(Configured, PyroModule):
 
     @property
     def distribution(self) -> MaskDirichlet:
-        """q(f)."""
+        """The guide's Dirichlet distribution of the shares, q(f)."""
         return MaskDirichlet(self.log_total.exp() * self.logits.softmax(-1) + LEAST)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> None:

@@ -83,7 +83,7 @@ def _print_scores(report: Report, entries: str, rows: int) -> None:
 
 
 def size_line(report: RowsReport) -> str:
-    """Number of entries that a row keeps, in a sentence."""
+    """Sentence with the number of entries that a row keeps."""
     size, data = report.size, report.source.data
     row = f"{'An' if data.rows[0] in 'aeiou' else 'A'} {data.rows}"
     if report.plan.k is not None:

@@ -91,7 +91,7 @@ class EncodedChoice:
         )
 
     def warnings(self) -> list[str]:
-        """A line where the choice encodes y."""
+        """A list of one warning where the choice of features encodes y, else an empty list."""
         if not self.alarm or self.meter is None:
             return []
         return [

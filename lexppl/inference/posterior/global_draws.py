@@ -88,7 +88,7 @@ class SampledGuide(PyroModule):
 
     @property
     def draws(self) -> int:
-        """S."""
+        """Number of draws, S."""
         return len(next(iter(self.buffers())))
 
     @classmethod
@@ -175,7 +175,7 @@ class GlobalDraws:
 
     @property
     def chains(self) -> int:
-        """C."""
+        """Number of chains, C."""
         return len(next(iter(self.samples.values())))
 
     def guides(self) -> list[SampledGuide]:
@@ -190,7 +190,7 @@ class PosteriorInference(Protocol):
     """A way from a program and its rows to draws of what all rows share: NUTS, SGHMC, Laplace."""
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw.
+        """Draws from the posterior of the global latents.
 
         Args:
             model: a program with priors on global latents.

@@ -220,7 +220,7 @@ class LogPosterior:
 
     @property
     def dimensions(self) -> int:
-        """D."""
+        """Number of unconstrained coordinates, D."""
         return self.sites.dimensions
 
     @property

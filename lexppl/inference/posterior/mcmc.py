@@ -63,7 +63,7 @@ class Potential:
         masks, which are not read. The chain's own random numbers are others."""
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
-        """U, in nats."""
+        """Potential energy U, in nats."""
         values, log_jacobian = self._globals.of_parts(unconstrained)
         with self.fixed(), _SummedOut():
             density = log_joint(self._model, values, self.objective, self._rows)
@@ -124,11 +124,11 @@ class Recorded:
         return recorded if recorded.agrees(places) else None
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
-        """U, in nats, with its gradient."""
+        """Potential energy U, in nats, with its gradient."""
         return _Replayed.apply(self._graph, *self._numbers(unconstrained))
 
     def agrees(self, places: Sequence[Mapping[str, Tensor]]) -> bool:
-        """Whether value and gradient are the potential's own at some places."""
+        """Whether the recorded graph gives the potential's value and gradient at some places."""
         with program_settings(validate=False):
             return all(
                 bool(((a - b).abs() <= TOLERANCE * (1.0 + b.abs().max())).all())

@@ -72,7 +72,7 @@ class StochasticGradientSampler:
         return self.lr
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as :meth:`lexppl.inference.PosteriorInference.run`.
+        """Draws of the global latents by the sampler, in chains.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, a program without global latents or with
@@ -278,7 +278,7 @@ class Laplace:
         check_settings(self, samples=1, starts=1, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as `PosteriorInference.run`.
+        """Draws of the global latents from the normal approximation.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones; for
@@ -430,7 +430,7 @@ class DiagonalVI:
         check_settings(self, samples=1, steps=1, climb=0)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw, as `PosteriorInference.run`.
+        """Draws of the global latents from the normal approximation.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.
@@ -498,7 +498,7 @@ class Ensemble:
         check_settings(self, members=2, climb=1)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Climb, as `PosteriorInference.run`.
+        """Modes that the members reach, as draws.
 
         Raises:
             ValueError, TypeError: rows fewer than a batch, no global latents or discrete ones.

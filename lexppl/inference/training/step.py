@@ -184,7 +184,7 @@ class StepGuard:
         ]
 
     def _wide(self, good: Tensor, tensor: Tensor) -> Tensor:
-        """`(R, 1, …)`; of one replicate, whose parameters have no such dimension, a scalar."""
+        """Whether a step is good, `(R, 1, …)`; a scalar of one replicate."""
         return good.any() if self._replicates == 1 else good.reshape(-1, *[1] * (tensor.dim() - 1))
 
 

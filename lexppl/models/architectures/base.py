@@ -148,7 +148,7 @@ class TableArchitecture(Architecture):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """`(D,)`."""
+        """Shape of a row, `(D,)`."""
         return (self.features,)
 
     @property

@@ -364,7 +364,7 @@ class _OfImages(Architecture):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """`(C, H, W)`."""
+        """Shape of an image, `(C, H, W)`."""
         return self._shape
 
     @property

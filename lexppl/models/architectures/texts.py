@@ -272,12 +272,12 @@ class TextArchitecture(Architecture):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """`(T,)`."""
+        """Shape of a text, `(T,)`."""
         return (self.length,)
 
     @property
     def hidden_shape(self) -> tuple[int, ...]:
-        """`(2T,)`: word numbers, and how much of each is kept."""
+        """Shape of an imputed text, `(2T,)`: word numbers, and how much of each is kept."""
         return (2 * self.length,)
 
     def selector(self, outputs: int) -> nn.Module:

@@ -127,12 +127,12 @@ class ComponentDistribution(HiddenFeatures):
 
     @property
     def probabilities(self) -> Tensor:
-        """Of the components, given what was kept, `(…, B, C)`."""
+        """Probabilities of the components given what was kept, `(…, B, C)`."""
         return self._probabilities(self._scores())
 
     @property
     def log_probabilities(self) -> Tensor:
-        """Their logarithms, which those near 0 have too; not of the nearest."""
+        """Log-probabilities of the components, `(…, B, C)`, finite also where they are near 0."""
         return self._scores().log_softmax(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

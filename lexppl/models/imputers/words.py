@@ -60,7 +60,7 @@ class ClassChain:
 
     @property
     def classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return len(self.words)
 
     @property
@@ -202,7 +202,7 @@ class WordImputer(Imputer):
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
 
     @abstractmethod
     def make_chain(self) -> ClassChain:
@@ -286,7 +286,7 @@ class UnigramImputer(WordImputer):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
         return len(self.frequency)
 
     def make_chain(self) -> ClassChain:
@@ -363,7 +363,7 @@ class BigramImputer(WordImputer):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of word numbers, V."""
         return self.words.shape[1]
 
     def make_chain(self) -> ClassChain:
