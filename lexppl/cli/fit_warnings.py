@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lexppl.data import CategoricalColumn, DividedTable
@@ -33,6 +34,9 @@ NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"
 )
+
+MOST_COPIES = 0.05
+"""Share of rows that may be copies of others, beside twice as many as by chance."""
 
 MOST_UNDECIDED = 0.5
 """Share of rows' features above which masks have not settled."""
@@ -148,9 +152,9 @@ def warnings_of_posterior() -> Iterator[list[str]]:
 
 
 def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
-    """Warnings about missing values, pooled levels and a black box's outputs."""
+    """Warnings about missing values, pooled levels, copied rows and a black box's outputs."""
     data = source.data
-    found = [_missing(source), *_pooled(source)]
+    found = [_missing(source), *_pooled(source), _copies(source)]
     if outputs is not None:
         bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
         found.append(same_of_all(outputs[bought], data.class_names))
@@ -175,6 +179,24 @@ def _missing(source: DividedTable) -> str | None:
     return (
         f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
         "feature counts as not kept in its row, and gains nothing there"
+    )
+
+
+def _copies(source: DividedTable) -> str | None:
+    """Warning: more rows are copies of others than columns of such values have by chance."""
+    encoding = source.data.encoding
+    if encoding is None or source.unit is not None:
+        return None
+    frame = source.table[list(encoding.table_columns)].assign(**{"": source.data.y.cpu().numpy()})
+    draw = np.random.default_rng(0)
+    mixed = frame.apply(lambda column: draw.permutation(column.to_numpy()))
+    copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
+    if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
+        return None
+    return (
+        f"{copies:,} of {len(frame):,} rows are copies of others, target included: if of the same "
+        "cases, fits have seen what they are judged by, and gains are too large; leave copies out, "
+        "or give the column that names the case as --group"
     )
 
 

@@ -65,9 +65,11 @@ def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     """Align columns: the first to the left, the others to the right."""
-    widths = [max(_width(line[c]) for line in [head, *rows]) for c in range(len(head))]
+    # A name may have line breaks.
+    table = [head, *([" ".join(cell.splitlines()) for cell in line] for line in rows)]
+    widths = [max(_width(line[c]) for line in table) for c in range(len(head))]
     lines = []
-    for line in [head, *rows]:
+    for line in table:
         cells = [
             cell + " " * (w - _width(cell)) if c == 0 else " " * (w - _width(cell)) + cell
             for c, (cell, w) in enumerate(zip(line, widths, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from lexppl.cli.terminal.errors import one_line
 from lexppl.cli.terminal.output import warn
 
 
@@ -58,7 +59,7 @@ def short_warnings() -> Iterator[None]:
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_: warn(" ".join(str(message).split()))
+        warnings.showwarning = lambda message, *_: warn(one_line(message))
         yield
 
 
