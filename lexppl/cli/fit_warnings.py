@@ -93,16 +93,15 @@ def collapse_messages(
 
 
 def behind_message(own: float | None, full: float | None, gain: BaseRateGain) -> list[str]:
-    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features that
-    itself has a gain over the base rate."""
-    margin = 2.0 * gain.error
-    if own is None or full is None or not full > margin + max(own, own - gain.nats):
+    """Warning: held-out log-likelihood below that of a predictor of all features, by the gain's
+    margin; this predictor has a gain over the base rate itself."""
+    if own is None or full is None or not full > gain.margin + max(own, own - gain.nats):
         return []
     return [
         f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "
         f"{full:.3f} nats a held-out row, more than two standard errors): it leaves out what "
-        "matters; give a lower --penalty, more --epochs or more rows, or --imputer copula where "
-        "features depend on each other"
+        "matters; give a lower --penalty, more --epochs or more rows, --imputer copula where "
+        "features depend on each other, or --missing-indicator where it matters what is missing"
     ]
 
 
@@ -194,9 +193,8 @@ def _copies(source: DividedTable) -> str | None:
     if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
         return None
     return (
-        f"{copies:,} of {len(frame):,} rows are copies of others, target included: if of the same "
-        "cases, fits have seen what they are judged by, and gains are too large; leave copies out, "
-        "or give the column that names the case as --group"
+        f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "
+        "what they are judged by: leave copies out, or give the column of the case as --group"
     )
 
 

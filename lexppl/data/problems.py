@@ -114,11 +114,10 @@ def table_problems(
         return
     found: list[TargetColumn] = []
     yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
-    for target in found:
-        if target.class_names is not None:
-            stated = how.task is not None or isinstance(labels.dtype, pd.CategoricalDtype)
+    for one in found:
+        if one.class_names is not None:
             yield from _level_problems(
-                target.name, target.class_names, len(known), "predict another column", stated
+                one.name, one.class_names, len(known), "predict another column", bool(how.task)
             )
 
 
@@ -145,17 +144,12 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
             yield f"column {name!r} numbers the rows; unless their order matters, {hint}"
         kind = kind_of(cells)
         if kind == "number" and (code := _code_of_missing(cells)) is not None:
-            yield (
-                f"column {name!r} holds {code} in {int((cells == code).sum())} rows, far from its "
-                f"other values: if it means missing, give missing=('{code}',)"
-            )
+            hint = f"if it means missing, give missing=('{code}',)"
+            yield f"column {name!r} holds {code}, far from its other values: {hint}"
         levels = pd.Series(levels_in(cells) if kind == "level" else (), dtype=object)
         for _, same in levels.groupby(levels.map(lambda level: " ".join(level.casefold().split()))):
             if len(same) > 1:
-                yield (
-                    f"column {name!r} has the levels {listed(same)}, which differ in blanks or "
-                    "capitals alone: write them alike if they are one"
-                )
+                yield f"levels {listed(same)} of column {name!r} differ in blanks or capitals alone"
 
 
 def _code_of_missing(cells: pd.Series) -> int | None:

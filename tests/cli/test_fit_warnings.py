@@ -99,6 +99,8 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
         ),
         (behind_message(-0.5, -0.48, LEARNED), ""),
         (behind_message(None, -0.4, LEARNED), ""),
+        # Both are all but certain, of many rows.
+        (behind_message(-0.003, -0.0002, BaseRateGain(0.69, 0.001, 600)), ""),
         (behind_message(-0.6, -0.4, LEARNED), "the explainer predicts worse than a predictor that"),
         (early_message([150, 190], 200, True), ""),
         (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
@@ -136,7 +138,7 @@ def test_copied_rows_are_warned_of():
     rows = draws.integers(0, 100, 400)
     assert copied(frame, range(100), drop=["case"]) == []
     [message] = copied(frame, rows, drop=["case"])
-    assert message.startswith("301 of 400 rows are copies of others, target included")
+    assert message.startswith("301 of 400 rows are copies of others, and fits have seen")
     assert copied(frame, rows, group="case") == []
     # Few values meet again by chance.
     few = pd.DataFrame(draws.integers(0, 30, (2000, 1)), columns=["a"]).assign(y=[0, 1] * 1000)

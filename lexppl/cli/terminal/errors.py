@@ -32,7 +32,7 @@ OPTIONS: Mapping[str, str] = {
 }
 """Names in the library's errors, and at the command line."""
 ARGUMENT = re.compile(
-    r"\b(?P<name>task|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
+    r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
     r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
 )

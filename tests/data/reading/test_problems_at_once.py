@@ -129,12 +129,12 @@ def test_large_numbers_with_decimal_commas_are_written_without_their_points():
 @pytest.mark.parametrize(
     ("cells", "notice"),
     [
-        ([-999.0, *range(20, 69)] * 3, "'pay' holds -999 in 3 rows, .*missing=\\('-999',\\)"),
-        ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999 in 30 rows"),
+        ([-999.0, *range(20, 69)] * 3, "'pay' holds -999, far from .* missing=\\('-999',\\)"),
+        ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999, far from"),
         ([18, 40, 89, 99, 99] * 30, None),
         ([-999, *range(149)], None),
-        (["no", "no ", "Yes"] * 50, "'pay' has the levels 'no', 'no ', .* blanks or capitals"),
-        (["no", "No", "Yes"] * 50, "'pay' has the levels 'No', 'no', .* blanks or capitals"),
+        (["no", "no ", "Yes"] * 50, "levels 'no', 'no ' of column 'pay' differ in blanks or"),
+        (["no", "No", "Yes"] * 50, "levels 'No', 'no' of column 'pay' differ in blanks or"),
     ],
 )
 def test_what_may_not_have_been_meant_is_warned_of(cells, notice):
