@@ -143,24 +143,27 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
             hint = f"leave it out with drop=[{name!r}]"
             yield f"column {name!r} numbers the rows; unless their order matters, {hint}"
         kind = kind_of(cells)
-        if kind == "number" and (code := _code_of_missing(cells)) is not None:
-            hint = f"if it means missing, give missing=('{code}',)"
-            yield f"column {name!r} holds {code}, far from its other values: {hint}"
+        if kind == "number":
+            yield from _far_values(name, numbers_of(cells.dropna()))
         levels = pd.Series(levels_in(cells) if kind == "level" else (), dtype=object)
         for _, same in levels.groupby(levels.map(lambda level: " ".join(level.casefold().split()))):
             if len(same) > 1:
                 yield f"levels {listed(same)} of column {name!r} differ in blanks or capitals alone"
 
 
-def _code_of_missing(cells: pd.Series) -> int | None:
-    """A number such as -999 in several rows, farther from all others than these are apart."""
-    values = numbers_of(cells.dropna())
+def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
+    """That a number such as -999 recurs, farther from all others than these are apart; else that
+    half of the values are within a tenth of the standard deviation."""
     for code in {values.min(), values.max()}:
         others = values[values != code]
         far = 0 < len(others) < len(values) - 1 and np.abs(others - code).min() > np.ptp(others)
         if far and set(level_of(code).lstrip("-")) == {"9"}:
-            return int(code)
-    return None
+            hint = f"if it means missing, give missing=('{code:.0f}',)"
+            yield f"column {name!r} holds {code:.0f}, far from its other values: {hint}"
+            return
+    scaled = values / np.abs(values).max()
+    if 0.0 < np.subtract(*np.quantile(scaled, (0.75, 0.25))) < scaled.std() / 10.0:
+        yield f"a few values of column {name!r} hide the others: leave them out, or take logarithms"
 
 
 def counts_rows(cells: pd.Series) -> bool:
