@@ -244,7 +244,7 @@ class ExplainRun(ABC):
         sampled = self.result.sampler is not None
         self.sections.warn(self._worded(learned_messages(gain, undecided, sampled)))
         judgement, judge = self.judged()
-        as_good = judgement.as_good_as_all(gain.error)
+        as_good = judgement.as_good_as_all(gain.margin)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
         show_progress("drawing the posterior", self.options.quiet)

@@ -164,13 +164,18 @@ def divided_frame(
     unit = None
     if column is not None and rows[3] is not None:
         values, count = table[column], int(rows[3].max()) + 1
-        if values.isna().any():
-            raise ValueError(f"column {column!r} has {int(values.isna().sum())} missing cells")
+        if gaps := int(values.isna().sum()):
+            raise ValueError(f"column {column!r} has {gaps} missing cells: fill or drop them")
         if time is not None:
-            rows = (*rows[:3], fold_of_times(_times_of(values, how.dates), count))
+            fold = fold_of_times(_times_of(values, how.dates), count)
         else:
             unit = pd.factorize(values)[0].astype(np.int64)
-            rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
+            fold = fold_of_groups(strata, unit, count, seed)
+        one = [part for part in range(count) if len(np.unique(strata[fold == part])) < 2]
+        if one and names is not None:
+            which = f"fold {one[0] + 1} of {count} by column {column!r}"
+            raise ValueError(f"{which} has one class at most: give fewer replicates")
+        rows = (*rows[:3], fold)
     data = dataset_from_frame(
         frame, target, standardise_target=names is None, statistics_rows=rows[0], **reading
     )
@@ -245,7 +250,8 @@ def _divided(
             if rows < folds:
                 raise ValueError(
                     f"class {name!r} has {counted(rows, 'row')}, fewer than the {folds} folds (one "
-                    "for each replicate): give fewer replicates, or leave the class out"
+                    "for each replicate): give fewer replicates, leave the class out, or give "
+                    "task='regression' if classes are numbers"
                 )
         if folds < 2:
             raise ValueError(f"folds need two rows or more; there are {count}")

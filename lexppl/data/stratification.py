@@ -83,6 +83,8 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     >>> fold_of_times(np.array([3.0, 1.0, 2.0, 4.0]), 2).tolist()
     [1, 0, 0, 1]
     """
+    if (times == times[0]).all():
+        raise ValueError(f"{count} folds that follow each other need times that differ")
     fold = np.empty(len(times), np.int64)
     fold[np.argsort(times, kind="stable")] = np.arange(len(times)) * count // len(times)
     return fold

@@ -19,7 +19,7 @@ from lexppl.data.columns import Order, checked_order
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
-from lexppl.data.problems import Problem, constant_columns, counts_rows, refuse, table_problems
+from lexppl.data.problems import Problem, constant_columns, notices, refuse, table_problems
 
 
 @dataclass(frozen=True)
@@ -281,13 +281,8 @@ def dataset_from_frame(
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
         kept = kept.drop(columns=constant_columns(kept))
-    for column in kept.columns:
-        if counts_rows(kept[column]):
-            warnings.warn(
-                f"column {column!r} numbers the rows; unless their order matters, leave it out "
-                f"with drop=[{column!r}]",
-                stacklevel=2,
-            )
+    for notice in notices(kept.join(labels)):
+        warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
     fitted = TableEncoding.fit(

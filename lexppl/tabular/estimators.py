@@ -522,7 +522,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only, {self.classes_[0]!r}; a classifier needs at least two"
+                f"y has one class only, {str(self.classes_[0])!r}; a classifier needs at least two"
             )
         targets = labels.astype(np.int64)
         return targets, targets

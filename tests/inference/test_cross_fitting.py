@@ -123,6 +123,12 @@ def test_labels_are_dealt_in_proportion():
     assert [int(block.columns[1].sum()) for block in divided.blocks] == [5, 5]
 
 
+def test_few_rows_are_refused_with_what_to_do():
+    rows = training_rows((torch.randn(3, 2), torch.arange(3) % 2), torch.float32)
+    with pytest.raises(ValueError, match="2 folds need 4 rows, not 3: give folds=1"):
+        folded(rows, 2)
+
+
 # -- who learns from whom
 
 

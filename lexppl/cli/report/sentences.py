@@ -293,7 +293,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         selects=report.kind is PROBABILITY,
         posterior=posterior,
         scores=report.judgement.scores,
-        behind=learning is not None and not report.judgement.as_good_as_all(learning.error),
+        behind=learning is not None and not report.judgement.as_good_as_all(learning.margin),
     )
 
 

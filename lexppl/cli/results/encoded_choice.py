@@ -61,7 +61,7 @@ class EncodedChoice:
 
     def answer(self) -> str | None:
         """Yes, no sign of it, or too few rows, in a sentence or two; None if not measured."""
-        meter, rows = self.meter, f"{self.rows} held-out rows"
+        meter, rows = self.meter, f"{self.rows} held-out rows of one fit"
         if meter is None:
             if 0 < self.rows < LEAST_ROWS:
                 return f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."

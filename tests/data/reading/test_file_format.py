@@ -92,3 +92,10 @@ def test_excel(tmp_path):
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
     refused(r"'broken.xlsx' cannot be read as Excel", read_frame, tmp_path / "broken.xlsx")
     refused(r"decimal is for text files; .* of Excel, has its own", read_frame, file, decimal=",")
+
+
+def test_missing_cells_of_typed_files_may_be_numbers(tmp_path):
+    file = tmp_path / "t.parquet"
+    pd.DataFrame({"pay": [1.5, -999.0, 2.0], "town": ["a", "?", "-999"]}).to_parquet(file)
+    frame = read_frame(file, missing=("-999", "?"))
+    assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [False, True]]
