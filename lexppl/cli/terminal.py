@@ -72,9 +72,11 @@ def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     """Align columns: the first to the left, the others to the right."""
-    widths = [max(_width(line[c]) for line in [head, *rows]) for c in range(len(head))]
+    # A name may have line breaks.
+    table = [head, *([" ".join(cell.splitlines()) for cell in line] for line in rows)]
+    widths = [max(_width(line[c]) for line in table) for c in range(len(head))]
     lines = []
-    for line in [head, *rows]:
+    for line in table:
         cells = [
             cell + " " * (w - _width(cell)) if c == 0 else " " * (w - _width(cell)) + cell
             for c, (cell, w) in enumerate(zip(line, widths, strict=True))
@@ -114,7 +116,7 @@ OPTIONS: Mapping[str, str] = {
 }
 """Names in the library's errors, and at the command line."""
 ARGUMENT = re.compile(
-    r"\b(?P<name>drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
+    r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
     r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
 )
@@ -222,7 +224,7 @@ def short_warnings() -> Iterator[None]:
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_: warn(" ".join(str(message).split()))
+        warnings.showwarning = lambda message, *_: warn(one_line(message))
         yield
 
 
