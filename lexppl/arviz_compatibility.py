@@ -181,7 +181,10 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     smoothed, k = flat.copy(), np.full(len(flat), -np.inf)
     if flat.shape[-1] < FEWEST_WEIGHTS:
         k[:] = np.inf
-    spread = np.ptp(flat, axis=-1) > np.finfo(float).eps * np.abs(flat).max(-1)
+    least = np.finfo(float).eps * np.abs(np.where(np.isfinite(flat), flat, 0.0)).max(-1)
+    with np.errstate(invalid="ignore"):
+        # Weights of 0 differ from others, and are no number where all are.
+        spread = ~(np.ptp(flat, axis=-1) <= least)
     spread &= flat.shape[-1] >= FEWEST_WEIGHTS
     if spread.any():
         smoothed[spread], k[spread] = _psis(flat[spread])
@@ -200,4 +203,4 @@ def _psis(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
             # Of ArviZ 1.x the argument is the log-likelihood that is to be left out.
             smoothed, k = array_stats.psislw(-log_weights)
-    return np.asarray(smoothed), np.asarray(k)
+    return np.asarray(smoothed), np.where(np.isnan(k), np.inf, k)

@@ -304,7 +304,7 @@ def _of_numbers(values: FeatureValues, each: Array, kept: Array) -> list[dict[st
     seen = (weight > 0) & np.isfinite(v)
     if weight[seen].sum() >= LEAST_KEPT:
         ranks = rankdata(v[seen]), rankdata(effect[seen])
-        if np.ptp(effect[seen]) > LEAST_EFFECT:
+        if np.ptp(v[seen]) > 0 and np.ptp(effect[seen]) > LEAST_EFFECT:
             line["direction"] = _correlation(*ranks, weight[seen])
         slopes = [_slope(v, effect, weight)]
         slopes += [_slope(v, one, share) for one, share in zip(each, kept, strict=True)]
@@ -346,10 +346,11 @@ def _correlation(a: Array, b: Array, weight: Array) -> float:
 
 def _slope(v: Array, effect: Array, weight: Array) -> float:
     seen = (weight > 0) & np.isfinite(v)
-    if not seen.any():
+    # Of one value alone the variance is 0, or what rounding makes of it.
+    if not seen.any() or np.ptp(v[seen]) == 0:
         return np.nan
     spread = np.cov(v[seen], effect[seen], aweights=weight[seen], ddof=0)
-    return float(np.nanstd(v) * spread[0, 1] / spread[0, 0]) if spread[0, 0] else np.nan
+    return float(np.nanstd(v) * spread[0, 1] / spread[0, 0])
 
 
 @dataclass(frozen=True, eq=False)

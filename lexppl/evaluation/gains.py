@@ -316,7 +316,8 @@ def interaction_table(
     columns:
 
     - `rows`, N_s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
-      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) √(N (N − 1) / (N_s (N_s − 1)))`.
+      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) N / N_s √((C − 1) C_s / (C (C_s − 1)))`, C the number
+      of units (else of rows), C_s of those with rows in s.
     - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
     - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
       fits, of the smaller part's degrees of freedom, each at `level` by itself: not adjusted for
@@ -345,13 +346,14 @@ def interaction_table(
     parts = np.hstack([own, ~own])
     sizes = parts.sum(0)
     mean = (values * parts).sum(0) / sizes
-    scale = np.sqrt(len(own) * (len(own) - 1) / (sizes * (sizes - 1)))
+    unit = np.arange(len(own)) if gains.unit is None else gains.unit.cpu().numpy()
+    units = np.array([len(np.unique(unit[part])) for part in parts.T])
+    corrected = (1 - 1 / len(np.unique(unit))) / (1 - 1 / np.maximum(units, 2))
+    scale = len(own) / sizes * np.sqrt(corrected)
     here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
     each = np.hstack([here, here - elsewhere])
-    unit = np.arange(len(own)) if gains.unit is None else gains.unit.cpu().numpy()
-    counts = [min(len(np.unique(unit[s])), len(np.unique(unit[~s]))) for s in own.T]
-    free = np.tile(counts, 2) - 1
-    error = np.sqrt(_variance(each, gains))
+    free = np.tile(np.minimum(*np.split(units, 2)), 2) - 1
+    error = np.where(free > 0, np.sqrt(_variance(each, gains)), np.nan)
     half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
     found = np.stack([each.mean(0), error, each.mean(0) - half, each.mean(0) + half], 1)
     table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)

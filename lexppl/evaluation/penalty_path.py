@@ -235,9 +235,10 @@ def penalty_path(
             likelihoods = predictive_log_likelihood(
                 some, x[places], y[places], masks=masks, seed=seed
             )
-            scores[places.cpu()] = likelihoods.double().mean(0).cpu().numpy()
+            at = places.cpu().numpy()
+            scores[at] = likelihoods.double().mean(0).cpu().numpy()
             kept = mask_means(explain(some, x[places], draws=0, seed=seed))
-            counts = None if weights is None else weights[places.cpu()]
+            counts = None if weights is None else weights[at]
             own.append(np.average(kept.values.sum(-1), axis=-1, weights=counts))
             entries = kept.shape[-1]
         by_row.append(scores)

@@ -137,6 +137,17 @@ def test_levels_have_their_own_effects():
     assert math.isnan(table["effect"]["never"]) and table["kept"]["never"] == 0
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 1.7])
+def test_of_one_kept_value_there_is_no_direction(value):
+    random = np.random.default_rng(0)
+    kept = random.integers(0, 51, size=(2, 12, 1)) / 50
+    kept[:, :2], values = 0.0, np.repeat([5.0, value], [2, 10])
+    each = torch.tensor(random.normal(size=(2, 12, 1, 1)))
+    found = FeatureEffects(each, torch.tensor(kept), ("dose",), None)
+    line = direction_table(found, {"dose": FeatureValues("dose", values)}).iloc[0]
+    assert line[["direction", "slope", "spread"]].isna().all() and line["kept"] > 3
+
+
 def test_replicates_are_pooled_with_their_spread():
     one, two = (linear_model((w, 0.0, 0.0), ConstantImputer(0.0)) for w in (1.0, 2.0))
     found = feature_effects(result_of(one, two), X, masks=400)

@@ -339,11 +339,14 @@ def test_rows_of_a_unit_count_as_one_and_folds_add_their_spread():
     unit = torch.arange(60).repeat_interleave(10)
     plain = gains_by(once, unit=torch.arange(60))(by)
     many = gains_by(once.repeat(10), unit=unit)(by.repeat(10))
-    columns = ["standard_error", "lower", "upper", "difference_error", "difference_upper"]
-    factor = math.sqrt((1 - 1 / 600) * (1 - 1 / 30) / ((1 - 1 / 60) * (1 - 10 / 300)))
-    ratio = many[columns[0]] / plain[columns[0]]
-    np.testing.assert_allclose(ratio, ratio.iloc[0])
-    assert ratio.iloc[0] == pytest.approx(factor, rel=0.03)
+    np.testing.assert_allclose(many.drop(columns="rows"), plain.drop(columns="rows"))
+    # Few units in a stratum: the spread of their sums there, with one degree of freedom.
+    few = gains_by(once, unit=torch.tensor([*([0] * 15 + [1] * 15), *range(2, 32)]))(by)
+    sums = (once[:30] - once[:30].mean()).reshape(2, 15).sum(1)
+    assert few["standard_error"].iloc[0] == pytest.approx(math.sqrt(2 * (sums**2).sum()) / 30)
+    alone = gains_by(once, unit=torch.tensor([*([0] * 30), *range(1, 31)]))(by)
+    assert alone.drop(columns=["rows", "gain", "difference"]).isna().all(axis=None)
+    assert alone["gain"].iloc[0] == pytest.approx(once[:30].mean())
     # Units with a row in either stratum: what they share is no difference.
     paired = gains_by(np.concatenate([once, once]), unit=torch.arange(60).repeat(2))
     line = paired(np.repeat([0, 1], 60)).iloc[0]

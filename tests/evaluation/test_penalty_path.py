@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from lexppl.evaluation import penalty_path, predictive_log_likelihood
+from lexppl.evaluation import Folds, penalty_path, predictive_log_likelihood
 from lexppl.evaluation.penalty_path import best_validation, plateau, slopes
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import fit
@@ -104,6 +105,20 @@ def test_rows_count_by_their_weights(result, rows):
     assert weighted["size"].tolist() == pytest.approx(
         penalty_path(result, x[:60], y[:60], penalties=PENALTIES).table["size"].tolist()
     )
+
+
+def test_a_fold_may_have_one_row(rows):
+    """A place alone would read one weight, and not a list of one."""
+    x, y = rows[0][:40], rows[1][:40]
+    folds = Folds((torch.arange(40) > 0).long(), 2)
+    system = lex(3, classes=2, penalty=(0.01, 0.1), hidden=(4,), predictor_hidden=(4,))
+    result = fit(
+        system, (x, y), valid=None, row_weights=folds.weights, epochs=1, batch_size=20, progress=False
+    )
+    options = {"penalties": (0.01, 0.1), "folds": folds}
+    found = penalty_path(result, x, y, sample_weight=np.full(40, 2.0), **options).table
+    plain = penalty_path(result, x, y, **options).table
+    pd.testing.assert_frame_equal(found, plain, check_dtype=False)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import arviz as az
 import numpy as np
 import pytest
 
+from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.explanation.draws import pareto_k
 
 
@@ -36,3 +37,16 @@ def test_ties_and_few_weights():
     nothing = np.full((100, 1), -np.inf)
     nothing[:30] = np.random.default_rng(0).normal(size=(30, 1))
     assert np.isfinite(pareto_k(nothing)).all()
+
+
+def test_weights_of_zero_do_not_hide_the_tail():
+    weights = 3.0 * np.random.default_rng(1).standard_t(2, size=400)
+    smoothed, expected = pareto_smoothed(weights)
+    weights[weights.argmin()] = -np.inf
+    found, k = pareto_smoothed(weights)
+    assert k == pytest.approx(expected) and k > 0.7
+    np.testing.assert_allclose(np.exp(found), np.exp(smoothed), atol=1e-9)
+    one, none = np.full((2, 400), -np.inf)
+    one[5] = 0.0
+    assert (pareto_smoothed(np.stack([one, none]))[1] == np.inf).all()
+    assert pareto_smoothed(np.zeros(400))[1] == -np.inf

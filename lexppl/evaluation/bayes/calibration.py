@@ -59,9 +59,12 @@ class UniformRanks:
         int_at_least("draws", self.draws)
 
     def p_value(self, ranks: np.ndarray) -> float:
-        """P(γ at most as small as that of ranks `(N,)` in 0 … S), under uniformity."""
+        """P(γ at most as small as that of ranks `(N,)` in 0 … S), under uniformity; where no
+        simulated set is as far, at most its bound S γ."""
         gamma = self._statistic(self._counts(ranks)[None])[0]
-        return float((1 + (self._null <= gamma).sum()) / (len(self._null) + 1))
+        as_far = int((self._null <= gamma).sum())
+        simulated = (1 + as_far) / (len(self._null) + 1)
+        return float(simulated if as_far else min(simulated, self.draws * gamma))
 
     def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays `(S,)` that hold the distribution function with probability `level`."""

@@ -241,6 +241,15 @@ def test_more_than_one_quantity_does_not_raise_more_alarms():
     assert stats.binom.sf(alarms - 1, 100, 0.05) > 1e-3
 
 
+def test_among_many_quantities_a_wrong_one_is_found():
+    """Beyond 100 a p-value of 1 / 10,000, the least of the simulation, is no alarm."""
+    ranks = np.random.default_rng(0).integers(0, 10, (200, 150))
+    ranks[:, 3] = np.random.default_rng(1).choice([0, 9], 200)
+    none, names = np.zeros(ranks.shape), tuple(map(str, range(150)))
+    found = Calibration(names, ranks, 9, none, none, None, "wrong")
+    assert found.alarms() == {"3": "too narrow"} and found.table.loc["3", "p_value"] < 1e-9
+
+
 SETS = 2000
 
 
