@@ -316,8 +316,8 @@ def interaction_table(
     columns:
 
     - `rows`, N_s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
-      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) N / N_s √((C − 1) C_s / (C (C_s − 1)))`, C the number
-      of units (else of rows), C_s of those with rows in s.
+      of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) N / N_s √((C − 1) C_s / (C (C_s − 1)))`, C the
+      number of units (else of rows), C_s of those with rows in s.
     - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
     - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
       fits, of the smaller part's degrees of freedom, each at `level` by itself: not adjusted for

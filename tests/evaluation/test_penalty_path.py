@@ -112,9 +112,8 @@ def test_a_fold_may_have_one_row(rows):
     x, y = rows[0][:40], rows[1][:40]
     folds = Folds((torch.arange(40) > 0).long(), 2)
     system = lex(3, classes=2, penalty=(0.01, 0.1), hidden=(4,), predictor_hidden=(4,))
-    result = fit(
-        system, (x, y), valid=None, row_weights=folds.weights, epochs=1, batch_size=20, progress=False
-    )
+    short = {**SHORT, "epochs": 1, "batch_size": 20}
+    result = fit(system, (x, y), valid=None, row_weights=folds.weights, **short)
     options = {"penalties": (0.01, 0.1), "folds": folds}
     found = penalty_path(result, x, y, sample_weight=np.full(40, 2.0), **options).table
     plain = penalty_path(result, x, y, **options).table
