@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from torch import Tensor
 
 from lexppl.data.texts import Vocabulary
 from lexppl.extras import extra_library
@@ -118,15 +118,19 @@ def name_of(model: Any) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-def _probabilities(call: Callable[[Any], Any], rows: Any, logits: bool) -> NDArray[np.float64]:
-    """Outputs `(B, C)`, `(B, 1)` or `(B,)` as probabilities `(B, C)`."""
-    given = np.asarray(call(rows), dtype=np.float64)
-    if given.ndim == 2 and given.shape[1] == 1:
+def as_probabilities(given: Tensor, logits: bool) -> Tensor:
+    """Outputs `(B, C)`, or `(B, 1)` or `(B,)` of y = 1, as probabilities `(B, C)`."""
+    if given.dim() == 2 and given.shape[1] == 1:
         given = given[:, 0]
-    if given.ndim == 1:
-        one = expit(given) if logits else given
-        return np.stack([1.0 - one, one], 1)
-    return softmax(given, 1) if logits else given
+    if given.dim() != 1:
+        return given.softmax(1) if logits else given
+    other, one = (given.neg().sigmoid(), given.sigmoid()) if logits else (1.0 - given, given)
+    return torch.stack([other, one], 1)
+
+
+def _probabilities(call: Callable[[Any], Any], rows: Any, logits: bool) -> NDArray[np.float64]:
+    given = np.array(call(rows), dtype=np.float64)
+    return as_probabilities(torch.from_numpy(given), logits).numpy()
 
 
 def _of_lightgbm(model: Any) -> Adapted:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.data.texts import Vocabulary
-from lexppl.models.adapters import Adapted, adapted, name_of
+from lexppl.models.adapters import Adapted, adapted, as_probabilities, name_of
 from lexppl.models.calls import Answers, Calls, identity_of, tensor_keys
 from lexppl.models.likelihoods import Likelihood, distribution_targets
 from lexppl.threads import evaluating
@@ -470,18 +470,11 @@ def _numbers(given: Any, name: str) -> Tensor:
 
 def _meaning(given: Tensor, output: Output, name: str) -> Tensor:
     """Outputs as probabilities `(B, C)` or responses `(B,)`."""
-    if given.dim() == 2 and given.shape[1] == 1:
-        given = given.squeeze(1)
-    most = 1 if output == "response" else 2
-    if not 1 <= given.dim() <= most:
-        raise ValueError(
-            f"{name} must give {output} of shape {'(N,)' if most == 1 else '(N, C) or (N,)'}; it "
-            f"gave {tuple(given.shape)}"
-        )
+    shape = "(N,)" if output == "response" else "(N, C) or (N,)"
+    single = given.dim() == 1 or (given.dim() == 2 and given.shape[1] == 1)
+    if not single and (output == "response" or given.dim() != 2):
+        gave = tuple(given.shape)
+        raise ValueError(f"{name} must give {output} of shape {shape}; it gave {gave}")
     if output == "response":
-        return given
-    if output == "logits":
-        if given.dim() == 2:
-            return given.softmax(1)
-        return torch.stack([torch.sigmoid(-given), torch.sigmoid(given)], 1)
-    return given if given.dim() == 2 else torch.stack([1.0 - given, given], 1)
+        return given.flatten()
+    return as_probabilities(given, output == "logits")
