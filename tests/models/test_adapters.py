@@ -19,7 +19,7 @@ from lexppl.data.texts import Vocabulary, encoded_texts
 from lexppl.explanation import mask_means
 from lexppl.models import black_box, texts
 from lexppl.systems import lex
-from lexppl.tabular.estimator_outputs import box_of_table
+from lexppl.tabular.given_model import box_of_table
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
