@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from lexppl.data import CategoricalColumn, DividedTable
-from lexppl.data.columns import levels_in
+from lexppl.data.columns import CategoricalColumn, levels_in
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
-from lexppl.tabular.estimator_outputs import same_of_all
+from lexppl.tabular.given_model import same_of_all
 
 PENALTY_HALF_GROWN = 0.55
 """Share of a fit at which `lexppl.inference.annealed` has half the penalty."""

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.checks import listed, part_counts
+from lexppl.data.columns import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import date_order, days_of, holds_dates
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
+from lexppl.data.named_sets import load, shipped_frame
 from lexppl.data.problems import refuse, table_problems
-from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import (
     fold_of_groups,
     fold_of_rows,
     fold_of_times,
-    stratified_parts,
-    training_and_validation,
+    held_out_parts,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
@@ -78,7 +77,7 @@ class DividedTable(Summarised):
 
     @cached_property
     def test(self) -> Dataset:
-        """The rows to judge."""
+        """The held-out rows, which judge the fit."""
         return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property
@@ -202,7 +201,7 @@ def divided_set(
     folds: int | None = None,
     seed: int,
 ) -> DividedTable:
-    """Divide a set of :func:`lexppl.data.shipped_names`; a synthetic one is not standardised.
+    """Divide a set of `shipped_names`; a synthetic one is not standardised.
 
     Args:
         valid_share, test_share, folds, seed: as in :func:`divided_frame`.
@@ -258,16 +257,7 @@ def _divided(
             raise ValueError(f"folds need two rows or more; there are {count}")
         every = np.random.default_rng(seed).permutation(count)
         return every, None, every, fold_of_rows(strata, folds, seed)
-    held_out = 0.0 if test_share is None else test_share
-    rest, test = stratified_parts(strata, (1.0 - held_out, held_out), seed)
-    if min(len(rest), len(test)) == 0:
-        raise ValueError(
-            f"each part needs a row; {count} rows give {len(rest)} to fit on and {len(test)} "
-            "to judge: give more rows, or another test_share"
-        )
-    share = None if valid_share is None else valid_share / (1.0 - held_out)
-    train, valid = training_and_validation(strata[rest], share, seed)
-    train, valid = rest[train], None if valid is None else rest[valid]
+    train, valid, test = held_out_parts(strata, valid_share, test_share or 0.0, seed)
     unseen = np.setdiff1d(strata, strata[train])
     if len(unseen) and names is not None:
         raise ValueError(

@@ -13,8 +13,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
-from lexppl.data.columns import kind_of, levels_in, pooled_levels
-from lexppl.data.dates import DateOrderError, date_order, days_of
+from lexppl.data.columns import (
+    DateOrderError,
+    date_order,
+    days_of,
+    kind_of,
+    levels_in,
+    pooled_levels,
+)
 from lexppl.data.encoding import MOST_INTEGER_CLASSES, TargetColumn
 
 if TYPE_CHECKING:

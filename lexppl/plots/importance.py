@@ -16,7 +16,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
-from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
+from lexppl.explanation.reading.tables import chain_probabilities, selection_table
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import (
     BLUE,

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding
-from lexppl.tabular.table_columns import has_levels, refuse_missing_cells
+from lexppl.data import TableEncoding
+from lexppl.data.columns import IndicatorColumn, NumericColumn
+from lexppl.tabular.encoded_rows import has_levels, refuse_missing_cells
 
 LARGEST_SEED = 2**31 - 1
 

@@ -9,7 +9,7 @@ from torch import nn
 from lexppl.cli import main
 from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
 from lexppl.cli.results.gains import FittedTable
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import LEAST_RARE

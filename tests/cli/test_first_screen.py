@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lexppl.cli.report.charts import Chart, Line, ticks
-from lexppl.cli.report.first_screen import FirstScreen
+from lexppl.cli.report.sentences import FirstScreen
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
 

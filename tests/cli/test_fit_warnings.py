@@ -14,7 +14,7 @@ from lexppl.cli.fit_warnings import (
     path_message,
     table_warnings,
 )
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import BaseRateGain
 from tests.cli.tables import explained
 

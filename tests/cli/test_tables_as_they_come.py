@@ -11,9 +11,7 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.terminal.errors import message_of, one_line
-from lexppl.cli.terminal.output import text_table
-from lexppl.cli.terminal.process import short_warnings
+from lexppl.cli.terminal import message_of, one_line, short_warnings, text_table
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of

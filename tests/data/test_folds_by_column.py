@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from tests.refusals import refused
 
 ROWS, FOLDS = 60, 5

@@ -16,7 +16,6 @@ from lexppl.effects import EVERY_SHIFT, FoldShift, mask_particles, penalty
 from lexppl.evaluation.prediction import predictive
 from lexppl.inference import (
     REBAR,
-    CrossFitted,
     LeaveOneOut,
     LossTerm,
     NestedIWAE,
@@ -30,6 +29,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.stages import TrainingModules, shifted
 from lexppl.inference.training.cross_fitting import (
+    CrossFitted,
     cross_fitted,
     joined_distribution,
     mean_distribution,
@@ -40,7 +40,6 @@ from lexppl.models import (
     MLP,
     CategoricalLikelihood,
     ConstantImputer,
-    Frozen,
     Grouping,
     MarginalImputer,
     NormalLikelihood,
@@ -50,6 +49,7 @@ from lexppl.models import (
     regime_targets,
 )
 from lexppl.models.predictor import table_predictor
+from lexppl.models.regimes import Frozen
 from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
 
 X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))

@@ -12,8 +12,9 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.data import TableEncoding, TargetColumn
-from lexppl.evaluation import Calibration
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
+from lexppl.evaluation.bayes.calibration import Calibration
 from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation import save_posterior, selection_table
 from lexppl.explanation.reading.feature_values import (
@@ -23,7 +24,7 @@ from lexppl.explanation.reading.feature_values import (
     with_gains,
     with_values,
 )
-from lexppl.inference import History
+from lexppl.inference.training.result import History
 from lexppl.plots import (
     plot_beeswarm,
     plot_calibration,

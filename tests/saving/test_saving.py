@@ -21,7 +21,7 @@ from lexppl.models import (
     SizePenalty,
     TotalVariationPenalty,
 )
-from lexppl.saving import describe
+from lexppl.saving.description import describe
 from lexppl.systems import l2x
 from tests.refusals import refused
 

@@ -74,7 +74,7 @@ class Chart:
     height: int = HEIGHT
 
     def svg(self) -> Markup:
-        """The chart."""
+        """The chart as an SVG element."""
         parts = [
             f'<svg class="chart" viewBox="0 0 {WIDTH} {self.height}" role="img" '
             f'aria-label="{escape(self.name)}">'

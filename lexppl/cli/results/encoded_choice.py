@@ -16,7 +16,7 @@ from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequenc
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
-from lexppl.tabular.table_columns import markers_in
+from lexppl.tabular.encoded_rows import markers_in
 
 QUESTION = "Does the choice of features encode the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
@@ -91,7 +91,7 @@ class EncodedChoice:
         )
 
     def warnings(self) -> list[str]:
-        """A line where the choice encodes y."""
+        """A list of one warning where the choice of features encodes y, else an empty list."""
         if not self.alarm or self.meter is None:
             return []
         return [

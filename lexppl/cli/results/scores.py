@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.image_rows import DividedRows
-from lexppl.data import DividedTable
+from lexppl.cli.image_text_rows import DividedRows
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
 from lexppl.evaluation.prediction import (

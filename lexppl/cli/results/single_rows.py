@@ -15,8 +15,8 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.results.gains import FittedTable, JudgedGains
 from lexppl.cli.results.scores import folds_at
-from lexppl.cli.terminal.output import text_table
-from lexppl.data import DividedTable
+from lexppl.cli.terminal import text_table
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
     RevealedPredictions,
     RowSteps,

@@ -47,7 +47,7 @@ class ReadGroup:
 
     @property
     def bold(self) -> str:
-        """The name in bold, of a group that is named after a member without how many others."""
+        """The group's name in bold, without "and so many others"."""
         return f"{BOLD}{re.sub(OTHERS, '', self.name)}{PLAIN}"
 
     @property

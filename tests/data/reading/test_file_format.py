@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.data import FileFormat, TableEncoding, read_frame, read_table
-from lexppl.data.files import separator_of
+from lexppl.data import TableEncoding, read_table
+from lexppl.data.files import FileFormat, read_frame, separator_of
 from tests.refusals import refused
 
 CELLS = pd.DataFrame(
