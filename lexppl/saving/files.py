@@ -68,9 +68,12 @@ def save(result: FitResult, folder: str | Path) -> None:
         folder: made if it is not there.
 
     Raises:
-        TypeError: a part that holds what is no tensor, such as an estimator.
+        TypeError: no result of a fit; a part that holds what is no tensor, such as an estimator.
         OSError: the folder cannot be written.
     """
+    if not isinstance(result, FitResult):
+        kind = type(result).__name__
+        raise TypeError(f"result must be a FitResult (of an estimator its result_); it is a {kind}")
     modules = [m for m in (*result.models, *result.guides) if isinstance(m, nn.Module)]
     for part in (part for module in modules for part in module.modules()):
         if (reason := getattr(part, "cannot_be_saved", None)) is not None:
