@@ -63,8 +63,9 @@ class EstimatorByRow:
     def _chosen(self, rows: NDArray[Any]) -> Any:
         places = rows[:, 0].astype(np.int64)
         cells = self._cells
-        frame = isinstance(cells, pd.DataFrame)
-        return cells.iloc[places].reset_index(drop=True) if frame else cells[places]
+        if isinstance(cells, pd.DataFrame):
+            return cells.iloc[places].reset_index(drop=True)
+        return cells[places]
 
 
 def _refuse_unfitted(estimator: Any) -> None:
