@@ -11,7 +11,7 @@ from pyro.distributions import Unit
 from scipy.special import logsumexp, ndtri
 from torch import Tensor
 
-from lexppl.effects import LABEL_PLATE
+from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
@@ -183,6 +183,13 @@ class RowDraws:
     means_by_draw: dict[str, Tensor] | None = None
 
 
+def response_of(sites: Mapping[str, Site]) -> Site | None:
+    """The site of the response; None where it has plates of its own, such as of times."""
+    site = sites.get(RESPONSE)
+    own = () if site is None else (p for p in site.plates if p.name != LABEL_PLATE)
+    return None if any(p.vectorized and p.dim < IMPUTATION_DIM for p in own) else site
+
+
 def draws_given_x(
     sites: Mapping[str, Site],
     names: Sequence[str],
@@ -194,7 +201,7 @@ def draws_given_x(
     """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
     masks = {name: value_of(sites[name]) for name in names}
     draws = len(masks[names[0]])
-    response = sites.get(RESPONSE)
+    response = response_of(sites)
     y = probability = None
     if response is not None:
         events = len(response.distribution.event_shape)
@@ -332,7 +339,7 @@ def predicted(
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
     their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
-    site = run.sites.get(RESPONSE)
+    site = response_of(run.sites)
     if site is None or isinstance(site.distribution, Unit):
         return None, None
     probability = _label_probability(site, imputations, masks)
@@ -346,7 +353,9 @@ def predicted(
             for name, one in run.sites.items()
             if not one.observed
         }
-        new = again(latents, len(pair))[RESPONSE]
+        new = again(latents, len(pair)).get(RESPONSE)
+        if new is None:  # Without y it is not drawn.
+            return None, None
         event_dim = len(new.distribution.event_shape)
         drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
         return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
@@ -383,8 +392,8 @@ def posterior_draws(
     at_level = max(tree.levels.values())
     counts, weights = _weights(run, tree, listed, particles, imputations)
     last = len(weights) - 1
-    response = run.sites.get(RESPONSE)
-    in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
+    observed = [site for site, _ in run.weighted if site.observed]
+    in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
     above_rows: dict[str | None, Tensor] = {}
     masks: dict[str, Tensor] = {}
     means: dict[str, Tensor] = {}

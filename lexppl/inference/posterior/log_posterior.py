@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from lexppl.inference.contexts import (
     MiniBatch,
     keep_parameters_local,
     program_settings,
+    refuse_outside_rows,
     rows_plate,
     seeded,
 )
@@ -196,6 +198,9 @@ class LogPosterior:
                         f"site {node['name']!r} is a likelihood of all rows together, of which a "
                         f"batch's is no share: give batch_size={count}"
                     )
+            if size < count:
+                run, instead = partial(sample_nodes, self._program), f"batch_size={count}"
+                refuse_outside_rows(nodes, run, self._few, self._plate, instead)
             if objective is None:
                 objective = likelihood_bound(
                     latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS
