@@ -39,7 +39,8 @@ from planted_tables import KINDS, TARGET, group_gain, least_gain, planted, true_
 from record import Records, options_of
 from references import against_others
 
-from lexppl.data import DividedTable, divided_frame, read_frame
+from lexppl.data.divided_table import DividedTable, divided_frame
+from lexppl.data.files import read_frame
 
 SAME = ("kind", "rows", "seed", "method", "settings")
 ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs")

@@ -32,12 +32,8 @@ from torch import Tensor, nn
 
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import mask_particles
-from lexppl.evaluation import (
-    Calibration,
-    GuideFits,
-    calibration,
-    mask_calibration,
-)
+from lexppl.evaluation import GuideFits, calibration, mask_calibration
+from lexppl.evaluation.bayes.calibration import Calibration
 from lexppl.inference import Enumerate, Linear, NestedIWAE, ReplicateData, System, fit
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.models import (

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import lexppl
 from lexppl.cli import main as lexppl_command
-from lexppl.data import DividedTable
 from lexppl.data.checks import level_of
 from lexppl.data.columns import CategoricalColumn
+from lexppl.data.divided_table import DividedTable
 from lexppl.data.encoding import TableEncoding
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.systems import METHODS, lex

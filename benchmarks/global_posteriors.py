@@ -26,8 +26,7 @@ import torch
 from posterior_problems import PROBLEMS, Problem, nuts_draws
 from record import Records, options_of
 
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 
 NOMINAL = 0.9
 SAME = ("problem", "method", "set")

@@ -30,11 +30,13 @@ from record import Records, options_of
 from stability import max_sensitivity
 from torch import Tensor
 
-from lexppl.data import fashion_mnist, imdb, mnist
+from lexppl.data import imdb, mnist
+from lexppl.data.named_sets import fashion_mnist
 from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import Architecture, flat_images, images, regime_targets, texts
+from lexppl.models import flat_images, images, regime_targets, texts
+from lexppl.models.architectures.base import Architecture
 from lexppl.systems import l2x, lex, meed, vibi
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -16,12 +16,8 @@ from pathlib import Path
 from importances import accuracy_of, importances, top
 from record import Records, options_of
 
-from lexppl.evaluation import (
-    auroc,
-    best_validation,
-    fit_evalx,
-    fit_predictor,
-)
+from lexppl.evaluation import auroc, fit_evalx, fit_predictor
+from lexppl.evaluation.penalty_path import best_validation
 from lexppl.inference import Linear, fit
 from lexppl.models import CategoricalLikelihood, frozen
 from lexppl.systems import base_x, invase, l2x, lex, real_x

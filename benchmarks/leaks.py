@@ -29,7 +29,6 @@ from torch import Tensor
 
 from lexppl.data import Dataset, SyntheticSet, synthetic
 from lexppl.evaluation import (
-    EvalX,
     Oracle,
     encode_meter,
     fit_evalx,
@@ -37,6 +36,7 @@ from lexppl.evaluation import (
     selection_scores,
     stripe_x,
 )
+from lexppl.evaluation.judges import EvalX
 from lexppl.inference import FitResult, System, fit
 from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer

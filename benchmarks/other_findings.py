@@ -27,7 +27,7 @@ from scipy.stats import false_discovery_control, norm
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.inspection import permutation_importance
 
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 
 SHADOW_FITS = 5
 SHUFFLES = 30

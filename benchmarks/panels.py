@@ -23,11 +23,12 @@ import torch
 from record import Records, options_of, timed
 from torch.nn.functional import avg_pool2d
 
-from lexppl.data import switching_panels
+from lexppl.data.named_sets import switching_panels
 from lexppl.evaluation import predictive
 from lexppl.inference import LossTerm, Stage, System, fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import Architecture, ConstantImputer, flat_images, images
+from lexppl.models import ConstantImputer, flat_images, images
+from lexppl.models.architectures.base import Architecture
 from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac, lex, random_mask_predictor
 

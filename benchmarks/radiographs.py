@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from judged_images import FOLDER, RATE, Task, options_for, run
 
-from lexppl.data import ImageDataset
+from lexppl.data.images import ImageDataset
 from lexppl.models import flat_images, images
 
 GRIDS = {

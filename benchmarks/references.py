@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from lexppl.data import DividedTable
 from lexppl.data.columns import CategoricalColumn
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for

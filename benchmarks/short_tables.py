@@ -7,8 +7,8 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "coverage": (r"\| gain ", (0, 2, 3, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
     "random-fields": (r"\| default ", (1, 2, 4, 5, 7, 8)),
-    "unknown": ("", (0, 3, 8, 10, 12)),
-    "selection": (r"k-subset|λ = 0\.0225", (0, 1, 2, 3, 4, 5)),
+    "unknown": ("", (0, 3, 8, 10)),
+    "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
     "real-x": (r"\| (lex|real_x) ", (0, 1, 3, 4, 6, 8)),
     "q-fit": (r"paper|0\.0005|as given", (0, 1, 3, 4, 5, 6, 7)),
@@ -21,7 +21,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
         (0, 1, 4, 5, 10, 11),
     ),
     "leaks": (
-        r"S1 \| (truth|no switch|lex constant \| 300|lex gaussian|best two|suwr)"
+        r"S1 \| (truth|no switch|lex constant \| 300|lex gaussian|best two)"
         r"|switch \| lex",
         (0, 1, 3, 4, 7),
     ),
@@ -37,7 +37,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "constraints": (r"fairness|noise (0|0\.5|17) ", (0, 1, 4, 6)),
     "calibration": (r"AutoNormal|NUTS|SGHMC|half|Q-FIT|enumeration|unseen", (0, 1, 3, 6)),
     "cox": ("", (0, 3, 4, 6, 7)),
-    "speed": (r"\| 64 \| 1 \|", (0, 1, 6, 8, 10)),
+    "speed": (r"^\| (?!(L2X|INVASE|REAL-X) \| 1000).*\| 64 \| 1 \|", (0, 1, 6, 8, 10)),
     "speed-explained": ("explain|lime|permutation", (0, 2, 3, 4)),
     "start-up": (r"`(--help|explain wine --out new --k 0)`", (0, 4, 5, 6, 7)),
     "many-rows": ("", (0, 1, 4, 5)),

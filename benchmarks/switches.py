@@ -27,7 +27,8 @@ import torch
 from record import Records, options_of
 from torch import Tensor, nn
 
-from lexppl.data import synthetic, synthetic_set
+from lexppl.data import synthetic
+from lexppl.data.synthetic import synthetic_set
 from lexppl.evaluation.truth import Oracle, selection_scores
 from lexppl.inference import (
     Linear,

@@ -23,19 +23,14 @@ from record import Records, options_of
 from sklearn.metrics import matthews_corrcoef
 
 from lexppl.data import synthetic
-from lexppl.evaluation import (
-    EvalX,
-    auroc,
-    best_validation,
-    fit_evalx,
-    fit_predictor,
-    predictive,
-    selection_scores,
-)
+from lexppl.evaluation import auroc, fit_evalx, fit_predictor, predictive, selection_scores
+from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.penalty_path import best_validation
 from lexppl.inference import Linear, fit
 from lexppl.models import regime_targets
 from lexppl.systems import METHODS as REGISTRY
-from lexppl.systems import Settings, q_fit, system_for
+from lexppl.systems import q_fit
+from lexppl.systems.registry import Settings, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}

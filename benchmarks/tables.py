@@ -50,18 +50,19 @@ def selection(records: list[Record]) -> str:
     """Selection and prediction on S1, S2, S3."""
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in records:
-        size = f"k = {record['k']}" if "k" in record else f"λ = {record['penalty']}"
+        size = f"λ = {record['penalty']}" if "penalty" in record else "λ chosen"
+        size = f"k = {record['k']}" if "k" in record else size
         groups[record["law"], size, record["set"]].append(record)
     rows = [
         "| masks | size | set | TPR | FDR | published TPR, FDR | control flow | mean size | gap to "
         "the oracle, nats | accuracy (oracle) | seconds a fit | data sets |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    order = sorted(groups.items(), key=lambda item: (item[0][0] == "bernoulli", *item[0]))
+    order = sorted(groups.items(), key=lambda item: (item[0][0] != "k-subset", *item[0]))
     for (law, size, name), found in order:
-        column = {key: [r[key] for r in found] for key in found[0]}
+        column = {key: [r.get(key) for r in found] for key in found[0]}
         shown = f"least FDR {LEAST_FDR[name]:.2f}"
-        if law == "bernoulli":
+        if law != "k-subset":
             shown = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
         rows.append(
             f"| {law} | {size} | {name} | {spread(column['tpr'])} | {spread(column['fdr'])} | "

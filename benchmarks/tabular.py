@@ -27,10 +27,12 @@ from importances import importances, top
 from record import Records, options_of
 
 from lexppl.data import dataset_from_frame, read_table
-from lexppl.evaluation import accuracy_by_size, fidelity_scores, fit_evalx, fit_predictor
+from lexppl.evaluation import fidelity_scores, fit_evalx, fit_predictor
+from lexppl.evaluation.judges import accuracy_by_size
 from lexppl.inference import Linear, fit
 from lexppl.models import Grouping, regime_targets
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems import METHODS
+from lexppl.systems.registry import Settings, system_for
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ADULT = [

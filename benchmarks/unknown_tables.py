@@ -23,8 +23,9 @@ from record import Records, options_of
 from references import against_others
 from tabular import ADULT, DATA, GERMAN, present
 
-from lexppl.data import DividedTable, divided_frame, divided_set, read_frame
-from lexppl.data.shipped import shipped_frame
+from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
+from lexppl.data.files import read_frame
+from lexppl.data.named_sets import shipped_frame
 
 SHIPPED = ("breast_cancer", "wine", "digits", "diabetes")
 FILES = {

@@ -15,7 +15,6 @@ __version__ = version("lexppl")
 __all__ = [
     "ExplainerClassifier",
     "ExplainerRegressor",
-    "__version__",
     "explain",
     "fit",
     "load",

@@ -15,7 +15,7 @@ def int_at_least(name: str, value: Any, least: int = 1, *, note: str = "") -> in
 
 
 def int_between(name: str, value: Any, least: int, most: int, *, note: str = "") -> int:
-    """A whole number from `least` to `most`, both included."""
+    """The value as an int, refused outside `least` to `most`, both included."""
     if _is_int(value) and least <= value <= most:
         return int(value)
     raise ValueError(

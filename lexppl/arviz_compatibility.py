@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from lexppl.extras import arviz_library
+
 Posterior = Any
 """`arviz.InferenceData` under ArviZ 0.2x, `xarray.DataTree` under ArviZ 1.x."""
 
@@ -66,13 +68,7 @@ def _has_trees() -> bool:
 
 def posterior_class() -> Any:
     """The class of the installed ArviZ."""
-    if _has_trees():
-        return xr.DataTree
-    with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import; both are supported here.
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz  # noqa: PLC0415 - slow, and not needed to import the library
-    return arviz.InferenceData
+    return xr.DataTree if _has_trees() else arviz_library().InferenceData
 
 
 @cache
@@ -197,10 +193,8 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _psis(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import arviz  # noqa: PLC0415 - as above
-
-        if hasattr(arviz, "psislw"):
-            smoothed, k = arviz.psislw(log_weights)
+        if hasattr(arviz_library(), "psislw"):
+            smoothed, k = arviz_library().psislw(log_weights)
         else:
             from arviz_stats.base import array_stats  # noqa: PLC0415
 

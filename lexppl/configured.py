@@ -68,7 +68,7 @@ def _argument_names(kind: type) -> list[str]:
 
 
 def _listed(value: Any) -> Any:
-    """As JSON has it."""
+    """A value that JSON can hold: lists in place of tensors, tuples and module lists."""
     if isinstance(value, Tensor):
         return value.tolist()
     return list(value) if isinstance(value, nn.ModuleList | tuple) else value

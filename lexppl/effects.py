@@ -3,7 +3,7 @@
 Other Pyro inference reads them as a plate of size one, a log factor and a weighted plate."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import pyro
@@ -61,23 +61,33 @@ def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-@contextmanager
-def drawing_weights_first(module: nn.Module) -> Iterator[None]:
+def drawing_weights_first(module: nn.Module) -> AbstractContextManager[None]:
     """Let a module that others hold draw its weights with priors first, wherever it is called."""
     parts = _with_priors(module)
+
+    def enter(call: ExitStack) -> None:
+        call.enter_context(_active(parts))
+        _draw(parts)
+
+    return around_calls(module, enter) if parts else nullcontext()
+
+
+@contextmanager
+def around_calls(module: nn.Module, enter: Callable[[ExitStack], Any]) -> Iterator[None]:
+    """Begin each call of a module that others hold by `enter`, whose contexts end with the call."""
     calls: list[ExitStack] = []
 
     def before(_: nn.Module, __: Any) -> None:
-        calls.append(_active(parts))
-        _draw(parts)
+        calls.append(ExitStack())
+        enter(calls[-1])
 
     def after(*_: Any) -> None:
         calls.pop().close()
 
-    hooks = []
-    if parts:
-        hooks.append(module.register_forward_pre_hook(before))
-        hooks.append(module.register_forward_hook(after, always_call=True, prepend=True))
+    hooks = (
+        module.register_forward_pre_hook(before),
+        module.register_forward_hook(after, always_call=True, prepend=True),
+    )
     try:
         yield
     finally:

@@ -1,7 +1,15 @@
-"""Libraries that only an extra brings, imported where they are used."""
+"""Libraries that are imported where they are used: ArviZ, and those that only an extra brings."""
 
 import importlib
+import warnings
 from typing import Any
+
+
+def arviz_library() -> Any:
+    """ArviZ, which is slow to import, without the notice of its successor that 0.2x prints."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return importlib.import_module("arviz")
 
 
 def extra_library(module: str, extra: str) -> Any:

@@ -71,7 +71,7 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's names, where the system can."""
+    """Flush a folder's directory entries to disk, where the system can."""
     if os.name != "posix":
         return
     opened = os.open(folder, os.O_RDONLY)

@@ -54,7 +54,7 @@ class Summarised:
 
     @abstractmethod
     def summarised(self) -> Summary:
-        """The summary."""
+        """Summary of the object: a heading and named lines."""
 
     def __repr__(self) -> str:
         return str(self.summarised())

@@ -6,16 +6,16 @@ from dataclasses import fields
 import pytest
 import torch
 
-from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
 from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
-from lexppl.choices.methods import METHODS
+from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.choices.settings import SETTINGS
 from lexppl.cli.options.checks import DEVICES
-from lexppl.compare import METHODS as COMPARED
-from lexppl.data import load, synthetic_set
+from lexppl.compare.compare import METHODS as COMPARED
+from lexppl.data import load
+from lexppl.data.synthetic import synthetic_set
 from lexppl.models.imputers import imputer_of
-from lexppl.systems import Settings
+from lexppl.systems.registry import Settings
 
 OPEN = {field.name for field in fields(Settings)}
 

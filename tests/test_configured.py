@@ -11,7 +11,7 @@ from torch import nn
 from lexppl.configured import Configured
 from lexppl.models import MLP, CostPenalty, MarginalImputer, SizePenalty
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.saving import describe, known_parts, rebuild
+from lexppl.saving.description import describe, known_parts, rebuild
 from lexppl.tabular.given_model import OnStandardisedRows
 
 

@@ -15,10 +15,12 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
-from lexppl.explanation import explain, save_posterior, selection_table, systematic_resampling
+from lexppl.explanation import explain, save_posterior, selection_table
+from lexppl.explanation.draws import systematic_resampling
 from lexppl.explanation.posterior_arrays import Variable
 from lexppl.explanation.reading.masks import kind_of, masks_of
-from lexppl.inference import FitResult, History, NestedIWAE, fit
+from lexppl.inference import FitResult, NestedIWAE, fit
+from lexppl.inference.training.result import History
 from lexppl.models import (
     LEX,
     MLP,

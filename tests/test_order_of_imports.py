@@ -51,17 +51,14 @@ ROOMS = {
     },
     "models": {
         "imputers": set(),
-        "priors": set(),
         "trees": set(),
-        "architectures": {"imputers", "priors"},
+        "architectures": {"imputers"},
     },
-    "data": {"images": set()},
     "explanation": {"reading": set()},
     "cli": {
-        "terminal": set(),
-        "options": {"terminal"},
-        "results": {"terminal"},
-        "report": {"terminal", "options", "results"},
+        "options": set(),
+        "results": set(),
+        "report": {"options", "results"},
     },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

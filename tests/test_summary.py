@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from lexppl import ExplainerClassifier, fit, load, save
-from lexppl.data import DividedTable, divided_frame
 from lexppl.data import load as load_set
-from lexppl.data.divided_table import divided_set
+from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.evaluation import fit_predictor
 from lexppl.inference import CollapseWarning, NestedIWAE, System
 from lexppl.summary import MOST_LINES, WIDEST, Summary, some_of
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import TableFit, fit_table

@@ -1,4 +1,4 @@
-"""The systems by name: what each takes, and where its factory stands."""
+"""The systems by name: what each takes, where its factory stands; libraries to compare with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Method:
             or its place, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
-        settings: those of :class:`lexppl.systems.Settings` that the factory takes, known before it
+        settings: those of `Settings` that the factory takes, known before it
             is loaded; read off its signature if None.
         epochs: how many times the usual epochs it takes by default.
         own_rate: default learning rate of its own stages, in words; None for the plan's.
@@ -106,7 +106,7 @@ class Registry(Mapping[str, Method]):
         """A decorator that keeps a factory under a name; the factory itself stays as it is.
 
         A factory takes `features` and keyword settings, of those of
-        :class:`lexppl.systems.Settings` as many as it has use for, and returns a
+        `Settings` as many as it has use for, and returns a
         :class:`lexppl.inference.System`.
 
         Args:
@@ -222,3 +222,15 @@ METHODS = Registry(
 """The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
 CXPlain is not: its y are shares computed of a model and its data, by
 :func:`lexppl.systems.cxplain_targets`."""
+
+
+LIBRARIES: Mapping[str, str | None] = {
+    "shap": "shap",
+    "lime": "lime",
+    "saliency": "captum",
+    "integrated_gradients": "captum",
+    "gradient_x_input": "captum",
+    "permutation": None,
+    "tabnet": "pytorch_tabnet",
+}
+"""Names, and the library that each needs beyond lexppl's own."""

@@ -1,7 +1,8 @@
-"""Settings of a fit: one table of their names, checks and texts, and which method takes which."""
+"""Settings of a fit: names, checks and texts, which method takes which; regimes, posteriors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
@@ -9,7 +10,100 @@ from typing import Any, Literal
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.choices.imputers import IMPUTERS
 from lexppl.choices.methods import METHODS, Method
-from lexppl.choices.regimes import Regime
+
+
+class Regime(Enum):
+    """A training regime (Senetaire et al. 2023, § 2.5).
+
+    ==================  =============================  ==================
+    regime              the program observes           the predictor
+    ==================  =============================  ==================
+    free in-situ        labels                         learns
+    fixed in-situ       labels                         is given, frozen
+    self post-hoc       that same predictor, on all x  is given, frozen
+    surrogate post-hoc  a black box                    learns
+    ==================  =============================  ==================
+
+    Example:
+        >>> Regime("self post-hoc").learns_predictor, Regime.SURROGATE_POST_HOC.post_hoc
+        (False, True)
+    """
+
+    FREE_IN_SITU = "free in-situ"
+    FIXED_IN_SITU = "fixed in-situ"
+    SELF_POST_HOC = "self post-hoc"
+    SURROGATE_POST_HOC = "surrogate post-hoc"
+
+    @property
+    def post_hoc(self) -> bool:
+        """Whether a model's output is explained, and not the labels."""
+        return self in (Regime.SELF_POST_HOC, Regime.SURROGATE_POST_HOC)
+
+    @property
+    def learns_predictor(self) -> bool:
+        """Whether the predictor's parameters are learned; where not, give the program
+        `frozen(predictor)`."""
+        return self in (Regime.FREE_IN_SITU, Regime.SURROGATE_POST_HOC)
+
+
+INFERENCES: Mapping[str, str] = {
+    "nuts": "the No-U-Turn sampler, all masks summed out",
+    "hmc": "Hamiltonian Monte Carlo, all masks summed out",
+    "sghmc": "stochastic-gradient Hamiltonian Monte Carlo",
+    "sgld": "stochastic-gradient Langevin dynamics",
+    "laplace": "a normal distribution at the mode, by the Hessian",
+    "diagonal-laplace": "the same without correlations",
+    "vi": "a normal distribution for each weight, fitted",
+    "ensemble": "maxima a posteriori from several starts",
+}
+"""Names of inferences, and what they are."""
+
+GUIDES: Mapping[str, str] = {
+    "normal": "a normal distribution for each weight",
+    "low-rank": "a normal distribution with correlations of low rank",
+    "multivariate-normal": "a normal distribution with all correlations",
+}
+"""Names of guides, and what they are."""
+
+HAMILTONIAN = frozenset({"nuts", "hmc"})
+"""Those that sum over every mask of every row at each step."""
+POINTS = frozenset({"ensemble"})
+"""Those whose draws are modes: they show how far fits agree, not how sure the rows leave one."""
+NEED_BAYES = frozenset({"sghmc", "sgld", "laplace", "diagonal-laplace", "vi"})
+"""Those of the library that the extra `bayes` brings."""
+BAYES_LIBRARY = "posteriors"
+WITH_PRIOR = ("lex",)
+"""Methods whose weights can have a posterior by these names: their bound is one of the
+likelihood."""
+PRIOR_SCALE = 1.0
+"""Standard deviation of the weights' normal prior, where nobody says."""
+
+
+@dataclass(frozen=True)
+class AskedPosterior:
+    """A posterior of the weights, by an inference or by a guide.
+
+    Args:
+        prior: standard deviation of the weights' normal prior about 0.
+
+    Example:
+        >>> AskedPosterior("nuts", None, 1.0).words
+        'nuts (the No-U-Turn sampler, all masks summed out), weights Normal(0, 1) before'
+    """
+
+    inference: str | None
+    guide: str | None
+    prior: float
+
+    @property
+    def words(self) -> str:
+        """How the posterior is found, and from which prior."""
+        if self.inference is not None:
+            named = f"{self.inference} ({INFERENCES[self.inference]}), weights"
+        else:
+            named = f"guide {self.guide} ({GUIDES[str(self.guide)]}), the selector's weights"
+        return f"{named} Normal(0, {self.prior:g}) before"
+
 
 AUTO: Literal["auto"] = "auto"
 """In place of a penalty: λ is chosen from the data, by a path."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.terminal.errors import UsageError, one_line
-from lexppl.data import DividedTable
+from lexppl.cli.terminal import UsageError, one_line
+from lexppl.data.divided_table import DividedTable
 from lexppl.models.black_box import BlackBox, black_box
-from lexppl.tabular.estimator_outputs import as_it_takes, box_of_table
+from lexppl.tabular.given_model import as_it_takes, box_of_table
 
 
 def load_black_box(options: argparse.Namespace) -> Any:

@@ -7,14 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.methods import DEFAULT_METHOD, LIBRARIES, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.table_rows import read_source
-from lexppl.cli.terminal.output import json_output, records, show_progress, text_table
-from lexppl.cli.terminal.process import one_thread
+from lexppl.cli.terminal import json_output, one_thread, records, show_progress, text_table
 from lexppl.compare import compare
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows

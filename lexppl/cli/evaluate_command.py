@@ -14,10 +14,10 @@ from lexppl.cli.fit_warnings import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
 from lexppl.cli.results.scores import PREDICTED_MASKS
-from lexppl.cli.terminal.errors import INTERRUPTED
-from lexppl.cli.terminal.output import json_output, show_progress, text_table, warn
-from lexppl.data import Dataset, synthetic, synthetic_set
+from lexppl.cli.terminal import INTERRUPTED, json_output, show_progress, text_table, warn
+from lexppl.data import Dataset, synthetic
 from lexppl.data.stratification import training_and_validation
+from lexppl.data.synthetic import synthetic_set
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
 from lexppl.explanation import explain

@@ -29,19 +29,19 @@ from lexppl.cli.results.scores import (
     score_full,
 )
 from lexppl.cli.results.single_rows import ExplainedRow
-from lexppl.cli.terminal.errors import INTERRUPTED
-from lexppl.cli.terminal.output import (
+from lexppl.cli.terminal import (
     EXPLAINER,
     IMPORTANCE,
+    INTERRUPTED,
     MODEL,
     OUTPUTS,
     POSTERIOR,
     ROWS,
+    deferred_interrupts,
     progress_of,
     show_progress,
     warn,
 )
-from lexppl.cli.terminal.process import deferred_interrupts
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
@@ -69,7 +69,7 @@ class Sections:
         self.warnings: list[str] = []
 
     def warn(self, messages: Sequence[str], first: bool = False) -> None:
-        """Print warnings and keep them for the report, where they may come first."""
+        """Print warnings and add them to the report, at its head if they come first."""
         for message in messages:
             warn(message)
         ordered = (messages, self.warnings) if first else (self.warnings, messages)
@@ -133,15 +133,15 @@ class ExplainRun(ABC):
 
     @abstractmethod
     def fit_full(self) -> FittedPredictor:
-        """Fit a predictor of the labels that sees everything."""
+        """Return a fitted predictor of the labels that sees all of x."""
 
     @abstractmethod
     def fit_judge(self) -> EvalX:
-        """Fit EVAL-X of the labels."""
+        """Return EVAL-X, fitted to the labels."""
 
     @abstractmethod
     def warnings_of_fit(self) -> list[str]:
-        """Warnings about the fit."""
+        """Lines that warn of faults of the fit."""
 
     @abstractmethod
     def learned(self) -> tuple[BaseRateGain, float | None]:
@@ -160,12 +160,12 @@ class ExplainRun(ABC):
         """Print the report."""
 
     def threads(self) -> AbstractContextManager[None]:
-        """How many threads torch may use."""
+        """Context in which torch uses the number of threads that suits the run."""
         return nullcontext()
 
     def run(self) -> int:
-        """Carry it out: 0, or 130 if interrupted. The model is written first, and stays if what
-        follows fails.
+        """Exit code of the command that it runs: 0, or 130 if interrupted. The model is written
+        first, and stays if what follows fails.
 
         Raises:
             KeyboardInterrupt: before there was anything to write.
@@ -244,7 +244,7 @@ class ExplainRun(ABC):
         sampled = self.result.sampler is not None
         self.sections.warn(self._worded(learned_messages(gain, undecided, sampled)))
         judgement, judge = self.judged()
-        as_good = judgement.as_good_as_all(gain.error)
+        as_good = judgement.as_good_as_all(gain.margin)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
         show_progress("drawing the posterior", self.options.quiet)

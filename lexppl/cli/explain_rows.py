@@ -20,21 +20,27 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
 from lexppl.cli.fit_warnings import early_message
-from lexppl.cli.image_rows import DividedRows, Part, read_images, words_of
+from lexppl.cli.image_text_rows import (
+    DividedRows,
+    Part,
+    read_images,
+    read_texts,
+    write_reading,
+    written_words,
+)
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.report.data import RowsReport
+from lexppl.cli.report.image_text_parts import ranked_words
 from lexppl.cli.report.printed import print_rows_report
 from lexppl.cli.report.rows_page import write_rows_report
-from lexppl.cli.report.texts import ranked_words
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.terminal.output import REPORT, show_progress
-from lexppl.cli.text_rows import read_texts, write_reading
-from lexppl.data import TextDataset
-from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.cli.terminal import REPORT, show_progress
+from lexppl.data.texts import TextDataset
+from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
-from lexppl.evaluation.judges import EvalX, fit_evalx
+from lexppl.evaluation.judges import EvalX, FittedPredictor, fit_evalx
 from lexppl.evaluation.prediction import (
     BaseRateGain,
     base_frequencies,
@@ -47,7 +53,7 @@ from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
-from lexppl.systems import Settings
+from lexppl.systems.registry import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
 
@@ -234,7 +240,8 @@ class RowsRun(ExplainRun):
         masks = max(4, min(STEP_MASKS, STEPS // cost))
         steps = revealed_predictions(result, part.x, masks=masks, seed=options.seed)
         classes, names = source.data.class_names, source.data.entry_names
-        base, words = base_frequencies(source.train.y, len(classes)).cpu().numpy(), words_of(part)
+        base = base_frequencies(source.train.y, len(classes)).cpu().numpy()
+        words = written_words(part)
         rows = []
         for place, (number, why) in enumerate(chosen.items()):
             why += source.part_of(number)

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, chooses_penalty
+from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, Regime, chooses_penalty
 from lexppl.cli import fit_warnings
 from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
 from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
@@ -28,6 +27,7 @@ from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
+from lexppl.cli.results.first_answer import first_answer
 from lexppl.cli.results.gains import (
     FittedTable,
     JudgedGains,
@@ -39,10 +39,16 @@ from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
 from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
-from lexppl.cli.terminal.first_answer import first_answer
-from lexppl.cli.terminal.output import DIRECTIONS, ENCODING, GROUPS, PATH, REPORT, show_progress
-from lexppl.cli.terminal.process import one_thread
-from lexppl.data import DividedTable
+from lexppl.cli.terminal import (
+    DIRECTIONS,
+    ENCODING,
+    GROUPS,
+    PATH,
+    REPORT,
+    one_thread,
+    show_progress,
+)
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
@@ -50,15 +56,15 @@ from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
-from lexppl.models import BlackBox, Grouping
+from lexppl.models import Grouping
+from lexppl.models.black_box import BlackBox
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import EncodedRows, markers_in
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import fit_full_predictor, fit_judge
-from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import TableFit, fit_table
 
 EXPLAINED_ROWS = 1000
@@ -330,7 +336,7 @@ def _what_is_fitted(plan: FitPlan) -> str:
 
 
 def _least_bytes(plan: FitPlan, source: DividedTable) -> int:
-    """Least bytes of the results: the report, and the weights of the networks."""
+    """Least number of bytes that the results take: report, and weights of the networks."""
     columns, data, method = source.data.x.shape[1], source.data, METHODS[plan.method]
     weights = 0
     if method.takes("hidden"):

@@ -11,14 +11,13 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.output import ENCODING, IMPORTANCE, OUTPUTS, ROWS
+from lexppl.cli.terminal import ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.reading.feature_values import decoded_values
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
-from lexppl.explanation.reading.ranking import selection_table
+from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.files import load

@@ -6,16 +6,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from lexppl.data import CategoricalColumn, DividedTable
-from lexppl.data.columns import levels_in
+from lexppl.data.columns import CategoricalColumn, levels_in
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
-from lexppl.tabular.estimator_outputs import same_of_all
+from lexppl.tabular.given_model import same_of_all
 
 PENALTY_HALF_GROWN = 0.55
 """Share of a fit at which `lexppl.inference.annealed` has half the penalty."""
@@ -33,6 +34,9 @@ NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"
 )
+
+MOST_COPIES = 0.05
+"""Share of rows that may be copies of others, beside twice as many as by chance."""
 
 MOST_UNDECIDED = 0.5
 """Share of rows' features above which masks have not settled."""
@@ -89,16 +93,15 @@ def collapse_messages(
 
 
 def behind_message(own: float | None, full: float | None, gain: BaseRateGain) -> list[str]:
-    """Warning: held-out log-likelihood, less two errors, below a predictor's of all features that
-    itself has a gain over the base rate."""
-    margin = 2.0 * gain.error
-    if own is None or full is None or not full > margin + max(own, own - gain.nats):
+    """Warning: held-out log-likelihood below that of a predictor of all features, by the gain's
+    margin; this predictor has a gain over the base rate itself."""
+    if own is None or full is None or not full > gain.margin + max(own, own - gain.nats):
         return []
     return [
         f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "
         f"{full:.3f} nats a held-out row, more than two standard errors): it leaves out what "
-        "matters; give a lower --penalty, more --epochs or more rows, or --imputer copula where "
-        "features depend on each other"
+        "matters; give a lower --penalty, more --epochs or more rows, --imputer copula where "
+        "features depend on each other, or --missing-indicator where it matters what is missing"
     ]
 
 
@@ -148,9 +151,9 @@ def warnings_of_posterior() -> Iterator[list[str]]:
 
 
 def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
-    """Warnings about missing values, pooled levels and a black box's outputs."""
+    """Warnings about missing values, pooled levels, copied rows and a black box's outputs."""
     data = source.data
-    found = [_missing(source), *_pooled(source)]
+    found = [_missing(source), *_pooled(source), _copies(source)]
     if outputs is not None:
         bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
         found.append(same_of_all(outputs[bought], data.class_names))
@@ -175,6 +178,23 @@ def _missing(source: DividedTable) -> str | None:
     return (
         f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
         "feature counts as not kept in its row, and gains nothing there"
+    )
+
+
+def _copies(source: DividedTable) -> str | None:
+    """Warning: more rows are copies of others than columns of such values have by chance."""
+    encoding = source.data.encoding
+    if encoding is None or source.unit is not None:
+        return None
+    frame = source.table[list(encoding.table_columns)].assign(**{"": source.data.y.cpu().numpy()})
+    draw = np.random.default_rng(0)
+    mixed = frame.apply(lambda column: draw.permutation(column.to_numpy()))
+    copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
+    if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
+        return None
+    return (
+        f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "
+        "what they are judged by: leave copies out, or give the column of the case as --group"
     )
 
 

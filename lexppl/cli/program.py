@@ -1,18 +1,148 @@
-"""The program: from words to an exit code."""
+"""The program: words to options, and to an exit code."""
 
+import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
-from lexppl.cli.options.checks import TABLE, check_options, kind_of_data
-from lexppl.cli.options.parser import parse
-from lexppl.cli.terminal.errors import FAILED, INTERRUPTED, MISUSED, UsageError, message_of
-from lexppl.cli.terminal.process import ended_as_by_ctrl_c, short_warnings
+import lexppl
+from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
+from lexppl.choices.imputers import IMPUTERS, LEARNED
+from lexppl.choices.methods import LIBRARIES, METHODS
+from lexppl.cli.options.checks import TABLE, check_beside, check_options, kind_of_data
+from lexppl.cli.options.readers import Options
+from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE
+from lexppl.cli.terminal import (
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    UsageError,
+    ended_as_by_ctrl_c,
+    message_of,
+    short_warnings,
+)
 
-COMMANDS: Mapping[str, str] = {
+WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser with errors in one line, and help of its first options."""
+
+    first: Mapping[str, str | None] = {}
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        """Help of the first options and the examples, if there are any; else of all."""
+        if self.first:
+            for action in self._actions:
+                names = [n for n in (*action.option_strings, action.metavar) if n in self.first]
+                text = self.first[str(names[0])] if names else argparse.SUPPRESS
+                action.help = text or action.help
+            examples = str(self.epilog).partition(EXAMPLES)[2].splitlines()
+            self.epilog = "\n".join([EXAMPLES, *examples[1:SHOWN_EXAMPLES]])
+        return super().format_help()
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help of all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(argparse.ArgumentParser.format_help(parser), end="")
+        parser.exit()
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Options of the words typed.
+
+    Raises:
+        UsageError: no command, or unknown options.
+        SystemExit: after --help and --version.
+    """
+    options = parser().parse_args(argv)
+    if options.command == "explain":
+        if options.explainer is not None:
+            check_beside(argv)
+        shares = ("valid_share", "test_share")
+        options.holds_out = any(getattr(options, name) is not None for name in shares)
+        for name in shares:
+            if getattr(options, name) is None:
+                setattr(options, name, SHARE)
+        if options.replicates is None:
+            options.replicates = FOLDS if kind_of_data(options) == TABLE else REPLICATES
+    return options
+
+
+def parser() -> OneLineParser:
+    """The parser of all commands."""
+    top = OneLineParser(
+        prog="lexppl",
+        allow_abbrev=False,
+        description=_help_of("lexppl")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="lexppl [--help] [--version] COMMAND …",
+    )
+    top.add_argument("--version", action="version", version=f"lexppl {lexppl.__version__}")
+    commands = top.add_subparsers(
+        prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
+    for name, command in COMMANDS.items():
+        before, after = _help_of(name)
+        one = commands.add_parser(
+            name,
+            allow_abbrev=False,
+            description=before,
+            epilog=after,
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
+            usage=f"lexppl {name} {command.usage} [options]",
+        )
+        if name == "explain":
+            one.first = FIRST_OPTIONS
+            one.add_argument("--help-all", action=_HelpAll, nargs=0, help="list all options")
+        for title, options in command.options.items():
+            _add(one.add_argument_group(title) if title else one, options)
+    return top
+
+
+def _help_of(name: str) -> list[str]:
+    """Help before and after the options of a command, or of the program."""
+    imputers = {**IMPUTERS, **LEARNED}.items()
+    text = (Path(__file__).parent / "options" / "help" / f"{name}.txt").read_text(encoding="utf-8")
+    filled = text.rstrip("\n").format(
+        sets=", ".join(TARGETS),
+        synthetic=", ".join(synthetic_names()),
+        images=", ".join(image_names()),
+        texts=", ".join(text_names()),
+        methods=", ".join(METHODS),
+        libraries=", ".join(LIBRARIES),
+        imputers="\n".join(f"  {name}: {meaning}" for name, meaning in imputers),
+        learned=", ".join(LEARNED),
+    )
+    return filled.split("\n---\n")
+
+
+def _add(group: Any, options: Options) -> None:
+    """Add options to a parser or a group; of alternatives one may be typed."""
+    exclusive: dict[tuple[str, ...], Any] = {}
+    for flag, arguments in options.items():
+        if not flag.startswith("-"):
+            group.add_argument("data", metavar=flag, **arguments)
+            continue
+        place = group
+        for one_of in INSTEAD:
+            if flag in one_of and set(one_of) <= set(options):
+                place = exclusive.setdefault(one_of, None) or group.add_mutually_exclusive_group()
+                exclusive[one_of] = place
+        place.add_argument(flag, **arguments)
+
+
+HOMES: Mapping[str, str] = {
     "explain": "lexppl.cli.explain_table:run_explain",
     "explain with": "lexppl.cli.explain_with:run_explain_with",
     "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
@@ -40,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # At once: the libraries take seconds to load.
             print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
-            command: Callable[..., int] = resolve_name(COMMANDS[_name(options)])
+            command: Callable[..., int] = resolve_name(HOMES[_name(options)])
             with short_warnings():
                 return command(options, ["lexppl", *words])
     except UsageError as error:
@@ -58,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _name(options: Any) -> str:
-    """Name of the command in :data:`COMMANDS`."""
+    """Name of the command in :data:`HOMES`."""
     name: str = options.command
     if name == "explain" and options.explainer is not None:
         return "explain with"

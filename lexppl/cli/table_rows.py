@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of
 from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
-from lexppl.data.files import table_name
+from lexppl.cli.terminal import UsageError
+from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
+from lexppl.data.files import FileFormat, read_frame, table_name
 from lexppl.data.stratification import some_of_each
 
 MOST_ROWS_APART = 10_000
@@ -28,7 +28,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     Raises:
         UsageError: options for files with a shipped set; both or one of --group and --time
             without folds.
-        ValueError, OSError: what :func:`lexppl.data.divided_frame` refuses.
+        ValueError, OSError: what `divided_frame` refuses.
     """
     name = options.data
     division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}

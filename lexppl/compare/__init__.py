@@ -3,19 +3,7 @@
 The libraries that are compared are those of the extra `compare`: pip install "lexppl[compare]".
 """
 
-from lexppl.compare.adapters import (
-    ImputerMasker,
-    conditional_baselines,
-    shap_explanation,
-    unconditional_baselines,
-)
-from lexppl.compare.compare import METHODS, compare
+from lexppl.compare.adapters import ImputerMasker, conditional_baselines, shap_explanation
+from lexppl.compare.compare import compare
 
-__all__ = [
-    "METHODS",
-    "ImputerMasker",
-    "compare",
-    "conditional_baselines",
-    "shap_explanation",
-    "unconditional_baselines",
-]
+__all__ = ["ImputerMasker", "compare", "conditional_baselines", "shap_explanation"]

@@ -230,39 +230,6 @@ def _data_like(posterior: Posterior, values: np.ndarray) -> np.ndarray:
     return data if data.shape == values.shape else np.full(values.shape, np.nan)
 
 
-def unconditional_baselines(
-    imputer: Imputer, x: Tensor, *, draws: int = 50, seed: int = 0
-) -> Tensor:
-    """Baselines b ~ p_ι(x̃ | nothing kept), `(n, *event)`, for methods of Captum that take a
-    distribution of them, such as `GradientShap` and `DeepLiftShap`.
-
-    **Not conditional**: a baseline knows nothing of the row that it is set against, whatever the
-    imputer. For baselines that do, see :func:`conditional_baselines`; for Shapley values of
-    conditional expectations, :class:`lexppl.compare.ImputerMasker`.
-
-    Args:
-        x: rows to be explained, `(B, *event)`; only their shape, type and device matter.
-
-    Raises:
-        TypeError, ValueError: no imputer, rows that it does not take, counts below 1.
-
-    Example:
-        >>> from captum.attr import GradientShap
-        >>> from lexppl.models.imputers.simple import GaussianImputer
-        >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
-        >>> x = torch.ones(2, 3)
-        >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
-        >>> GradientShap(network).attribute(x, baselines).shape
-        torch.Size([2, 3])
-    """
-    _check(imputer, x, draws, seed)
-    nothing = torch.zeros_like(x[:1], dtype=torch.bool)
-    with torch.no_grad(), seeded(seed, x.device):
-        distribution = imputer(x[:1], nothing)
-        drawn: Tensor = distribution.expand(torch.Size([draws, 1])).sample()
-    return drawn[:, 0]
-
-
 def conditional_baselines(
     imputer: Imputer, x: Tensor, *, draws: int = 1, grouping: Grouping | None = None, seed: int = 0
 ) -> Tensor:
@@ -281,7 +248,8 @@ def conditional_baselines(
             `feature_mask=grouping.index[None]`.
 
     Raises:
-        TypeError, ValueError: as :func:`unconditional_baselines`; a grouping of other features.
+        TypeError, ValueError: no imputer, rows that it does not take, counts below 1, a grouping of
+            other features.
 
     Example:
         >>> from captum.attr import FeatureAblation
@@ -293,7 +261,14 @@ def conditional_baselines(
         >>> torch.stack(each).mean(0).shape
         torch.Size([4, 2])
     """
-    _check(imputer, x, draws, seed)
+    if not isinstance(imputer, Imputer):
+        raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
+    floating = isinstance(x, Tensor) and x.is_floating_point()
+    if not floating or x.dim() < 2 or len(x) == 0:
+        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
+    int_at_least("draws", draws)
+    int_at_least("seed", seed, 0)
     check_tables(grouping, x=x)
     if grouping is None:
         grouping = Grouping.identity(x.shape[1])
@@ -304,14 +279,3 @@ def conditional_baselines(
         distribution = imputer(x, others[:, None, :])
         drawn: Tensor = distribution.expand(torch.Size([draws, grouping.entries, len(x)])).sample()
     return drawn[:, index, :, columns].movedim(0, -1)
-
-
-def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
-    if not isinstance(imputer, Imputer):
-        raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
-    floating = isinstance(x, Tensor) and x.is_floating_point()
-    if not floating or x.dim() < 2 or len(x) == 0:
-        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
-    int_at_least("draws", draws)
-    int_at_least("seed", seed, 0)

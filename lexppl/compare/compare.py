@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
-from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.methods import LIBRARIES
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
     GRADIENTS,
@@ -28,8 +28,9 @@ from lexppl.compare.importances import (
     shap_importances,
 )
 from lexppl.data import Dataset
-from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
+from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
+from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult
@@ -194,11 +195,7 @@ def compare(
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
         ranked, timing = _explained(what, test_x, partial(build, name), model_seconds, draws, seed)
-        if tuple(ranked.shape[1:]) != (len(test_x), entries) or bool(ranked.isnan().any()):
-            raise ValueError(
-                f"importances of {name!r} must be numbers of shape {(len(test_x), entries)}, "
-                f"(rows, mask entries); they have shape {tuple(ranked.shape[1:])}, or NaN"
-            )
+        _check_importances(name, ranked, (len(test_x), entries))
         weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
         figures = with_intervals(judged, ranked, weighted)
         if leaks:
@@ -209,6 +206,14 @@ def compare(
         if name in stated:
             rows[-1]["fit_seconds"] = float(stated[name])
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
+
+
+def _check_importances(name: str, ranked: Tensor, shape: tuple[int, int]) -> None:
+    if tuple(ranked.shape[1:]) != shape or bool(ranked.isnan().any()):
+        raise ValueError(
+            f"importances of {name!r} must be numbers of shape {shape}, "
+            f"(rows, mask entries); they have shape {tuple(ranked.shape[1:])}, or NaN"
+        )
 
 
 def _sizes(sizes: Sequence[int] | None, entries: int) -> list[int]:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
-from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
-from lexppl.evaluation.judges import TRAINING
-from lexppl.explanation.reading.ranking import mean_error
+from lexppl.evaluation import encode_meter, selection_scores
+from lexppl.evaluation.judges import TRAINING, EvalX
+from lexppl.evaluation.prediction import prediction_scores
+from lexppl.explanation.reading.tables import mean_error
 from lexppl.models import Grouping
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.evaluation import FittedPredictor
+from lexppl.evaluation.judges import FittedPredictor
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.checks import listed, part_counts
+from lexppl.data.columns import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import date_order, days_of, holds_dates
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
+from lexppl.data.named_sets import load, shipped_frame
 from lexppl.data.problems import refuse, table_problems
-from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import (
     fold_of_groups,
     fold_of_rows,
     fold_of_times,
-    stratified_parts,
-    training_and_validation,
+    held_out_parts,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
@@ -78,7 +77,7 @@ class DividedTable(Summarised):
 
     @cached_property
     def test(self) -> Dataset:
-        """The rows to judge."""
+        """The held-out rows, which judge the fit."""
         return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property
@@ -165,13 +164,18 @@ def divided_frame(
     unit = None
     if column is not None and rows[3] is not None:
         values, count = table[column], int(rows[3].max()) + 1
-        if values.isna().any():
-            raise ValueError(f"column {column!r} has {int(values.isna().sum())} missing cells")
+        if gaps := int(values.isna().sum()):
+            raise ValueError(f"column {column!r} has {gaps} missing cells: fill or drop them")
         if time is not None:
-            rows = (*rows[:3], fold_of_times(_times_of(values, how.dates), count))
+            fold = fold_of_times(_times_of(values, how.dates), count)
         else:
             unit = pd.factorize(values)[0].astype(np.int64)
-            rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
+            fold = fold_of_groups(strata, unit, count, seed)
+        one = [part for part in range(count) if len(np.unique(strata[fold == part])) < 2]
+        if one and names is not None:
+            which = f"fold {one[0] + 1} of {count} by column {column!r}"
+            raise ValueError(f"{which} has one class at most: give fewer replicates")
+        rows = (*rows[:3], fold)
     data = dataset_from_frame(
         frame, target, standardise_target=names is None, statistics_rows=rows[0], **reading
     )
@@ -197,7 +201,7 @@ def divided_set(
     folds: int | None = None,
     seed: int,
 ) -> DividedTable:
-    """Divide a set of :func:`lexppl.data.shipped_names`; a synthetic one is not standardised.
+    """Divide a set of `shipped_names`; a synthetic one is not standardised.
 
     Args:
         valid_share, test_share, folds, seed: as in :func:`divided_frame`.
@@ -246,22 +250,14 @@ def _divided(
             if rows < folds:
                 raise ValueError(
                     f"class {name!r} has {counted(rows, 'row')}, fewer than the {folds} folds (one "
-                    "for each replicate): give fewer replicates, or leave the class out"
+                    "for each replicate): give fewer replicates, leave the class out, or give "
+                    "task='regression' if classes are numbers"
                 )
         if folds < 2:
             raise ValueError(f"folds need two rows or more; there are {count}")
         every = np.random.default_rng(seed).permutation(count)
         return every, None, every, fold_of_rows(strata, folds, seed)
-    held_out = 0.0 if test_share is None else test_share
-    rest, test = stratified_parts(strata, (1.0 - held_out, held_out), seed)
-    if min(len(rest), len(test)) == 0:
-        raise ValueError(
-            f"each part needs a row; {count} rows give {len(rest)} to fit on and {len(test)} "
-            "to judge: give more rows, or another test_share"
-        )
-    share = None if valid_share is None else valid_share / (1.0 - held_out)
-    train, valid = training_and_validation(strata[rest], share, seed)
-    train, valid = rest[train], None if valid is None else rest[valid]
+    train, valid, test = held_out_parts(strata, valid_share, test_share or 0.0, seed)
     unseen = np.setdiff1d(strata, strata[train])
     if len(unseen) and names is not None:
         raise ValueError(

@@ -30,14 +30,16 @@ from lexppl.data.columns import (
     IndicatorColumn,
     NumericColumn,
     check_scale,
+    checked_order,
     column_from_json,
     column_to_json,
+    date_order,
     kind_of,
     level_index,
     levels_in,
     pooled_levels,
+    varying_waves,
 )
-from lexppl.data.dates import checked_order, date_order, varying_waves
 from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 

@@ -153,7 +153,9 @@ def _read_typed(
         frame = pd.read_parquet(file) if what == "Parquet" else pd.read_excel(file)
     except ValueError as error:
         raise ValueError(f"{file.name!r} cannot be read as {what}: {_one_line(error)}") from error
-    return frame.mask(frame.isin(list(form.missing))) if form.missing else frame
+    # Cells may be numbers where the missing ones are given as words.
+    numbers = pd.to_numeric(pd.Series(form.missing, dtype=object), errors="coerce").dropna()
+    return frame.mask(frame.isin([*form.missing, *numbers])) if form.missing else frame
 
 
 def _read_text(

@@ -12,10 +12,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.data.checks import listed, numbers_of, refuse_missing
-from lexppl.data.columns import kind_of, levels_in, pooled_levels
-from lexppl.data.dates import DateOrderError, date_order, days_of
-from lexppl.data.encoding import TargetColumn
+from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
+from lexppl.data.columns import (
+    DateOrderError,
+    date_order,
+    days_of,
+    kind_of,
+    levels_in,
+    pooled_levels,
+)
+from lexppl.data.encoding import MOST_INTEGER_CLASSES, TargetColumn
 
 if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
@@ -114,10 +120,10 @@ def table_problems(
         return
     found: list[TargetColumn] = []
     yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
-    for target in found:
-        if target.class_names is not None:
+    for one in found:
+        if one.class_names is not None:
             yield from _level_problems(
-                target.name, target.class_names, len(known), "predict another column"
+                one.name, one.class_names, len(known), "predict another column", bool(how.task)
             )
 
 
@@ -133,6 +139,37 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
         for name in frame.columns
         if all(map(pd.api.types.is_hashable, frame[name])) and frame[name].nunique() <= 1
     ]
+
+
+def notices(frame: pd.DataFrame) -> Iterator[str]:
+    """What columns may hold that was not meant, in words; the target is the last."""
+    for name in frame.columns:
+        cells = frame[name]
+        if counts_rows(cells) and name != frame.columns[-1]:
+            hint = f"leave it out with drop=[{name!r}]"
+            yield f"column {name!r} numbers the rows; unless their order matters, {hint}"
+        kind = kind_of(cells)
+        if kind == "number":
+            yield from _far_values(name, numbers_of(cells.dropna()))
+        levels = pd.Series(levels_in(cells) if kind == "level" else (), dtype=object)
+        for _, same in levels.groupby(levels.map(lambda level: " ".join(level.casefold().split()))):
+            if len(same) > 1:
+                yield f"levels {listed(same)} of column {name!r} differ in blanks or capitals alone"
+
+
+def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
+    """That a number such as -999 recurs, farther from all others than these are apart; else that
+    half of the values are within a tenth of the standard deviation."""
+    for code in {values.min(), values.max()}:
+        others = values[values != code]
+        far = 0 < len(others) < len(values) - 1 and np.abs(others - code).min() > np.ptp(others)
+        if far and set(level_of(code).lstrip("-")) == {"9"}:
+            hint = f"if it means missing, give missing=('{code:.0f}',)"
+            yield f"column {name!r} holds {code:.0f}, far from its other values: {hint}"
+            return
+    scaled = values / np.abs(values).max()
+    if 0.0 < np.subtract(*np.quantile(scaled, (0.75, 0.25))) < scaled.std() / 10.0:
+        yield f"a few values of column {name!r} hide the others: leave them out, or take logarithms"
 
 
 def counts_rows(cells: pd.Series) -> bool:
@@ -170,7 +207,8 @@ def _column_problems(
                 {"drop": [name]},
             )
         mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
-        yield from _level_problems(name, levels, len(cells), mend)
+        stated = isinstance(cells.dtype, pd.CategoricalDtype)
+        yield from _level_problems(name, levels, len(cells), mend, stated)
 
 
 def _comma_problem(cells: pd.Series) -> Problem | None:
@@ -190,32 +228,39 @@ def _comma_problem(cells: pd.Series) -> Problem | None:
             "the numbers without them"
         )
     if all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        large = [word for word in commas if not _WHOLE.fullmatch(word.split(",")[0])]
+        parted = f", and write {large[0]!r} without what parts its thousands" if large else ""
         return Problem(
             f"column {name!r} holds numbers with decimal commas, such as {commas[0]!r}; give "
-            f"decimal=',' when the file is read, or categorical=[{name!r}] if they are names",
+            f"decimal=',' when the file is read{parted}, or categorical=[{name!r}] if they are "
+            "names",
             {"decimal": ","},
         )
     return None
 
 
-def _level_problems(name: str, levels: tuple[str, ...], rows: int, otherwise: str) -> list[Problem]:
-    """That a column has more levels than are expected, and what mends it where they are words."""
-    if len(levels) <= MOST_LEVELS:
-        return []
+def _level_problems(
+    name: str, levels: tuple[str, ...], rows: int, otherwise: str, stated: bool
+) -> list[Problem]:
+    """That a column has more levels than are expected, or numbers among them, and what mends it
+    where they are words."""
     words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
     mends: dict[str, object] = {"drop": [name]} if "drop=" in otherwise else {}
     hint = f"it looks like an identifier or free text: {otherwise}"
-    if 0 < len(words) < len(levels) / 2:
+    are_numbers = 0 < len(words) < len(levels) / 2
+    if are_numbers:
         mends = {"missing": words[:3]}
         hint = (
             f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
             f"missing=({words[0]!r},)"
         )
-    text = (
-        f"categorical column {name!r} has {len(levels)} levels in {rows} rows, at most "
-        f"{MOST_LEVELS} are expected; {hint}"
-    )
-    return [Problem(text, mends)]
+    text = f"categorical column {name!r} has {len(levels)} levels in {rows} rows"
+    if len(levels) > MOST_LEVELS:
+        return [Problem(f"{text}, at most {MOST_LEVELS} are expected; {hint}", mends)]
+    if are_numbers and not stated and len(levels) - len(words) > MOST_INTEGER_CLASSES:
+        names = f"categorical=[{name!r}]" if "drop=" in otherwise else "task='classification'"
+        return [Problem(f"{text}; {hint}, or {names} if all are names", mends)]
+    return []
 
 
 def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:

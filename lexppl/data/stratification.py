@@ -83,6 +83,8 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     >>> fold_of_times(np.array([3.0, 1.0, 2.0, 4.0]), 2).tolist()
     [1, 0, 0, 1]
     """
+    if (times == times[0]).all():
+        raise ValueError(f"{count} folds that follow each other need times that differ")
     fold = np.empty(len(times), np.int64)
     fold[np.argsort(times, kind="stable")] = np.arange(len(times)) * count // len(times)
     return fold
@@ -217,3 +219,19 @@ def training_and_validation(
     if known < classes or judged < min(2, classes):
         return np.arange(len(strata)), None
     return train, valid
+
+
+def held_out_parts(
+    strata: NDArray[np.int64], valid_share: float | None, test_share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Places of the rows to fit on, to choose the best epoch on (``None`` without a share) and to
+    judge, by shares of all rows; ``ValueError`` for no row to fit on or to judge."""
+    rest, test = stratified_parts(strata, (1.0 - test_share, test_share), seed)
+    if min(len(rest), len(test)) == 0:
+        raise ValueError(
+            f"each part needs a row; {len(strata)} rows give {len(rest)} to fit on and {len(test)} "
+            "to judge: give more rows, or another test_share"
+        )
+    share = None if valid_share is None else valid_share / (1.0 - test_share)
+    train, valid = training_and_validation(strata[rest], share, seed)
+    return rest[train], None if valid is None else rest[valid], test

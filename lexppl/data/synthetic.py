@@ -25,7 +25,7 @@ class ProductBranch:
     features: tuple[int, int]
 
     def log_f(self, x: Tensor) -> Tensor:
-        """``x_i x_j``, shape ``(…,)``."""
+        """``log f(x) = x_i x_j``, shape ``(…,)``."""
         first, second = self.features
         return x[..., first] * x[..., second]
 
@@ -46,12 +46,12 @@ class AdditiveBranch:
     constant: float
 
     def term_values(self, x: Tensor) -> Tensor:
-        """``t_j(x_j)`` for each feature of the branch, shape ``(…, features)``."""
+        """Terms ``t_j(x_j)`` of the features of the branch, shape ``(…, features)``."""
         pairs = zip(self.features, self.terms, strict=True)
         return torch.stack([term(x[..., feature]) for feature, term in pairs], dim=-1)
 
     def log_f(self, x: Tensor) -> Tensor:
-        """``constant + Σ_j t_j(x_j)``, shape ``(…,)``."""
+        """``log f(x) = constant + Σ_j t_j(x_j)``, shape ``(…,)``."""
         return self.constant + self.term_values(x).sum(-1)
 
 
@@ -301,7 +301,7 @@ class SimulatedSurvival:
         return relevant[(x[..., CONTROL] >= 0).long()]
 
     def survival(self, x: Tensor, time: Tensor) -> Tensor:
-        """`P(T > t | x) = exp(−(t/b)^a e^η)`."""
+        """Survival probability `P(T > t | x) = exp(−(t/b)^a e^η)`."""
         return (-((time / self.scale) ** self.shape) * self.log_hazard(x).exp()).exp()
 
     def end_of_censoring(self) -> float:

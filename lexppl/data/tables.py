@@ -15,11 +15,11 @@ from pandas.api import types
 
 from lexppl.argument_checks import int_at_least
 from lexppl.data.checks import listed
+from lexppl.data.columns import Order, checked_order
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import Order, checked_order
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
-from lexppl.data.problems import Problem, constant_columns, counts_rows, refuse, table_problems
+from lexppl.data.problems import Problem, constant_columns, notices, refuse, table_problems
 
 
 @dataclass(frozen=True)
@@ -164,14 +164,14 @@ def read_table(
     Numeric columns are standardised to mean 0 and standard deviation 1 (population) by the
     statistics of the whole table, or of ``statistics_rows`` alone; words, categories and booleans
     become one 0/1 feature a level; dates become a trend in days and the sine and cosine of what
-    recurs in them (:class:`lexppl.data.DateColumn`). Give the result's ``encoding`` back as
+    recurs in them (`DateColumn`). Give the result's ``encoding`` back as
     ``encoding`` to read further files in the same way. What the table has wrong is refused at once:
     one error lists every column, with the arguments that mend it.
 
     With ``hide_missing`` a missing value enters as 0 (the mean; no level) beside a marker that is
     1, both of its column's mask entry. The fits of :mod:`lexppl.tabular` and of the command line
     read the marker as a value that is hidden from the start
-    (:class:`lexppl.models.HiddenByNature`), drawn by the imputer and never kept; a program that
+    (`HiddenByNature`), drawn by the imputer and never kept; a program that
     knows no markers keeps or hides both.
 
     A first column without a name that counts the rows, as pandas writes it, is left out.
@@ -240,7 +240,7 @@ def dataset_from_frame(
         file_format: how the file was written that the frame is from; the encoding keeps it.
         name: of the data set.
         dtype: of the features; torch's default where ``None``.
-        reading: fields of :class:`lexppl.data.TableReading`.
+        reading: fields of `TableReading`.
 
     Raises:
         TypeError: ``frame`` is no ``pandas.DataFrame``.
@@ -281,13 +281,8 @@ def dataset_from_frame(
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
         kept = kept.drop(columns=constant_columns(kept))
-    for column in kept.columns:
-        if counts_rows(kept[column]):
-            warnings.warn(
-                f"column {column!r} numbers the rows; unless their order matters, leave it out "
-                f"with drop=[{column!r}]",
-                stacklevel=2,
-            )
+    for notice in notices(kept.join(labels)):
+        warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
     fitted = TableEncoding.fit(

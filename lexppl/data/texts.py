@@ -260,17 +260,17 @@ class TextDataset(Divisible, Summarised):
 
     @property
     def n_entries(self) -> int:
-        """``G = T``."""
+        """Number of mask entries, ``G = T``: one a word."""
         return self.length
 
     @property
     def n_classes(self) -> int:
-        """``C``."""
+        """Number of classes, ``C``."""
         return len(self.class_names)
 
     @property
     def task(self) -> str:
-        """``"classification"``."""
+        """The kind of y: always ``"classification"``."""
         return "classification"
 
     @property
@@ -279,7 +279,7 @@ class TextDataset(Divisible, Summarised):
         return tuple(f"word {place}" for place in range(1, self.length + 1))
 
     def summarised(self) -> Summary:
-        """What is in it."""
+        """Summary of rows, vocabulary and labels."""
         sizes = (self.x != PADDING).sum(1)
         lines = {
             "x": f"at most {counted(self.length, 'word')} a row, {self.x.dtype}, {self.x.device}; "

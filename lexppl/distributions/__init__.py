@@ -6,7 +6,6 @@ from lexppl.distributions.random_size import (
     ExchangeableMasks,
     RandomSizeSubset,
     ShapleyKernel,
-    UniformSize,
     beta_binomial_sizes,
     geometric_sizes,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "SequentialMask",
     "ShapleyKernel",
     "TopKMask",
-    "UniformSize",
     "beta_binomial_sizes",
     "geometric_sizes",
     "mask_support",

@@ -343,7 +343,7 @@ class ChosenMask(dist.Delta):
         return super().expand(batch_shape, new)
 
     def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
-        """0: given the sequence nothing is left to choose."""
+        """Divergence of the mask given its sequence: 0, as nothing is left to choose, `(…)`."""
         return value.new_zeros(value.shape[:-1])
 
     @property

@@ -1,8 +1,8 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.bayes.calibration import Calibration, calibration, mask_calibration
-from lexppl.evaluation.bayes.guide_check import GuideWarning, guide_check
-from lexppl.evaluation.bayes.loo import LooWarning, compare_loo, loo, reloo
+from lexppl.evaluation.bayes.calibration import calibration, mask_calibration
+from lexppl.evaluation.bayes.guide_check import guide_check
+from lexppl.evaluation.bayes.loo import compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import feature_evidence, log_bayes_factors, mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
@@ -17,21 +17,13 @@ from lexppl.evaluation.gains import (
     gain_table,
     group_table,
     interaction_table,
-    row_gains,
 )
-from lexppl.evaluation.imputation import imputation, imputed_samples
-from lexppl.evaluation.judges import (
-    EvalX,
-    FittedPredictor,
-    accuracy_by_size,
-    fit_evalx,
-    fit_predictor,
-)
-from lexppl.evaluation.penalty_path import best_validation, penalty_path, plateau
+from lexppl.evaluation.imputation import imputation
+from lexppl.evaluation.judges import fit_evalx, fit_predictor
+from lexppl.evaluation.penalty_path import penalty_path, plateau
 from lexppl.evaluation.prediction import (
     auroc,
     gain_over_base_rate,
-    prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
@@ -44,18 +36,11 @@ from lexppl.evaluation.survival import (
 from lexppl.evaluation.truth import Oracle, selection_scores
 
 __all__ = [
-    "Calibration",
-    "EvalX",
     "FeatureGroups",
-    "FittedPredictor",
     "Folds",
     "GuideFits",
-    "GuideWarning",
-    "LooWarning",
     "Oracle",
-    "accuracy_by_size",
     "auroc",
-    "best_validation",
     "calibration",
     "compare_loo",
     "concordance_index",
@@ -73,7 +58,6 @@ __all__ = [
     "group_table",
     "guide_check",
     "imputation",
-    "imputed_samples",
     "interaction_table",
     "log_bayes_factors",
     "log_hazard_ratio",
@@ -84,12 +68,10 @@ __all__ = [
     "penalty_path",
     "plateau",
     "predict_survival",
-    "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
     "reloo",
     "revealed_predictions",
-    "row_gains",
     "selection_scores",
     "stripe_x",
     "with_baseline",

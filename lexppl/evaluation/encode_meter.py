@@ -18,7 +18,7 @@ from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
 from lexppl.evaluation.prediction import predictive, rare_rows
 from lexppl.inference import FitResult
-from lexppl.inference.schedules import Linear, WarmUp
+from lexppl.inference.objective.objective import Linear, WarmUp
 from lexppl.models import MLP, Grouping
 from lexppl.models.networks import ScaledOutput
 
@@ -58,12 +58,12 @@ class MaskedRows:
 
     @property
     def draws(self) -> int:
-        """L."""
+        """Number of masks a row, L."""
         return len(self.masks)
 
     @property
     def outcome(self) -> tuple[int, ...]:
-        """The shape of a prediction for a row."""
+        """Shape of a row's prediction: `(C,)` of labels, `()` of a response."""
         return () if self.classes is None else (self.classes,)
 
     def packed(self, index: Tensor, selected: bool) -> Tensor:

@@ -9,7 +9,7 @@ from torch.distributions import Dirichlet
 
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.result import FitResult
-from lexppl.systems import importance_divergence
+from lexppl.systems.q_fit import importance_divergence
 
 FEWEST = 3
 """Replicates: with one left out, two must be left that differ."""

@@ -13,7 +13,9 @@ from lexppl.argument_checks import fraction
 from lexppl.evaluation.judges import HIDDEN, fit_predictor, hard_draws, mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores
 from lexppl.inference.predictive import drawing
-from lexppl.models import Architecture, BlackBox, Grouping, black_box
+from lexppl.models import Grouping, black_box
+from lexppl.models.architectures.base import Architecture
+from lexppl.models.black_box import BlackBox
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def fidelity_scores(
     their own masks; they may read the prediction off *which* features are hidden (EVAL-X does not).
 
     Args:
-        model: a :class:`~lexppl.models.BlackBox`, or what :func:`~lexppl.models.black_box` makes
+        model: a `BlackBox`, or what :func:`~lexppl.models.black_box` makes
             one of with no more words (a predictor, an estimator, a function).
         x, masks: test rows, `(N, *event)`, and their masks, 1 for selected, `(N, G)` or
             `(draws, N, G)`.

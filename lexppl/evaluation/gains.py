@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_between
+from lexppl.argument_checks import fraction
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, hard_draws
@@ -404,20 +404,3 @@ def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.fl
     part = gains.part.cpu().numpy()
     means = np.stack([values[part == fold].mean(0) for fold in np.unique(part)])
     return np.maximum(of_rows, means.var(0, ddof=1) / len(means)) if len(means) > 1 else of_rows
-
-
-def row_gains(gains: FeatureGains, row: int) -> pd.Series:
-    """What each feature is worth for the prediction of one row's own y, in nats, the largest first.
-
-    Args:
-        row: its place among the rows that were judged, from 0.
-
-    Example:
-        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2]]).double()
-        >>> row_gains(FeatureGains(each, ("age", "noise")), 1).to_dict()
-        {'age': 0.2, 'noise': -0.2}
-    """
-    place = int_between("row", row, 0, len(gains.gains) - 1, note="the rows that were judged")
-    names = pd.Index(gains.entry_names, name="feature")
-    own = pd.Series(gains.gains[place].cpu().numpy(), names, name="gain")
-    return own.sort_values(ascending=False, kind="stable")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.evaluation.forced_runs import ForcedRuns, Run
+from lexppl.evaluation.effects import ForcedRuns, Run
 from lexppl.evaluation.prediction import check_binary, mean_errors
 from lexppl.explanation.given_program import as_fitted
 from lexppl.inference.contexts import program_settings, seeded

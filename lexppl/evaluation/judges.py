@@ -37,17 +37,17 @@ from lexppl.inference.predictive import (
 from lexppl.models import (
     LEX,
     MLP,
-    Architecture,
     CategoricalLikelihood,
     ConstantImputer,
     Grouping,
     Likelihood,
     NormalLikelihood,
     Predictor,
-    RandomSelector,
     UnmaskedPredictor,
 )
+from lexppl.models.architectures.base import Architecture
 from lexppl.models.networks import ScaledOutput
+from lexppl.models.selectors import RandomSelector
 
 
 def mask_entries(x: Tensor, grouping: Grouping | None) -> int:

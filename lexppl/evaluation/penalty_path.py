@@ -64,8 +64,9 @@ class PenaltyPath:
 
 
 def slopes(penalties: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    """`(|s_i − s_{i−1}| + |s_{i+1} − s_i|) / (log λ_{i+1} − log λ_{i−1})` at each λ of a path, at
-    an end with the one neighbour it has: a size that falls and rises again is no plateau."""
+    """Slope of the size in log λ at each λ of a path, `(|s_i − s_{i−1}| + |s_{i+1} − s_i|) /
+    (log λ_{i+1} − log λ_{i−1})`, at an end by its one neighbour: a size that falls and rises again
+    is no plateau."""
     for penalty in penalties:
         finite_float("a penalty of a path", penalty, above=0.0)
     steps = [math.log(after) - math.log(before) for before, after in pairwise(penalties)]

@@ -322,6 +322,12 @@ class BaseRateGain:
         """Whether the gain is above 0 by more than two standard errors."""
         return self.nats > 2.0 * self.error
 
+    @property
+    def margin(self) -> float:
+        """Nats by which predictions differ at least where one is worse: two standard errors, and a
+        fiftieth of the gain."""
+        return max(2.0 * self.error, 0.02 * self.nats)
+
 
 def gain_over_base_rate(
     result: FitResult,

@@ -15,8 +15,15 @@ from lexppl.evaluation.prediction import runs_by_replicate
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
-from lexppl.models.cox import CoxLikelihood, PartialLikelihood, RiskSets, Ties, fitted_hazard
-from lexppl.models.hazards import BaselineHazard, ProportionalHazards
+from lexppl.models.survival import (
+    BaselineHazard,
+    CoxLikelihood,
+    PartialLikelihood,
+    ProportionalHazards,
+    RiskSets,
+    Ties,
+    fitted_hazard,
+)
 
 ROUNDS = 200
 """Of the fixed point at most; it contracts by the share of a row's hazard that its mask moves."""
@@ -122,7 +129,7 @@ def predict_survival(
 
 
 def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
-    """`(T, B)` of one run."""
+    """Survival probabilities `(T, B)` of one run."""
     if not isinstance(hazards, ProportionalHazards):
         raise ValueError(
             "the fit has no baseline hazard, which survival curves need: give it that of its rows, "

@@ -2,12 +2,9 @@
 
 from lexppl.explanation.explain import explain
 from lexppl.explanation.explain_to_zarr import explain_to_zarr
-from lexppl.explanation.importance_weights import systematic_resampling
 from lexppl.explanation.posterior_files import load_posterior, open_posterior, save_posterior
-from lexppl.explanation.reading.images import with_images
 from lexppl.explanation.reading.masks import mask_means
-from lexppl.explanation.reading.ranking import selection_table
-from lexppl.explanation.reading.tidy import row_dict, tidy_frame
+from lexppl.explanation.reading.tables import row_dict, selection_table, tidy_frame
 
 __all__ = [
     "explain",
@@ -18,7 +15,5 @@ __all__ = [
     "row_dict",
     "save_posterior",
     "selection_table",
-    "systematic_resampling",
     "tidy_frame",
-    "with_images",
 ]

@@ -28,8 +28,8 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
-from lexppl.explanation.reading.ranking import selection_table
 from lexppl.explanation.reading.sentences import Reading, groups_read, html
+from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.summary import counted
@@ -247,7 +247,7 @@ def explanation_class() -> Any:
 
 
 def first_screen(posterior: Posterior) -> Markup | None:
-    """What is read and how sure that is, as HTML; None but for tables with masks by row."""
+    """HTML summary of a posterior, for a notebook; None but of tables with masks by row."""
     means = mask_means(posterior, by_row=False)
     x = group_of(posterior, constants_name(posterior))["x"]
     if "row" not in means.dims or x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):

@@ -38,10 +38,11 @@ from lexppl.explanation.row_plan import (
     SHARED,
     Explaining,
     RowPlan,
+    StatedMeans,
     is_listed,
+    needs_draws,
     usual_draws,
 )
-from lexppl.explanation.stated_means import StatedMeans, needs_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
@@ -184,9 +185,7 @@ def _prepared(
     if part is not None:
         start = part.block * BLOCK
         rows = replace(rows, names=range(start, start + len(rows)))
-    for module in (*result.models, *result.guides):
-        if isinstance(module, torch.nn.Module):
-            keep_parameters_local(module)
+    keep_parameters_local(*result.models, *result.guides)
     known: KnownProgram | None = result.kept_between_calls.get(PROGRAM)
     if how.samples is not None or known is None or not known.is_of(result, rows.x):
         with drawing(how.seed, rows.x.device), plate_errors_explained():

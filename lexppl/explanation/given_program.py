@@ -26,7 +26,7 @@ class SampledWithMasks(PyroModule):
 
     @property
     def draws(self) -> int:
-        """S."""
+        """Number of draws, S."""
         return self.sampled.draws
 
     def forward(self, *args: Any, **kwargs: Any) -> None:
@@ -128,7 +128,7 @@ def _checked(
 
 
 def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool) -> Tensor:
-    """`(C, S, *value)`."""
+    """Draws of a site, `(C, S, *value)`."""
     shape = tuple(values.shape)
     leading = len(shape) - len(site.shape)
     if padded and leading > 1 and set(shape[1:leading]) == {1}:

@@ -117,8 +117,8 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
 
 
 def _float_type(result: FitResult, x: Any) -> torch.dtype:
-    """The program's type; of one without numbers an array's float64 where its sites run in nothing
-    else."""
+    """Floating type of the rows: the program's, or float64 of an array where the program has no
+    numbers and its sites run in nothing else."""
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
     usual, given = floating_type(modules), getattr(x, "dtype", None)
     if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from xarray.indexes import PandasIndex
 
-from lexppl.explanation.draws import RowDraws
-from lexppl.explanation.importance_weights import by_draw, log_mean
+from lexppl.explanation.draws import RowDraws, by_draw, log_mean
 from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
 from lexppl.explanation.reading import masks as named
@@ -36,8 +35,7 @@ class Variable:
     attrs: dict[str, Any]
 
     def put(self, where: tuple[Any, ...], values: Tensor) -> None:
-        """Write values into a part of the array, whose integers grow to the values' type if need
-        be."""
+        """Write values into a part of the array; integers are converted where values need it."""
         given = values.detach().cpu().numpy()
         if self.values.dtype.kind == "i" and not np.array_equal(
             given.astype(self.values.dtype), given
@@ -57,7 +55,7 @@ class ArvizLayout:
     def add(
         self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
     ) -> np.ndarray:
-        """A new variable of zeros with these dimensions; its array."""
+        """Array of zeros of a new variable with these dimensions, in a group."""
         shape = tuple(len(self.coordinates[dim]) for dim in dims)
         kind = self.dtype if dtype is None else dtype
         variable = Variable(tuple(dims), np.zeros(shape, kind), attrs)

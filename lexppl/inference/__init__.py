@@ -14,52 +14,32 @@ from lexppl.inference.estimators.sample_path import (
 )
 from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
-from lexppl.inference.objective.objective import Objective
-from lexppl.inference.posterior.global_draws import (
-    GlobalDraws,
-    PosteriorInference,
-    SampledGuide,
-    SamplerRecord,
-    SamplerWarning,
-)
+from lexppl.inference.objective.objective import Geometric, Linear, Objective, WarmUp, entropy_unit
+from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.posterior.mcmc import MCMC
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.inference.replicates import averaged
-from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp, entropy_unit
 from lexppl.inference.stages import LossTerm, Stage, System
-from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning
-from lexppl.inference.training.cross_fitting import CrossFitted
-from lexppl.inference.training.diagnostics import (
-    CollapseWarning,
-    NotSettledWarning,
-    Settled,
-    collapse,
-    settled,
-)
+from lexppl.inference.training.checkpoint import Checkpoints
+from lexppl.inference.training.diagnostics import CollapseWarning, NotSettledWarning, settled
 from lexppl.inference.training.fit import fit
-from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.watch import Epoch, SkippedStepsWarning, TensorBoardLog
+from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.watch import TensorBoardLog
 
 __all__ = [
     "MCMC",
     "REBAR",
     "SGHMC",
     "SGLD",
-    "CheckpointWarning",
     "Checkpoints",
     "CollapseWarning",
-    "CrossFitted",
     "DiagonalVI",
     "DisARM",
     "Ensemble",
     "Enumerate",
-    "Epoch",
     "FitResult",
     "Geometric",
-    "GlobalDraws",
     "GradientEstimator",
-    "History",
     "Laplace",
     "LeaveOneOut",
     "Linear",
@@ -70,16 +50,10 @@ __all__ = [
     "Objective",
     "Pathwise",
     "PlugInMean",
-    "PosteriorInference",
     "ReplicateData",
-    "SampledGuide",
-    "SamplerRecord",
     "SamplerWarning",
-    "Schedule",
     "ScoreFunction",
     "SelfNormalized",
-    "Settled",
-    "SkippedStepsWarning",
     "Stage",
     "StraightThrough",
     "System",
@@ -89,7 +63,6 @@ __all__ = [
     "WarmUp",
     "annealed",
     "averaged",
-    "collapse",
     "entropy_unit",
     "fit",
     "settled",

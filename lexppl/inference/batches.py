@@ -226,7 +226,7 @@ class ReplicateData:
         self.sets = list(sets)
 
     def __len__(self) -> int:
-        """R."""
+        """Number of replicates, R."""
         return len(self.sets)
 
     def common(self, attribute: str) -> Any:

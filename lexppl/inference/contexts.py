@@ -1,5 +1,6 @@
 """Settings and random states that a fit needs, put back when it is done."""
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -83,8 +84,9 @@ class _OwnParameters(_Context):
             del self._setting
 
 
-def keep_parameters_local(module: torch.nn.Module) -> None:
-    """Let a module's Pyro modules have their own parameters, wherever they are called.
+def keep_parameters_local(*programs: Any) -> None:
+    """Let the Pyro modules of programs have their own parameters, wherever they are called; a
+    function, or None, has none.
 
     Pyro otherwise reads and writes its global store, where replicates share names.
 
@@ -97,12 +99,12 @@ def keep_parameters_local(module: torch.nn.Module) -> None:
         ...     def forward(self) -> float:
         ...         return float(self.loc.detach())
         >>> first, second = Centre(1.0), Centre(2.0)
-        >>> keep_parameters_local(first), keep_parameters_local(second)
-        (None, None)
+        >>> keep_parameters_local(first, second)
         >>> first(), second(), dict(pyro.get_param_store())
         (1.0, 2.0, {})
     """
-    for part in module.modules():
+    modules = (program for program in programs if isinstance(program, torch.nn.Module))
+    for part in (part for module in modules for part in module.modules()):
         if isinstance(part, PyroModule) and not isinstance(part._pyro_context, _OwnParameters):
             context = part._pyro_context
             if not hasattr(context, "param_state"):
@@ -110,6 +112,15 @@ def keep_parameters_local(module: torch.nn.Module) -> None:
                 context.param_state = pyro.get_param_store().get_state()
             # In place: a module and its parts share one, and with it the weights they have drawn.
             context.__class__ = _OwnParameters
+
+
+def held(program: Any) -> Any:
+    """A copy of a module that learns nothing and drops nothing out; a function as it is."""
+    if not isinstance(program, torch.nn.Module):
+        return program
+    fixed = copy.deepcopy(program).requires_grad_(False).eval()
+    keep_parameters_local(fixed)
+    return fixed
 
 
 class MiniBatch(Messenger):

@@ -13,9 +13,8 @@ from lexppl.effects import Progress
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.score_function import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
-from lexppl.inference.objective.objective import Moving, Objective
+from lexppl.inference.objective.objective import Linear, Moving, Objective, Schedule, at, settles
 from lexppl.inference.objective.program import ParticleProgram, Program
-from lexppl.inference.schedules import Linear, Schedule, at, settles
 
 
 class NestedIWAE(Objective):

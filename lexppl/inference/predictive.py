@@ -58,9 +58,7 @@ class FittedProgram:
         plates: Collection[str] | None = None,
         from_prior: bool = False,
     ) -> None:
-        for module in (model, guide):
-            if isinstance(module, nn.Module):
-                keep_parameters_local(module)
+        keep_parameters_local(model, guide)
         if outer is None:
             outer = guide is not None and bool(_outside(model, few))
         self.model, self._draws, self._from_prior = model, draws, from_prior

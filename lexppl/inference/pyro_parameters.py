@@ -71,7 +71,7 @@ class PyroParams(nn.Module):
 
     @contextmanager
     def stating(self) -> Iterator[None]:
-        """Take up the parameters that programs state inside."""
+        """Context in which `pyro.param` statements of programs become parameters."""
         self._pyro_open = True
         try:
             yield

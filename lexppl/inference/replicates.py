@@ -240,7 +240,7 @@ class Replicates:
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Put a snapshot back."""
+        """Set parameters and buffers to those of a snapshot."""
         with torch.no_grad():
             for name, value in {**self.parameters, **self.buffers}.items():
                 value.copy_(state[name][0] if self.count == 1 else state[name])

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import FoldShift
 from lexppl.inference.batches import Columns
-from lexppl.inference.objective.objective import Objective, as_objective
-from lexppl.inference.schedules import Schedule
+from lexppl.inference.objective.objective import Objective, Schedule, as_objective
 from lexppl.summary import Summarised, Summary, parts_of, some_of
 from lexppl.threads import evaluating, own_random_state
 

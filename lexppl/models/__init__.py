@@ -1,18 +1,10 @@
 """What the model is: Pyro programs, and the parts they are made of."""
 
-from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
-from lexppl.models.architectures.base import Architecture, TableArchitecture
-from lexppl.models.architectures.images import (
-    FlatImageArchitecture,
-    ImageArchitecture,
-    flat_images,
-    images,
-)
-from lexppl.models.architectures.texts import TextArchitecture, texts
-from lexppl.models.black_box import BlackBox, black_box
-from lexppl.models.cox import CoxLikelihood, PartialLikelihood
-from lexppl.models.grouping import Grouping, slic_segments
-from lexppl.models.hazards import BaselineHazard, ProportionalHazards
+from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.models.architectures.images import flat_images, images
+from lexppl.models.architectures.texts import texts
+from lexppl.models.black_box import black_box
+from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
 from lexppl.models.imputers.imputer import Imputer
@@ -29,7 +21,7 @@ from lexppl.models.imputers.simple import (
     MarginalImputer,
     SquaredMaskImputer,
 )
-from lexppl.models.imputers.vaeac import VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models.imputers.vaeac import VAEACImputer
 from lexppl.models.imputers.words import BigramImputer, PaddingImputer, UnigramImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
@@ -45,7 +37,6 @@ from lexppl.models.likelihoods import (
     ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
-from lexppl.models.missing import HiddenByNature
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import (
     CostPenalty,
@@ -58,15 +49,15 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor, UnmaskedPredictor
-from lexppl.models.priors.hierarchical import (
+from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
+    with_prior,
 )
-from lexppl.models.priors.with_prior import with_prior
-from lexppl.models.regimes import Frozen, adapted_normalisation, frozen, regime_targets
+from lexppl.models.regimes import frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
     ChainSelector,
@@ -74,22 +65,18 @@ from lexppl.models.selectors import (
     KSubsetSelector,
     MaxConcreteSelector,
     PenaltyConditioned,
-    RandomSelector,
     Selector,
 )
-from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
+from lexppl.models.survival import CoxLikelihood
+from lexppl.models.trees.tree_predictor import tree_predictor
 
 __all__ = [
     "LEX",
     "MLP",
-    "VAEAC",
-    "Architecture",
-    "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BetaBernoulliSelector",
     "BigramImputer",
-    "BlackBox",
     "CategoricalLikelihood",
     "ChainSelector",
     "ConditionalGaussianImputer",
@@ -100,8 +87,6 @@ __all__ = [
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
-    "FlatImageArchitecture",
-    "Frozen",
     "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",
@@ -109,9 +94,7 @@ __all__ = [
     "GridVariationPenalty",
     "Grouping",
     "HeteroscedasticLikelihood",
-    "HiddenByNature",
     "HorseshoeLinear",
-    "ImageArchitecture",
     "Imputer",
     "IsingPenalty",
     "KLPenalty",
@@ -126,42 +109,32 @@ __all__ = [
     "NormalLikelihood",
     "OrdinalLikelihood",
     "PaddingImputer",
-    "PartialLikelihood",
     "Penalty",
     "PenaltyConditioned",
     "PoissonLikelihood",
     "Predictor",
     "PriorLogits",
-    "ProportionalHazards",
-    "RandomSelector",
     "RandomSizeSelector",
     "Selector",
     "SiteOffsets",
     "SizePenalty",
     "SquaredMaskImputer",
     "StudentTLikelihood",
-    "TableArchitecture",
-    "TextArchitecture",
     "TotalVariationPenalty",
-    "TreePredictor",
     "UnigramImputer",
     "UnmaskedPredictor",
     "VAEACImputer",
-    "VAEACProposal",
     "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
-    "adapted_normalisation",
     "black_box",
     "flat_images",
     "frozen",
     "images",
     "imputation_particles",
-    "label_expectation",
     "mask_particles",
     "observe",
     "penalty",
     "regime_targets",
-    "slic_segments",
     "texts",
     "tree_predictor",
     "with_prior",

@@ -99,7 +99,7 @@ class BlackBox:
         return (found[:, 0] if self.task == "regression" else found).to(x.device, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The same as :meth:`targets`."""
+        """Probabilities `(N, C)` or mean responses `(N,)` of the model, by :meth:`targets`."""
         return self.targets(x)
 
     def affordable(self, x: Tensor, seed: int = 0) -> Tensor:

@@ -98,7 +98,7 @@ class Grouping(Configured, nn.Module):
 
         Args:
             segments: `(H, W)` of whole numbers, a tensor or an array: which segment a pixel is in.
-                Entries are in the order of the numbers; see :func:`lexppl.models.slic_segments`.
+                Entries are in the order of the numbers; see `slic_segments`.
             channels: C of the images.
 
         Raises:
@@ -166,7 +166,7 @@ class Grouping(Configured, nn.Module):
 
     @property
     def entries(self) -> int:
-        """G."""
+        """Number of mask entries, G."""
         return len(self.names)
 
     @property
@@ -175,7 +175,7 @@ class Grouping(Configured, nn.Module):
         return len(self.index)
 
     def forward(self, mask: Tensor) -> Tensor:
-        """`(…, G)` to `(…, *event)`.
+        """Masks of features `(…, *event)` from masks of entries `(…, G)`.
 
         Raises:
             ValueError: masks of another number of entries.

@@ -23,7 +23,7 @@ from lexppl.effects import (
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import Penalty
-from lexppl.models.priors.with_prior import name_by_place
+from lexppl.models.priors import name_by_place
 
 
 class LEX(Configured, PyroModule):

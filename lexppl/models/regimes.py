@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
 from lexppl.models.black_box import black_box as wrapped
@@ -94,7 +94,7 @@ class Frozen(Configured, nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> Frozen:
-        """Stay in evaluation mode."""
+        """The imputer itself, which stays in evaluation mode."""
         super().train(False)
         return self
 

@@ -14,7 +14,7 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least, int_bet
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
 from lexppl.distributions.top_k import TopEntries
-from lexppl.effects import fit_progress, row_penalties
+from lexppl.effects import fit_progress, fit_reaches, row_penalties
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.missing import among_possible, possible_logits, possible_size
@@ -76,28 +76,44 @@ class BernoulliSelector(_NetworkSelector):
 class KSubsetSelector(_NetworkSelector):
     """Exactly k entries: independent Bernoullis with logits `network(x)`, given that k are kept.
 
+    With `until`, while it trains, a mask keeps `G^(1−s) k^s` entries, rounded, at progress t of a
+    fit, `s = min(t / until, 1)`: of k of many entries from the first step on a predictor learns
+    nothing, nor then the selector from it.
+
     Args:
         network: `(B, *event)` to logits `(B, G)`.
         k: how many of the G entries a mask keeps.
+        until: the share of a fit in which the number kept falls from G to k; 0 for k throughout.
 
     Raises:
-        ValueError: k is not a whole number of at least 1 (or, when first used, exceeds G).
+        ValueError: k is not a whole number of at least 1 (or, when first used, exceeds G); a share
+            outside [0, 1].
 
     Example:
         >>> KSubsetSelector(nn.Identity(), k=5)(torch.zeros(3, 11)).sample().sum(-1)
         tensor([5., 5., 5.])
     """
 
-    def __init__(self, network: nn.Module, k: int) -> None:
+    def __init__(self, network: nn.Module, k: int, until: float = 0.0) -> None:
         super().__init__(network)
         self.k = int_at_least("k", k)
+        self.until = fraction("until", until, of="the fit", zero=True, one=True)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        k = possible_size(self.network, x, self.k)
         logits = possible_logits(self.network, x)
+        most = self._kept_now(logits.shape[-1])
+        k = possible_size(self.network, x, most)
         # Of replicates with a k each, self.k is a tensor too, and no bound that can be read.
-        by_row = isinstance(k, Tensor) and not isinstance(self.k, Tensor)
-        return KSubset(logits, k, max_k=self.k if by_row else None)
+        by_row = isinstance(k, Tensor) and not isinstance(most, Tensor)
+        return KSubset(logits, k, max_k=most if by_row else None)
+
+    def _kept_now(self, entries: int) -> Any:
+        """k, or the number kept at the fit's progress."""
+        k: Any = self.k
+        if not self.training or fit_reaches(self.until):
+            return k
+        falling = entries * (k / entries) ** (fit_progress() / self.until)
+        return falling.round().long() if isinstance(falling, Tensor) else round(falling)
 
 
 class ChainSelector(_NetworkSelector):

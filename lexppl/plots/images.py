@@ -16,8 +16,9 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.evaluation.imputation import imputed_samples
 from lexppl.explanation.reading.images import image_geometry
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
+from lexppl.explanation.reading.picture_values import chosen_rows, short
 from lexppl.explanation.reading.rows import row_outcomes, row_spread
-from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure, chosen_rows, short
+from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure
 
 Pixels = NDArray[np.float64]
 """Colours of pixels `(…, H, W, 3)`, in [0, 1]."""
@@ -187,7 +188,7 @@ def plot_selection_map(
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`; rows that are no images
-            (:func:`lexppl.explanation.with_images` says of rows of pixels that they are); names it
+            (`with_images` says of rows of pixels that they are); names it
             does not have.
 
     Example:
@@ -260,14 +261,14 @@ def plot_imputed(
 
     Args:
         program: a fit, or a Pyro program, with a site `x_imputed`
-            (:func:`lexppl.evaluation.imputed_samples`).
+            (`imputed_samples`).
         x: rows `(N, C, H, W)`, a line of the figure each.
         masks: one for each row, `(N, G)` of 0 and 1; a draw of p(z | x) if None.
         width: of the figure, in inches; by the number of panels if None.
 
     Raises:
         TypeError: neither a fit nor a program.
-        ValueError: rows that are no images, or as :func:`lexppl.evaluation.imputed_samples`.
+        ValueError: rows that are no images, or as `imputed_samples`.
 
     Source: Senetaire et al. 2023, figure 1.
     """

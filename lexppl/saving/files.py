@@ -17,29 +17,29 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from lexppl import __version__
-from lexppl.inference import CrossFitted, FitResult, SampledGuide
+from lexppl.inference import FitResult
+from lexppl.inference.posterior.global_draws import SampledGuide
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
 from lexppl.inference.replicates import replicate_hyperparameters
-from lexppl.saving.automatic_guides import (
-    AUTOMATIC,
-    ROW,
-    described_guide,
-    rebuilt_guide,
-    rows_seen,
-    settle_guide,
-)
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.saving.description import (
+    AUTOMATIC,
     DESCRIPTION,
     FORMAT,
+    ROW,
     SAMPLER,
     WEIGHTS,
     WEIGHTS_CHECKSUM,
     describe,
+    described_guide,
     fields_from,
     fields_of,
     known_parts,
     own_tensors,
     rebuild,
+    rebuilt_guide,
+    rows_seen,
+    settle_guide,
 )
 from lexppl.sealed_files import (
     UnreadableFileError,
@@ -68,9 +68,12 @@ def save(result: FitResult, folder: str | Path) -> None:
         folder: made if it is not there.
 
     Raises:
-        TypeError: a part that holds what is no tensor, such as an estimator.
+        TypeError: no result of a fit; a part that holds what is no tensor, such as an estimator.
         OSError: the folder cannot be written.
     """
+    if not isinstance(result, FitResult):
+        kind = type(result).__name__
+        raise TypeError(f"result must be a FitResult (of an estimator its result_); it is a {kind}")
     modules = [m for m in (*result.models, *result.guides) if isinstance(m, nn.Module)]
     for part in (part for module in modules for part in module.modules()):
         if (reason := getattr(part, "cannot_be_saved", None)) is not None:
@@ -286,7 +289,7 @@ class _Files:
 
 
 def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
-    """Load weights, of the same kinds of numbers."""
+    """Load weights into a module; refuses weights of another numeric type."""
     folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
     if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
         module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])

@@ -101,7 +101,7 @@ def cxplain(
         64
     """
     usual = {"hidden": (64, 64), "activation": "relu"}
-    architecture = architecture_of(features, grouping, usual, hidden=hidden, activation=activation)
+    architecture = architecture_of(features, grouping, usual, hidden, activation=activation)
     entries = architecture.entries
 
     def build() -> list[Stage]:

@@ -12,8 +12,9 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.distributions import ShapleyKernel, UniformSize
+from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.distributions.random_size import UniformSize
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
@@ -162,7 +163,7 @@ class FastSHAP(Configured, PyroModule):
         return (self.values(x, players) - fitted).square().mean((0, -1))
 
     def _of_none(self, x: Tensor) -> Tensor:
-        """v(∅), `(B, C)`."""
+        """Value of the empty coalition, v(∅), `(B, C)`."""
         return self.values(x, x.new_zeros(len(x), self.entries))
 
     def _numbers(self, distribution: Any) -> Tensor:
@@ -242,9 +243,7 @@ def fastshap(
         ('LEX', 'FastSHAP')
     """
     usual = {"hidden": (128, 128), "predictor_hidden": (128, 128)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
     entries = architecture.entries
     if entries < 2:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Systems whose selector and predictor learn jointly: L2X, VIBI, INVASE and rationale selection."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from torch import Tensor, nn
 
@@ -15,8 +16,12 @@ from lexppl.models.architectures.base import (
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import KLPenalty, SizePenalty, TotalVariationPenalty
 from lexppl.models.predictor import UnmaskedPredictor
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.priors import Prior
 from lexppl.models.selectors import BernoulliSelector, MaxConcreteSelector, penalised
+
+WIDTHS = MappingProxyType({"hidden": (100, 100), "predictor_hidden": (200, 200)})
+PERCEPTRONS = MappingProxyType({**WIDTHS, "activation": "relu", "batch_norm": True})
+"""Of L2X and INVASE."""
 
 
 def l2x(
@@ -60,15 +65,8 @@ def l2x(
         >>> l2x(11, classes=2, k=4).published["learning_rate"]
         0.001
     """
-    widths = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
-    usual = {**widths, "activation": "relu", "batch_norm": True}
     architecture = architecture_of(
-        features,
-        grouping,
-        usual,
-        hidden=hidden,
-        predictor_hidden=predictor_hidden,
-        activation=activation,
+        features, grouping, PERCEPTRONS, hidden, predictor_hidden, activation=activation
     )
     entries = architecture.entries
     int_between("k", k, 1, entries, note="the mask entries")
@@ -122,10 +120,7 @@ def vibi(
         >>> result[0].terms[0].model.penalties[0].weight
         0.1
     """
-    usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
     entries = architecture.entries
     int_between("k", k, 1, entries, note="the mask entries")
 
@@ -197,15 +192,8 @@ def invase(
         >>> type(explainer.model).__name__, type(baseline.model).__name__
         ('LEX', 'UnmaskedPredictor')
     """
-    widths = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
-    usual = {**widths, "activation": "relu", "batch_norm": True}
     architecture = architecture_of(
-        features,
-        grouping,
-        usual,
-        hidden=hidden,
-        predictor_hidden=predictor_hidden,
-        activation=activation,
+        features, grouping, PERCEPTRONS, hidden, predictor_hidden, activation=activation
     )
     entries = architecture.entries
 
@@ -267,9 +255,7 @@ def rationale(
         [0.0003, 0.0006]
     """
     usual = {"hidden": (200, 200), "predictor_hidden": (200, 200)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
 
     def build() -> list[Stage]:
         selector = BernoulliSelector(architecture.selector(architecture.entries))

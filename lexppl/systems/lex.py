@@ -18,7 +18,7 @@ from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import check_classes, check_likelihood
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
 
 PENALTY = 0.02
@@ -54,8 +54,9 @@ def lex(
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
     Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
     one; the gradient is leave-one-out; the selector is annealed (:func:`lexppl.inference.annealed`,
-    earlier for a range of λ) towards keeping; predictors are cross-fitted, so that a row is judged
-    by a predictor fitted without it. `folds=1, towards=0.5` has neither.
+    earlier for a range of λ) towards keeping, and of k entries the number kept falls from G to k;
+    predictors are cross-fitted, so that a row is judged by a predictor fitted without it.
+    `folds=1, objective=NestedIWAE(4)` has none of these.
 
     The command line and :class:`lexppl.ExplainerClassifier` also choose by the rows, which a
     factory has not seen:
@@ -128,17 +129,10 @@ def lex(
         5
     """
     usual = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
     unit = finite_float("unit", unit, above=0.0)
     penalty = _charged(architecture, k, penalty, PENALTY * unit)
-    check_classes(classes)
-    if likelihood is not None:
-        check_likelihood(likelihood, classes)
-        if predictor is not None:
-            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
-
+    _check_response(classes, likelihood, predictor)
     folds = int_at_least("folds", folds)
     estimator = LeaveOneOut(labels=labels)
     if labels == "averaged":
@@ -153,10 +147,10 @@ def lex(
         selector: nn.Module
         costs: list[Penalty] = []
         if k is not None:
-            selector = KSubsetSelector(architecture.selector(architecture.entries), k)
+            until = 0.0 if objective is not None else COURSE[0]
+            selector = KSubsetSelector(architecture.selector(architecture.entries), k, until)
         else:
-            selector, cost = penalised(architecture, penalty, towards)
-            costs.append(cost)
+            selector, *costs = penalised(architecture, penalty, towards)
         usual_imputer = GapImputer() if reads_gaps else architecture.multiple_imputer()
         model = LEX(
             selector,
@@ -182,6 +176,16 @@ def _charged(architecture: Architecture, k: int | None, penalty: Any, usual: flo
     if penalty is not None:
         raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
     return None
+
+
+def _check_response(
+    classes: int | None, likelihood: Likelihood | None, predictor: nn.Module | None
+) -> None:
+    check_classes(classes)
+    if likelihood is not None:
+        check_likelihood(likelihood, classes)
+        if predictor is not None:
+            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
 
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:

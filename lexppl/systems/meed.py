@@ -184,9 +184,7 @@ def meed(
         3
     """
     usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
-    architecture = architecture_of(
-        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
     entries = architecture.entries
     int_between("k", k, 1, entries, note="the mask entries")
     adversary = finite_float("adversary", adversary, least=0.0)

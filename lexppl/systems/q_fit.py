@@ -123,7 +123,7 @@ class DirichletGuide(Configured, PyroModule):
 
     @property
     def distribution(self) -> MaskDirichlet:
-        """q(f)."""
+        """The guide's Dirichlet distribution of the shares, q(f)."""
         return MaskDirichlet(self.log_total.exp() * self.logits.softmax(-1) + LEAST)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> None:
@@ -195,7 +195,7 @@ def q_fit(
         >>> type(system.build()[0].terms[0].guide).__name__
         'DirichletGuide'
     """
-    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden=hidden)
+    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden)
     entries = architecture.entries
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")

@@ -15,7 +15,7 @@ from lexppl.models.architectures.base import (
 )
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import RandomSelector, penalised
 
 WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})
@@ -75,9 +75,7 @@ def real_x(
         >>> [len(stage.terms) for stage in real_x(11, classes=2).build()]
         [1, 1]
     """
-    architecture = architecture_of(
-        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
     entries = architecture.entries
     folds = int_at_least("folds", folds)
     estimator = REBAR(temperature)
@@ -139,9 +137,7 @@ def base_x(
         >>> len(base_x(11, classes=2).build())
         1
     """
-    architecture = architecture_of(
-        features, grouping, WIDTHS, hidden=hidden, predictor_hidden=predictor_hidden
-    )
+    architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
 
     def build() -> list[Stage]:
         selector, cost = penalised(architecture, penalty)

@@ -92,7 +92,7 @@ class SENN(Configured, PyroModule):
         return theta.reshape(len(x), self.outputs, features)
 
     def outputs_of(self, x: Tensor) -> Tensor:
-        """f(x), `(B, C)`."""
+        """Outputs of the network, f(x), `(B, C)`."""
         return torch.einsum("bcd,bd->bc", self.coefficients(x), x.flatten(1)) + self.intercept
 
     def unsteadiness(self, x: Tensor) -> Tensor:
@@ -164,8 +164,7 @@ def senn(
         3
     """
     usual = {"hidden": (100, 100), "activation": "tanh"}
-    given = {"hidden": hidden, "activation": activation}
-    architecture = architecture_of(features, grouping, usual, **given)
+    architecture = architecture_of(features, grouping, usual, hidden, activation=activation)
     check_classes(classes)
     outputs = 1 if classes is None else classes
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import ConstantImputer
@@ -17,7 +17,7 @@ from lexppl.models.lex import SequentialLEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.predictor import table_predictor
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import EXPLORE_UNTIL, SequentialSelector, StepPolicy
 from lexppl.systems.real_x import random_mask_predictor
 

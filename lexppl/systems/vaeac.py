@@ -11,10 +11,17 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference import fit
-from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models import MLP
 from lexppl.models.imputers.imputer import check_training_rows
 from lexppl.models.imputers.logistics import check_pixels
-from lexppl.models.imputers.vaeac import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.vaeac import (
+    VAEAC,
+    ImageDecoder,
+    ImageEncoder,
+    TableDecoder,
+    VAEACImputer,
+    VAEACProposal,
+)
 from lexppl.models.networks import initial_weights
 
 __all__ = ["fit_vaeac"]
@@ -35,7 +42,7 @@ def fit_vaeac(
 ) -> VAEACImputer:
     """An imputer by a variational autoencoder with arbitrary conditioning, fitted to rows.
 
-    The program is :class:`lexppl.models.VAEAC` under Pyro's `TraceMeanField_ELBO`: perceptrons for
+    The program is `VAEAC` under Pyro's `TraceMeanField_ELBO`: perceptrons for
     tables, convolutions for images.
 
     Args:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding
-from lexppl.tabular.table_columns import has_levels, refuse_missing_cells
+from lexppl.data import TableEncoding
+from lexppl.data.columns import IndicatorColumn, NumericColumn
+from lexppl.tabular.encoded_rows import has_levels, refuse_missing_cells
 
 LARGEST_SEED = 2**31 - 1
 
@@ -45,6 +46,7 @@ class ReadsTables(BaseEstimator):
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
         """X as a given model sees it, X as a frame with names, and y."""
         numeric_y = is_regressor(self)
+        self._refuse_missing(X)
         if not has_levels(X):
             array, y = validate_data(
                 self,
@@ -62,9 +64,11 @@ class ReadsTables(BaseEstimator):
         check_consistent_length(X, y)
         if len(X) < 2:
             raise ValueError(f"Found array with {len(X)} sample(s); at least 2 are required")
-        if not self.hide_missing:
-            refuse_missing_cells(X)
         return X, self._named(X), y
+
+    def _refuse_missing(self, X: Any) -> None:
+        if isinstance(X, pd.DataFrame) and not self.hide_missing:
+            refuse_missing_cells(X)
 
     @property
     def _finite(self) -> bool | str:
@@ -86,6 +90,7 @@ class ReadsTables(BaseEstimator):
 
     def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
         """Later rows as the explainer sees them."""
+        self._refuse_missing(X)
         if all(isinstance(c, NumericColumn | IndicatorColumn) for c in self.encoding_.columns):
             array = validate_data(
                 self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite
@@ -97,8 +102,6 @@ class ReadsTables(BaseEstimator):
                 f"{type(X).__name__}"
             )
         validate_data(self, X, reset=False, skip_check_array=True)
-        if not self.hide_missing:
-            refuse_missing_cells(X)
         return self.encoding_.encode(self._named(X), dtype)
 
 

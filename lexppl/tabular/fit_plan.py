@@ -10,19 +10,19 @@ from torch import nn
 
 from lexppl.argument_checks import finite_float, int_between
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.posteriors import AskedPosterior
-from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     AUTO,
     NETWORK,
     TREES,
+    AskedPosterior,
+    Regime,
     check_settings,
     chooses_penalty,
     one_of,
     usual_imputer,
 )
 from lexppl.inference import Linear
-from lexppl.inference.schedules import WarmUp
+from lexppl.inference.objective.objective import WarmUp
 from lexppl.inference.training.fit import WEIGHT_DECAY
 from lexppl.systems.lex import PENALTY
 
@@ -166,7 +166,8 @@ def plan_for(
         batch_size=size,
         rate_given="learning_rate" in given,
         regime=regime,
-        weight_decay=decay * unit,
+        # Of F predictors a row's loss is 1/F of each one's: the same decay weighs F times as much.
+        weight_decay=decay * unit * 2.0 / max(2, values["folds"] or 0),
         unit=unit,
         usual_penalty=usual_penalty,
         penalties=_range(usual_penalty, penalty) if every else None,

@@ -14,7 +14,7 @@ from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariateNormal, AutoNormal
 from torch import Tensor
 
-from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
+from lexppl.choices.settings import HAMILTONIAN, AskedPosterior
 from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     MCMC,
@@ -29,8 +29,8 @@ from lexppl.inference import (
     fit,
     settled,
 )
-from lexppl.inference.schedules import Linear
-from lexppl.models.priors.with_prior import explainer_with_prior
+from lexppl.inference.objective.objective import Linear
+from lexppl.models.priors import explainer_with_prior
 
 GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference import Stage, System
-from lexppl.models import LEX, HiddenByNature
+from lexppl.models import LEX
 from lexppl.models.imputers import GAP, IMPUTERS, imputer_of
-from lexppl.models.missing import GapsFromMarkers, MarkedRows, ObservedSelector
+from lexppl.models.missing import GapsFromMarkers, HiddenByNature, MarkedRows, ObservedSelector
 
 
 def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int) -> Tensor:

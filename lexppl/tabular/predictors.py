@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.choices.settings import NETWORK, TREES
-from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
+from lexppl.evaluation import fit_evalx, fit_predictor
+from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.watch import Progress
-from lexppl.models import GapImputer, NormalLikelihood, TreePredictor, tree_predictor
+from lexppl.models import GapImputer, NormalLikelihood, tree_predictor
 from lexppl.models.lex import LEX
+from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.threads import evaluating

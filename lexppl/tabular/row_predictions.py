@@ -91,8 +91,8 @@ Read = Callable[[ParticleTrace], Tensor]
 
 
 def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:
-    """`1/(RL) Σ_{r,l} p_r(y | x̃_{r,l})`, z_{r,l} ~ p_r(z | x): `(N, C)` probabilities or `(N,)`
-    means.
+    """Predictions `1/(RL) Σ_{r,l} p_r(y | x̃_{r,l})`, z_{r,l} ~ p_r(z | x): `(N, C)`
+    probabilities or `(N,)` means.
 
     All rows share the random numbers of the L draws; latents shared by rows are drawn L times from
     the guide.

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
-from lexppl.evaluation import FittedPredictor, penalty_path, plateau
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
+from lexppl.evaluation import penalty_path, plateau
+from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
@@ -32,7 +32,7 @@ from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
-from lexppl.systems import Settings, system_for
+from lexppl.systems.registry import Settings, system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale

@@ -11,7 +11,8 @@ import torch
 
 import lexppl
 from lexppl.cli.results.scores import PREDICTED_MASKS
-from lexppl.data import TableEncoding, divided_frame
+from lexppl.data import TableEncoding
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means
 from tests.cli.accessibility import keyboard

@@ -9,7 +9,7 @@ from torch import nn
 from lexppl.cli import main
 from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
 from lexppl.cli.results.gains import FittedTable
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import LEAST_RARE
@@ -51,9 +51,10 @@ def test_what_was_not_asked_is_not_told():
     assert EncodedChoice().answer() is None
     assert EncodedChoice().warnings() == []
     few = EncodedChoice(rows=80)
-    assert few.answer() == f"Too few rows to say: 80 held-out rows, and it takes {LEAST_ROWS}."
+    rows = "80 held-out rows of one fit"
+    assert few.answer() == f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
     rare = EncodedChoice(rows=400, rare=LEAST_RARE - 1)
-    assert "of 400 held-out rows 19 have another label than the commonest" in rare.answer()
+    assert "of 400 held-out rows of one fit 19 have another label" in rare.answer()
     assert EncodedChoice(rows=400, rare=LEAST_RARE).answer() is None
 
 

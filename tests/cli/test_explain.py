@@ -23,7 +23,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.data import TableEncoding, divided_frame
+from lexppl.data import TableEncoding
+from lexppl.data.divided_table import divided_frame
 from lexppl.explanation import explain, mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.models import MLP

@@ -7,8 +7,9 @@ import pytest
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli.program import main
-from lexppl.cli.terminal.output import ENCODING, EXPLAINER
-from lexppl.data import DividedTable, TableEncoding, divided_frame
+from lexppl.cli.terminal import ENCODING, EXPLAINER
+from lexppl.data import TableEncoding
+from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.inference import FitResult, fit
 from lexppl.saving import save

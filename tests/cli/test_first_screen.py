@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lexppl.cli.report.charts import Chart, Line, ticks
-from lexppl.cli.report.first_screen import FirstScreen
+from lexppl.cli.report.sentences import FirstScreen
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
 
@@ -73,6 +73,8 @@ def test_nothing_found_is_no_finding():
     rests, sure, _ = said([group("age", 0.1, found=False), group("sex", 0.02, found=False)])
     assert rests == "200 rows do not show that any of the 10 features helps to predict y."
     assert sure.startswith("200 rows may be too few to show what little there is.")
+    sure = said([group("age", 0.6, found=False)], learned=True)[1]
+    assert sure.startswith("Yet it predicts better than guessing: by what, EVAL-X does not")
     rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
     assert rests.startswith("1 row does not show that age helps to predict y.")
     assert "The prediction reads age in 6 of 10 rows, which may be noise." in rests

@@ -12,7 +12,9 @@ from lexppl.cli.fit_warnings import (
     early_message,
     learned_messages,
     path_message,
+    table_warnings,
 )
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import BaseRateGain
 from tests.cli.tables import explained
 
@@ -97,6 +99,8 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
         ),
         (behind_message(-0.5, -0.48, LEARNED), ""),
         (behind_message(None, -0.4, LEARNED), ""),
+        # Both are all but certain, of many rows.
+        (behind_message(-0.003, -0.0002, BaseRateGain(0.69, 0.001, 600)), ""),
         (behind_message(-0.6, -0.4, LEARNED), "the explainer predicts worse than a predictor that"),
         (early_message([150, 190], 200, True), ""),
         (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
@@ -120,3 +124,22 @@ def test_warnings_are_given_where_they_are_due(found, begin):
 )
 def test_a_full_predictor_without_a_gain_is_no_reference(own, full, gain, warned):
     assert bool(behind_message(own, full, BaseRateGain(gain, 0.01, 400))) == warned
+
+
+def copied(frame, rows, **options):
+    """What is warned of a frame of which these rows are taken."""
+    table = frame.iloc[rows].reset_index(drop=True)
+    return table_warnings(divided_frame(table, "y", folds=2, seed=0, **options), None)
+
+
+def test_copied_rows_are_warned_of():
+    x, draws = columns(100)
+    frame = pd.DataFrame(x).assign(case=np.arange(100), y=np.arange(100) % 2)
+    rows = draws.integers(0, 100, 400)
+    assert copied(frame, range(100), drop=["case"]) == []
+    [message] = copied(frame, rows, drop=["case"])
+    assert message.startswith("301 of 400 rows are copies of others, and fits have seen")
+    assert copied(frame, rows, group="case") == []
+    # Few values meet again by chance.
+    few = pd.DataFrame(draws.integers(0, 30, (2000, 1)), columns=["a"]).assign(y=[0, 1] * 1000)
+    assert copied(few, range(2000)) == []

@@ -13,10 +13,16 @@ from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.cli.report.data import MOST_CLASSES, shown_rows
-from lexppl.cli.report.images import LARGEST, image_parts, png_uri, tile
+from lexppl.cli.report.image_text_parts import (
+    LARGEST,
+    UNKNOWN_WORDS,
+    image_parts,
+    png_uri,
+    text_parts,
+    tile,
+)
 from lexppl.cli.report.page import HEAD, rendered
 from lexppl.cli.report.rows_page import _kept_beyond_chance
-from lexppl.cli.report.texts import UNKNOWN_WORDS, text_parts
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import LIGHT, checked

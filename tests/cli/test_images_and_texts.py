@@ -14,12 +14,11 @@ from scipy.stats import ttest_1samp
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.cli.image_rows import left_out
+from lexppl.cli.image_text_rows import left_out, read_texts
 from lexppl.cli.options.checks import IMAGES, TABLE, TEXTS, kind_of_data
-from lexppl.cli.options.parser import parse
+from lexppl.cli.program import parse
 from lexppl.cli.report.data import KeptSize
-from lexppl.cli.report.texts import UNKNOWN_WORDS, ranked_words
-from lexppl.cli.text_rows import read_texts
+from lexppl.cli.report.image_text_parts import UNKNOWN_WORDS, ranked_words
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
 from lexppl.evaluation import imputation
 from lexppl.explanation import explain, mask_means

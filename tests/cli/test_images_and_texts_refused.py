@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.cli.options.parser import parse
-from lexppl.cli.text_rows import read_texts
+from lexppl.cli.image_text_rows import read_texts
+from lexppl.cli.program import parse
 from tests.cli.shaped import folder_of_images, table_of_texts
 from tests.cli.tables import cases
 from tests.cli.test_bad_input import refused

@@ -8,7 +8,7 @@ import torch
 
 from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS, LEARNED
 from lexppl.cli import main
-from lexppl.data import divided_set
+from lexppl.data.divided_table import divided_set
 from lexppl.evaluation import imputation
 from lexppl.models.imputers import REFERENCE_ROWS, imputer_of
 from tests.cli.tables import explained, page_of, people, written

@@ -13,7 +13,7 @@ import pytest
 
 from lexppl import load
 from lexppl.cli import explain_command, explain_table, main
-from lexppl.cli.terminal.process import deferred_interrupts
+from lexppl.cli.terminal import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of

@@ -10,7 +10,7 @@ import pytest
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.choices.methods import METHODS
-from lexppl.choices.posteriors import GUIDES, INFERENCES, NEED_BAYES, WITH_PRIOR, AskedPosterior
+from lexppl.choices.settings import GUIDES, INFERENCES, NEED_BAYES, WITH_PRIOR, AskedPosterior
 from lexppl.cli import main
 from lexppl.tabular import global_posterior
 from lexppl.tabular.global_posterior import GUIDES as AUTOGUIDES
@@ -102,7 +102,7 @@ def test_too_many_masks_are_refused_with_their_number_before_any_fit(tmp_path, m
 @pytest.mark.parametrize("name", sorted(NEED_BAYES))
 def test_a_missing_extra_is_told_by_its_name(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lexppl.choices.posteriors.BAYES_LIBRARY", "no_such_library")
+    monkeypatch.setattr("lexppl.choices.settings.BAYES_LIBRARY", "no_such_library")
     assert main(["explain", "iris", "--out", "out", "--inference", name]) != 0
     told = capsys.readouterr().err
     assert "lexppl[bayes]" in told and "no_such_library" in told

@@ -11,7 +11,7 @@ import pytest
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
 from lexppl.explanation.reading.feature_values import decoded_values, feature_values
 from lexppl.explanation.reading.masks import masks_of

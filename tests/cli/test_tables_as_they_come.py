@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.terminal.errors import message_of, one_line
+from lexppl.cli.terminal import message_of, one_line, short_warnings, text_table
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of
@@ -146,3 +147,10 @@ def test_all_mends_at_once_are_words_to_type():
     assert shlex.split(last.removeprefix("all at once: ")) == [
         "--drop", "a, b", "it's", "--hide-missing", "--missing", "?", "--missing", "-",
     ]  # fmt: skip
+
+
+def test_warnings_have_options_and_names_stand_in_one_line(capsys):
+    with short_warnings():
+        warnings.warn("leave it out with drop=['the id']", stacklevel=1)
+    assert capsys.readouterr().err == "lexppl: warning: leave it out with --drop 'the id'\n"
+    assert text_table(["a"], [["two\nlines"], ["b"]]) == "  a\n  two lines\n  b"

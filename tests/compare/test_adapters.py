@@ -11,7 +11,7 @@ import pytest
 import shap
 import torch
 import xarray as xr
-from captum.attr import FeatureAblation, GradientShap
+from captum.attr import FeatureAblation
 from scipy.cluster.hierarchy import linkage
 from scipy.stats import norm, t
 from torch import nn
@@ -22,7 +22,6 @@ from lexppl.compare import (
     ImputerMasker,
     conditional_baselines,
     shap_explanation,
-    unconditional_baselines,
 )
 from lexppl.inference import CollapseWarning
 from lexppl.models import Grouping
@@ -58,31 +57,6 @@ def linear_network():
     network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
     network.weight.data.copy_(SLOPES)
     return network
-
-
-def test_nothing_kept_gives_the_whole_law():
-    draws = unconditional_baselines(gaussian(), X, draws=4000)
-    assert draws.shape == (4000, 3)
-    of_other = unconditional_baselines(gaussian(), X[1:], draws=5)
-    assert torch.equal(of_other, unconditional_baselines(gaussian(), X[:1], draws=5))
-    image = torch.zeros(2, 1, 4, 4)
-    assert unconditional_baselines(GaussianImputer(), image, draws=3).shape == (3, 1, 4, 4)
-    z = (draws.mean(0) - MEAN) / (COVARIANCE.diagonal() / 4000).sqrt()
-    products = (draws - MEAN)[:, :, None] * (draws - MEAN)[:, None]
-    z_products = (products.mean(0) - COVARIANCE) / (products.std(0) / 4000**0.5)
-    limit = norm.isf(FAILURE / 18)
-    assert float(z.abs().max()) < limit and float(z_products.abs().max()) < limit
-    independent = (products.mean(0) - torch.eye(3)) / (products.std(0) / 4000**0.5)
-    assert float(independent[0, 1].abs()) > 2 * limit
-
-
-def test_gradient_shap_of_a_linear_model():
-    # One baseline, so that Captum's own choice among baselines has nothing to choose.
-    baseline = unconditional_baselines(gaussian(), X, draws=1)
-    found = GradientShap(linear_network()).attribute(X, baseline, n_samples=3)
-    torch.testing.assert_close(found, SLOPES * (X - baseline))
-    reference = unconditional_baselines(MarginalImputer(X), X, draws=50)
-    assert bool((reference[:, None] == X).all(-1).any(-1).all())
 
 
 def mean_of(row, hidden):
@@ -132,13 +106,11 @@ def test_ablation_of_a_group_is_conditional_on_the_others():
 def test_seeds():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    for draw in (unconditional_baselines, conditional_baselines):
-        assert torch.equal(draw(gaussian(), X, seed=1), draw(gaussian(), X, seed=1))
-        assert not torch.equal(draw(gaussian(), X, seed=1), draw(gaussian(), X, seed=2))
+    first, again, other = (conditional_baselines(gaussian(), X, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("draw", [unconditional_baselines, conditional_baselines])
 @pytest.mark.parametrize(
     ("imputer", "x", "options", "words"),
     [
@@ -150,9 +122,9 @@ def test_seeds():
         (gaussian(), X[:, :2], {}, "x must have shape"),
     ],
 )
-def test_refused_baselines(draw, imputer, x, options, words):
+def test_refused_baselines(imputer, x, options, words):
     with pytest.raises((TypeError, ValueError), match=words):
-        draw(imputer, x, **options)
+        conditional_baselines(imputer, x, **options)
     with pytest.raises(ValueError, match="grouping is of 2 features; x has 3"):
         conditional_baselines(gaussian(), X, grouping=Grouping([0, 1]))
 

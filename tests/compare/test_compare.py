@@ -17,7 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from lexppl import effects, explain, fit
-from lexppl.compare import METHODS, compare
+from lexppl.compare import compare
+from lexppl.compare.compare import METHODS
 from lexppl.compare.figures import top_masks
 from lexppl.compare.importances import (
     fit_tabnet,
@@ -26,9 +27,10 @@ from lexppl.compare.importances import (
     shap_importances,
 )
 from lexppl.data import Dataset
-from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_predictor, selection_scores
+from lexppl.evaluation import fit_evalx, fit_predictor, selection_scores
+from lexppl.evaluation.judges import accuracy_by_size
 from lexppl.inference import CollapseWarning, NestedIWAE
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
 from lexppl.systems import lex
 

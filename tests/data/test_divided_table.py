@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.data import dataset_from_frame, divided_frame, load, read_table
+from lexppl.data import dataset_from_frame, load, read_table
+from lexppl.data.divided_table import divided_frame
 from lexppl.data.stratification import training_and_validation
 from tests.refusals import refused
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.data import divided_frame
+from lexppl.data.divided_table import divided_frame
 from tests.refusals import refused
 
 ROWS, FOLDS = 60, 5
@@ -53,7 +53,7 @@ def test_folds_follow_each_other_in_time(column):
         ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
         ({"group": "patient", "time": "day"}, "give one of the two"),
         ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),
-        ({"time": "gap"}, "column 'gap' has 1 missing cells"),
+        ({"time": "gap"}, "column 'gap' has 1 missing cells: fill or drop them"),
     ],
 )
 def test_other_columns_are_refused_in_a_line(settings, message):
@@ -62,3 +62,19 @@ def test_other_columns_are_refused_in_a_line(settings, message):
     table.insert(0, "gap", np.where(np.arange(ROWS) == 3, np.nan, 1.0))
     keep = {} if "time" in settings and settings["time"] == "gap" else {"drop": ["gap"]}
     refused(message, divided_frame, table, "y", folds=FOLDS, seed=1, **keep, **settings)
+
+
+def test_times_that_are_equal_or_give_folds_of_one_class_are_refused():
+    table = frame()[["number", "dose", "y"]]
+    same, late = table.assign(number=3), table.assign(number=table["number"] + ROWS * table["y"])
+    for changed, message in (
+        (same, "5 folds that follow each other need times that differ"),
+        (late, "fold 1 of 5 by column 'number' has one class at most"),
+    ):
+        refused(message, divided_frame, changed, "y", folds=FOLDS, seed=1, time="number")
+    with_groups = table.assign(number=table["y"] + 2 * (table.index % 10))
+    refused(
+        "has one class at most", divided_frame, with_groups, "y", folds=9, seed=1, group="number"
+    )
+    # Of a response there are no classes.
+    divided_frame(late, "dose", folds=FOLDS, seed=1, time="number")

@@ -7,15 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.data import (
-    CategoricalColumn,
-    IndicatorColumn,
-    NumericColumn,
-    TableEncoding,
-    TableError,
-    dataset_from_frame,
-    divided_frame,
-)
+from lexppl.data import TableEncoding, TableError, dataset_from_frame
+from lexppl.data.columns import CategoricalColumn, IndicatorColumn, NumericColumn
+from lexppl.data.divided_table import divided_frame
 from tests.refusals import refused
 
 FRAME = pd.DataFrame(

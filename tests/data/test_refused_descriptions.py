@@ -4,15 +4,9 @@ import json
 
 import pytest
 
-from lexppl.data import (
-    CategoricalColumn,
-    DateColumn,
-    IndicatorColumn,
-    NumericColumn,
-    TableEncoding,
-    TargetColumn,
-    Vocabulary,
-)
+from lexppl.data import TableEncoding, Vocabulary
+from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, NumericColumn
+from lexppl.data.encoding import TargetColumn
 from tests.refusals import refused
 from tests.saving.test_refused_files import assert_damage_is_refused, with_other
 

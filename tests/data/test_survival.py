@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lexppl.data import Dataset, SimulatedSurvival, load, synthetic_survival
-from lexppl.data.shipped import survival_names
+from lexppl.data.named_sets import survival_names
 from tests.gradients.enumeration import threshold
 from tests.refusals import refused
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from lexppl.data import synthetic, synthetic_names, synthetic_set
+from lexppl.choices.data_sets import synthetic_names
+from lexppl.data import synthetic
+from lexppl.data.synthetic import synthetic_set
 from tests.refusals import refused
 
 ROW = [0.5, -1.5, 0.1, -0.2, 0.3, -0.4, 1.2, -0.7, 0.9, -1.1, 0.0]

@@ -24,10 +24,13 @@ from lexppl import models
 from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
+from lexppl.models.architectures.base import TableArchitecture
 from lexppl.models.imputers import imputer_of
+from lexppl.models.missing import HiddenByNature
 from lexppl.models.predictor import table_predictor
-from lexppl.saving import known_parts
-from lexppl.systems import METHODS, Settings, cxplain, fit_vaeac, lex, system_for
+from lexppl.saving.description import known_parts
+from lexppl.systems import METHODS, cxplain, fit_vaeac, lex
+from lexppl.systems.registry import Settings, system_for
 from tests.devices.programs import OfMasks, OfWeights
 
 parts = SimpleNamespace(**known_parts())
@@ -198,7 +201,7 @@ def _hidden_by_nature() -> models.LEX:
     likelihood = models.CategoricalLikelihood()
     return models.LEX(
         parts.ObservedSelector(network, range(3), markers),
-        models.HiddenByNature(models.MarginalImputer(X[:, :3]), markers),
+        HiddenByNature(models.MarginalImputer(X[:, :3]), markers),
         models.Predictor(models.MLP(3, CLASSES, (6,)), likelihood),
     )
 
@@ -278,7 +281,7 @@ def architectures() -> Iterator[tuple[str, Case]]:
             )
     cnn = words(predictor="cnn", dropout=0.5)
     yield "cnn of texts", Case(_system("lex", cnn, classes=2), (WORDS, BINARY))
-    table = models.TableArchitecture(FEATURES, (6,), (6,), "selu", batch_norm=True)
+    table = TableArchitecture(FEATURES, (6,), (6,), "selu", batch_norm=True)
     yield "table, batch norm", Case(lambda: lex(table, classes=CLASSES), (X, LABELS))
     grouping = models.Grouping([0, 1, 1, 2])
     yield (

@@ -13,7 +13,7 @@ from torch.distributions import kl_divergence
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lexppl.distributions import KSubset
-from lexppl.distributions.counts import frequencies
+from lexppl.distributions.k_subset import frequencies
 from tests.distributions.goodness_of_fit import assert_fits
 from tests.distributions.listed import assert_equals_list, masks_of, numbers
 

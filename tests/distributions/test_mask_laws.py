@@ -19,9 +19,9 @@ from lexppl.distributions import (
     RandomSizeSubset,
     ShapleyKernel,
     TopKMask,
-    UniformSize,
     mask_support,
 )
+from lexppl.distributions.random_size import UniformSize
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 from tests.distributions.listed import assert_equals_list, masks_of, numbers, of_sizes
 

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from lexppl.evaluation import EvalX
-from lexppl.inference import FitResult, History
+from lexppl.evaluation.judges import EvalX
+from lexppl.inference import FitResult
+from lexppl.inference.training.result import History
 from lexppl.models import (
     LEX,
     MLP,
@@ -16,9 +17,9 @@ from lexppl.models import (
     GaussianImputer,
     KSubsetSelector,
     Predictor,
-    RandomSelector,
     SizePenalty,
 )
+from lexppl.models.selectors import RandomSelector
 
 
 class Fixed(nn.Module):

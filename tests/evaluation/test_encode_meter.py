@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lexppl.evaluation import encode_meter, fit_evalx, stripe_x
 from lexppl.evaluation.encode_meter import EncodeMeter, MaskedRows
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
 
 

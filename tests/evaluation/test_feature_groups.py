@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from lexppl.data import TableEncoding, TargetColumn
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
 from lexppl.evaluation import FeatureGroups
 from lexppl.evaluation.feature_groups import DEPENDENCE_ROWS, _title, dependence
 

@@ -14,9 +14,7 @@ from lexppl.evaluation import (
     feature_gains,
     gain_table,
     group_table,
-    row_gains,
 )
-from lexppl.evaluation.gains import FeatureGains
 from lexppl.models import (
     ConstantImputer,
     GaussianImputer,
@@ -285,13 +283,3 @@ def test_what_has_no_gain_is_refused(case):
     given = {"x": torch.as_tensor(X), "y": torch.as_tensor(Y["labels"]), **options}
     with pytest.raises(ValueError, match=words):
         feature_gains(linear_judge(WEIGHTS), **given)
-
-
-def test_the_gains_of_one_row():
-    gains = FeatureGains(torch.as_tensor(X), ("a", "b", "c", "d"))
-    found = row_gains(gains, 2)
-    assert found.to_dict() == dict(zip("abcd", X[2].tolist(), strict=True))
-    assert found.is_monotonic_decreasing and found.index.name == "feature"
-    for row in (N, -1):
-        with pytest.raises(ValueError, match=r"row must be .*0.*6"):
-            row_gains(gains, row)

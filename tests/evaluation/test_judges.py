@@ -32,10 +32,10 @@ from lexppl.models import (
     Grouping,
     NormalLikelihood,
     PoissonLikelihood,
-    RandomSelector,
 )
 from lexppl.models.black_box import black_box
 from lexppl.models.networks import ScaledOutput
+from lexppl.models.selectors import RandomSelector
 from tests.evaluation.fitted_by_hand import judge_of, linear
 
 FAILURE = 1e-6

@@ -20,7 +20,8 @@ from scipy.stats import chi2, norm
 from sklearn import metrics
 from torch import nn
 
-from lexppl.data import synthetic, synthetic_set
+from lexppl.data import synthetic
+from lexppl.data.synthetic import synthetic_set
 from lexppl.evaluation.truth import (
     Oracle,
     SelectionScores,

@@ -15,8 +15,8 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import masks_of
-from lexppl.inference import SamplerRecord, fit
-from lexppl.inference.posterior.global_draws import GlobalDraws
+from lexppl.inference import fit
+from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.systems import lex
 from tests.refusals import refused
 

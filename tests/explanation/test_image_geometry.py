@@ -11,7 +11,7 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.evaluation import imputed_samples
+from lexppl.evaluation.imputation import imputed_samples
 from lexppl.explanation import explain, save_posterior
 from lexppl.explanation.reading.images import feature_map_of, image_geometry
 from lexppl.models import (

@@ -16,11 +16,12 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
 from lexppl.evaluation import Folds
-from lexppl.explanation import stated_means
+from lexppl.explanation import row_plan
 from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program
@@ -35,13 +36,13 @@ def means(posterior):
 def by_handlers(monkeypatch):
     """How often the handlers were used."""
     calls = []
-    stated = stated_means.stated_means
+    stated = row_plan.stated_means
 
     def counted(*arguments):
         calls.append(arguments)
         return stated(*arguments)
 
-    monkeypatch.setattr(stated_means, "stated_means", counted)
+    monkeypatch.setattr(row_plan, "stated_means", counted)
     return calls
 
 

@@ -4,7 +4,7 @@ import arviz as az
 import numpy as np
 import pytest
 
-from lexppl.explanation.importance_weights import pareto_k
+from lexppl.explanation.draws import pareto_k
 
 
 def of_arviz(log_weights):

@@ -18,7 +18,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 from lexppl.distributions import KSubset
-from lexppl.models import imputation_particles, label_expectation, mask_particles, penalty
+from lexppl.effects import label_expectation
+from lexppl.models import imputation_particles, mask_particles, penalty
 
 
 @dataclass

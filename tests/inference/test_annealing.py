@@ -1,19 +1,33 @@
 """Schedules and units of the annealing: value and gradient towards a rate of keeping, entropy."""
 
 import math
+import warnings
 from functools import partial
 
+import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from lexppl.inference import LeaveOneOut, Linear, NestedIWAE, WarmUp, annealed, entropy_unit
+from lexppl import fit
+from lexppl.effects import Progress
+from lexppl.inference import (
+    CollapseWarning,
+    LeaveOneOut,
+    Linear,
+    NestedIWAE,
+    WarmUp,
+    annealed,
+    entropy_unit,
+)
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import settles
+from lexppl.inference.objective.objective import settles
 from lexppl.models import MLP, BernoulliSelector, KSubsetSelector, MaxConcreteSelector
+from lexppl.systems import lex
 from tests.inference.builders import explainer, table
 
+SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 X, Y = table(20)
 pytestmark = pytest.mark.usefixtures("local_parameters")
 
@@ -54,6 +68,52 @@ def test_masks_of_a_given_size_are_only_shifted():
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("progress", "kept"), [(0.0, 16), (0.15, 10), (0.3, 6), (0.45, 3), (0.6, 2), (1.0, 2)]
+)
+def test_number_kept_falls_geometrically_from_all_to_k(progress, kept):
+    # 16, 16 (1/8)^(1/4) = 9.5, 16 (1/8)^(1/2) = 5.7, 3.4, 2.
+    selector = KSubsetSelector(MLP(3, 16), 2, until=0.6)
+    with Progress(progress):
+        assert selector.eval()(X).k == 2
+        masks = selector.train()(X)
+        assert masks.k == kept and bool((masks.sample().sum(-1) == kept).all())
+        assert KSubsetSelector(MLP(3, 16), 2)(X).k == 2
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_systems_of_a_k_each_fall_to_their_own():
+    systems = [lex(8, classes=2, k=k, folds=1, **SMALL) for k in (1, 4)]
+    given = torch.randn(40, 8, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    settings = {"epochs": 3, "batch_size": 20, "valid": None, "progress": False}
+    result = fit(systems, given, **settings)
+    sizes = [model.selector.eval()(given[0]).sample().sum(-1) for model in result.models]
+    assert [set(size.tolist()) for size in sizes] == [{1.0}, {4.0}]
+    alone = fit(systems[1], given, **settings)
+    assert np.isfinite(result.history.train).all() and np.isfinite(alone.history.train).all()
+
+
+@pytest.mark.complete(but=1)
+@pytest.mark.parametrize("seed", range(3))
+def test_product_of_two_of_sixteen_is_found_where_the_number_kept_falls(seed):
+    x = torch.randn(1000, 16, generator=torch.Generator().manual_seed(seed))
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    settings = {"epochs": 60, "batch_size": 100, "learning_rate": 3e-3, "valid": None, "seed": seed}
+    sizes = {"hidden": (32,), "predictor_hidden": (64, 64)}
+
+    def kept(**options):
+        result = fit(
+            lex(16, classes=2, k=2, **sizes, **options), (x, y), progress=False, **settings
+        )
+        return result.model.selector.eval()(x).mean.mean(0)[:2].min()
+
+    assert kept() > 0.95
+    # Of two of sixteen from the first step on the predictor learns nothing.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        assert kept(objective=annealed()) < 0.5
+
+
 def test_a_selector_starts_at_its_rate():
     network = MLP(3, 3, (4,), seed=0)
     with torch.no_grad():
@@ -63,6 +123,8 @@ def test_a_selector_starts_at_its_rate():
 
 
 def test_refused():
+    with pytest.raises(ValueError, match="until must be a share"):
+        KSubsetSelector(MLP(3, 3), 2, until=1.5)
     for rate in (0.0, 1.0, -0.1):
         with pytest.raises(ValueError, match="towards must be a share"):
             annealed(towards=rate)

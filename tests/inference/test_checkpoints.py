@@ -23,7 +23,6 @@ from lexppl.effects import mask_particles
 from lexppl.inference import (
     REBAR,
     Checkpoints,
-    CheckpointWarning,
     LossTerm,
     NestedIWAE,
     ReplicateData,
@@ -31,7 +30,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.training.checkpoint import LoopState
+from lexppl.inference.training.checkpoint import CheckpointWarning, LoopState
 from lexppl.inference.training.watch import BestStates
 from lexppl.models import (
     MLP,

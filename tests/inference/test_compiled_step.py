@@ -33,7 +33,8 @@ from lexppl.inference.training.compiled import NotTraceableError, RepeatedDraws,
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
@@ -213,6 +214,14 @@ def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
     if program is not ChangesByItself:
         assert same_bits(eager, graph)
     assert program.__name__ in graph.compiled.reasons[0]
+
+
+def test_steps_after_the_last_that_read_the_progress_are_traced(gaps):
+    # k falls from 4 to 2 in the first 60 % of ten epochs of five steps.
+    system = lex(4, classes=3, k=2, **SMALL)
+    record = fit(system, (X, Y), compile="graph", **{**FIT, "epochs": 10}).compiled
+    assert record.reasons == () and len(gaps) >= 10
+    assert all(gap == 0.0 for gap in gaps)
 
 
 class OfItsOwn(NestedIWAE):

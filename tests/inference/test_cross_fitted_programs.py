@@ -12,9 +12,13 @@ from torch import nn
 from lexppl import explain, fit, load, save
 from lexppl.distributions import KSubset
 from lexppl.effects import FoldShift, mask_particles
-from lexppl.inference import CrossFitted, Enumerate, NestedIWAE
+from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
-from lexppl.inference.training.cross_fitting import joined_distribution, mean_distribution
+from lexppl.inference.training.cross_fitting import (
+    CrossFitted,
+    joined_distribution,
+    mean_distribution,
+)
 from lexppl.models import MLP, GaussianImputer, imputation_particles
 
 N, G = 21, 4

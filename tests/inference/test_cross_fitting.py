@@ -16,7 +16,6 @@ from lexppl.effects import EVERY_SHIFT, FoldShift, mask_particles, penalty
 from lexppl.evaluation.prediction import predictive
 from lexppl.inference import (
     REBAR,
-    CrossFitted,
     LeaveOneOut,
     LossTerm,
     NestedIWAE,
@@ -30,6 +29,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.stages import TrainingModules, shifted
 from lexppl.inference.training.cross_fitting import (
+    CrossFitted,
     cross_fitted,
     joined_distribution,
     mean_distribution,
@@ -40,7 +40,6 @@ from lexppl.models import (
     MLP,
     CategoricalLikelihood,
     ConstantImputer,
-    Frozen,
     Grouping,
     MarginalImputer,
     NormalLikelihood,
@@ -50,6 +49,7 @@ from lexppl.models import (
     regime_targets,
 )
 from lexppl.models.predictor import table_predictor
+from lexppl.models.regimes import Frozen
 from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
 
 X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))
@@ -121,6 +121,12 @@ def test_labels_are_dealt_in_proportion():
     with seeded(3):
         divided = folded(training_rows((torch.randn(100, 2), y), torch.float32), 2)
     assert [int(block.columns[1].sum()) for block in divided.blocks] == [5, 5]
+
+
+def test_few_rows_are_refused_with_what_to_do():
+    rows = training_rows((torch.randn(3, 2), torch.arange(3) % 2), torch.float32)
+    with pytest.raises(ValueError, match="2 folds need 4 rows, not 3: give folds=1"):
+        folded(rows, 2)
 
 
 # -- who learns from whom

@@ -22,12 +22,12 @@ from lexppl.inference import (
     NestedIWAE,
     Stage,
     annealed,
-    collapse,
     fit,
 )
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.diagnostics import collapse
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer
 

@@ -51,7 +51,8 @@ from lexppl.models import (
     SizePenalty,
     regime_targets,
 )
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems import METHODS
+from lexppl.systems.registry import Settings, system_for
 from tests.inference import builders
 from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
 from tests.inference.builders import same_models as same

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from lexppl.inference import History, NotSettledWarning, Settled, settled
+from lexppl.inference import NotSettledWarning, settled
+from lexppl.inference.training.diagnostics import Settled
+from lexppl.inference.training.result import History
 from tests.evaluation.fitted_by_hand import result_of as by_hand
 
 

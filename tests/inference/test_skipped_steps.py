@@ -12,10 +12,15 @@ from torch import nn
 
 from lexppl import fit, load, save
 from lexppl.effects import mask_particles
-from lexppl.inference import NestedIWAE, SkippedStepsWarning
+from lexppl.inference import NestedIWAE
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.step import StepGuard, _not_finite
-from lexppl.inference.training.watch import MOST_IN_A_ROW, EpochLoss, SkippedSteps
+from lexppl.inference.training.watch import (
+    MOST_IN_A_ROW,
+    EpochLoss,
+    SkippedSteps,
+    SkippedStepsWarning,
+)
 
 ROWS = 40
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
@@ -23,7 +28,9 @@ Y = X @ torch.tensor([1.0, -2.0])
 SHORT = {"batch_size": ROWS, "epochs": 6, "progress": False, "valid": None}
 SHORT["objective"] = NestedIWAE(1)
 HOW = ["nan", "inf", "gradient"]
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.SkippedStepsWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::lexppl.inference.training.watch.SkippedStepsWarning"
+)
 
 
 class Line(PyroModule):
@@ -239,7 +246,7 @@ def test_counts_are_saved_and_loaded(tmp_path):
     assert "1 step skipped" in repr(again)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CheckpointWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.checkpoint.CheckpointWarning")
 def test_counts_go_on_from_a_checkpoint(tmp_path):
     class Stopping(Spoiling):
         def __call__(self, epoch):

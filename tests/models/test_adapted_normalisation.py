@@ -6,8 +6,9 @@ from torch import nn
 
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import CategoricalLikelihood, Predictor, adapted_normalisation
+from lexppl.models import CategoricalLikelihood, Predictor
 from lexppl.models.predictor import table_predictor
+from lexppl.models.regimes import adapted_normalisation
 from lexppl.systems import q_fit
 from tests.systems.discrete import X, Y, stages_of
 

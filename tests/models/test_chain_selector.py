@@ -9,7 +9,7 @@ from lexppl import explain, load, save
 from lexppl.distributions import ChainMask
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import (
     LEX,
     MLP,

@@ -9,7 +9,8 @@ import torch
 from scipy import stats
 
 from lexppl import explain
-from lexppl.evaluation import prediction_scores, predictive, predictive_log_likelihood
+from lexppl.evaluation import predictive, predictive_log_likelihood
+from lexppl.evaluation.prediction import prediction_scores
 from lexppl.inference import NestedIWAE, fit
 from lexppl.models import (
     MLP,

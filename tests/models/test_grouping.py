@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexppl.models import Grouping, images, slic_segments
-from lexppl.saving import describe, rebuild
+from lexppl.models import Grouping, images
+from lexppl.models.grouping import slic_segments
+from lexppl.saving.description import describe, rebuild
 
 SMALL = st.integers(1, 7)
 

@@ -12,13 +12,14 @@ from torch import Tensor
 from lexppl import load, save
 from lexppl.effects import FoldShift
 from lexppl.evaluation.prediction import predictive, predictive_log_likelihood
-from lexppl.inference import REBAR, CrossFitted, MarginalStraightThrough, NestedIWAE, Pathwise, fit
+from lexppl.inference import REBAR, MarginalStraightThrough, NestedIWAE, Pathwise, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import program_settings
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.rows import folded
-from lexppl.models import ConstantImputer, GapImputer, Grouping, TreePredictor, tree_predictor
+from lexppl.models import ConstantImputer, GapImputer, Grouping, tree_predictor
 from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
-from lexppl.models.trees.tree_predictor import masked_copies
+from lexppl.models.trees.tree_predictor import TreePredictor, masked_copies
 from lexppl.systems import lex
 
 LEVELS = 5

@@ -6,8 +6,8 @@ import xarray as xr
 from matplotlib.colors import to_rgb
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.explanation import save_posterior, with_images
-from lexppl.explanation.reading.images import image_geometry
+from lexppl.explanation import save_posterior
+from lexppl.explanation.reading.images import image_geometry, with_images
 from lexppl.explanation.reading.rows import RowOutcome, row_outcomes, row_spread
 from lexppl.plots import plot_selection_map
 from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted

@@ -12,8 +12,9 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.data import TableEncoding, TargetColumn
-from lexppl.evaluation import Calibration
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
+from lexppl.evaluation.bayes.calibration import Calibration
 from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation import save_posterior, selection_table
 from lexppl.explanation.reading.feature_values import (
@@ -23,7 +24,7 @@ from lexppl.explanation.reading.feature_values import (
     with_gains,
     with_values,
 )
-from lexppl.inference import History
+from lexppl.inference.training.result import History
 from lexppl.plots import (
     plot_beeswarm,
     plot_calibration,
@@ -33,7 +34,6 @@ from lexppl.plots import (
     plot_importance,
     plot_row,
 )
-from lexppl.plots.rows import waterfall
 from lexppl.plots.style import BLUE, ORANGE
 
 
@@ -462,7 +462,7 @@ STEPS = RowSteps(TABLE, -1.0, -0.9, -0.48, "ill")
 @pytest.mark.smoke
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 9])
 def test_bars_stand_end_to_end_and_add_up(features):
-    bars = waterfall(STEPS, features)
+    bars = STEPS.bars(features)
     ends = bars["start"] + bars["step"]
     np.testing.assert_allclose(ends.iloc[:-1], bars["start"].iloc[1:], atol=1e-12)
     assert ends.iloc[-1] == STEPS.predicted and bars["start"].iloc[0] == STEPS.base
@@ -482,7 +482,7 @@ def test_waterfall_shows_its_bars():
 
 
 def test_without_a_base_it_starts_where_all_is_hidden():
-    bars = waterfall(RowSteps(TABLE, np.nan, -0.9, -0.48, None), 9)
+    bars = RowSteps(TABLE, np.nan, -0.9, -0.48, None).bars(9)
     assert bars.index[0] == "all hidden" and bars["start"].iloc[0] == -0.9
     drawn(plot_row(RowSteps(TABLE, np.nan, -0.9, -0.48, None)))
 

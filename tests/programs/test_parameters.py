@@ -19,7 +19,6 @@ from lexppl.effects import mask_particles
 from lexppl.inference import (
     MCMC,
     Checkpoints,
-    CrossFitted,
     Enumerate,
     LossTerm,
     NestedIWAE,
@@ -27,6 +26,7 @@ from lexppl.inference import (
     SamplerWarning,
     Stage,
 )
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import MLP
 
 N, G, NOISE = 40, 2, math.sqrt(0.5)

@@ -19,9 +19,9 @@ from lexppl.distributions import (
     SequentialMask,
     ShapleyKernel,
     TopKMask,
-    UniformSize,
     geometric_sizes,
 )
+from lexppl.distributions.random_size import UniformSize
 from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import TopEntries
 from lexppl.inference.contexts import seeded

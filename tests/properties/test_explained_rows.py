@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
-from lexppl.evaluation import EvalX, feature_gains, predictive, predictive_log_likelihood
+from lexppl.evaluation import feature_gains, predictive, predictive_log_likelihood
+from lexppl.evaluation.judges import EvalX
 from lexppl.explanation import mask_means, selection_table
 from lexppl.systems import lex
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, close, laid_out

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexppl.evaluation import concordance_index, prediction_scores, selection_scores
+from lexppl.evaluation import concordance_index, selection_scores
 from lexppl.evaluation.imputation import fair_crps
-from lexppl.evaluation.prediction import auroc, average_precision
+from lexppl.evaluation.prediction import auroc, average_precision, prediction_scores
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
 
 REFUSED = (ValueError, TypeError)

@@ -14,7 +14,7 @@ from lexppl.choices.imputers import IMPUTERS
 from lexppl.distributions import geometric_sizes
 from lexppl.inference.contexts import seeded
 from lexppl.models.imputers import imputer_of
-from lexppl.saving import known_parts
+from lexppl.saving.description import known_parts
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, close, laid_out, values
 
 parts = SimpleNamespace(**known_parts())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lexppl import fit, load, save
+from lexppl import ExplainerClassifier, fit, load, save
 from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.models import (
     LEX,
@@ -21,7 +21,7 @@ from lexppl.models import (
     SizePenalty,
     TotalVariationPenalty,
 )
-from lexppl.saving import describe
+from lexppl.saving.description import describe
 from lexppl.systems import l2x
 from tests.refusals import refused
 
@@ -122,3 +122,9 @@ def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):
     selector = again.model.selector
     assert (selector.k, selector.temperature, selector.network.hidden) == (2, 0.5, (4,))
     assert torch.equal(selector(data[0]).mean, result.model.selector(data[0]).mean)
+
+
+def test_an_estimator_is_no_result(tmp_path):
+    with pytest.raises(TypeError, match=r"of an estimator its result_\); it is a Explainer"):
+        save(ExplainerClassifier(), tmp_path / "e")
+    assert not (tmp_path / "e").exists()

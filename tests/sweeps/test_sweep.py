@@ -100,7 +100,7 @@ def fits(monkeypatch):
     """The settings that were fitted."""
     import sys
 
-    module = sys.modules["lexppl.sweeps.sweep"]
+    module = sys.modules["lexppl.sweeps"]
     seen, original = [], module._fitted
 
     def noted(setting, *others):
@@ -182,7 +182,7 @@ def test_a_fit_that_cannot_be_saved_is_held_in_memory(tmp_path):
 def test_an_interrupted_sweep_lists_what_was_not_run(tmp_path, monkeypatch):
     import sys
 
-    module = sys.modules["lexppl.sweeps.sweep"]
+    module = sys.modules["lexppl.sweeps"]
     original, calls = module.fit, []
 
     def interrupted(*args, **kwargs):

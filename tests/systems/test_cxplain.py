@@ -8,7 +8,8 @@ from torch import nn
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer
-from lexppl.systems import CXPlain, cxplain, cxplain_targets
+from lexppl.systems import cxplain, cxplain_targets
+from lexppl.systems.cxplain import CXPlain
 from tests.systems.discrete import gradients_of, interacting, minimise, stages_of
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

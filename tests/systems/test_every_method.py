@@ -11,7 +11,8 @@ from lexppl.explanation import mask_means
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems import METHODS
+from lexppl.systems.registry import Settings, system_for
 
 ROWS = 120
 X = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))

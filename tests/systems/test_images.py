@@ -9,16 +9,11 @@ import torch
 from lexppl import explain, fit, load, save
 from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
-from lexppl.models import (
-    CategoricalLikelihood,
-    Grouping,
-    Predictor,
-    TableArchitecture,
-    flat_images,
-    images,
-)
-from lexppl.systems import METHODS, Settings, cxplain, cxplain_targets, lex, meed, senn, system_for
+from lexppl.models import CategoricalLikelihood, Grouping, Predictor, flat_images, images
+from lexppl.models.architectures.base import TableArchitecture
+from lexppl.systems import METHODS, cxplain, cxplain_targets, lex, meed, senn
 from lexppl.systems.real_x import real_x
+from lexppl.systems.registry import Settings, system_for
 
 SHAPE = (1, 8, 8)
 ROWS = 40

@@ -9,7 +9,8 @@ from scipy.stats import beta as beta_law
 from lexppl.distributions import MaskDirichlet
 from lexppl.inference.contexts import seeded
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import importance_divergence, q_fit
+from lexppl.systems import q_fit
+from lexppl.systems.q_fit import importance_divergence
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import BLACK_BOX, X, Y, gradients_of, stages_of
 

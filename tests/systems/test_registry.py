@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier
+from lexppl.choices.methods import Registry
 from lexppl.cli import main
 from lexppl.inference import System
-from lexppl.systems import METHODS, Registry, Settings, lex, system_for
+from lexppl.systems import METHODS, lex
+from lexppl.systems.registry import Settings, system_for
 
 
 def test_every_method_needs_features_and_is_described():

@@ -9,7 +9,9 @@ from lexppl import explain, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
-from lexppl.systems import SENN, Settings, senn, system_for
+from lexppl.systems import senn
+from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.senn import SENN
 from tests.systems.discrete import gradients_of, stages_of
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

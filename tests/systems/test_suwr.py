@@ -6,7 +6,7 @@ import torch
 from lexppl.data import synthetic
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import Linear
+from lexppl.inference.objective.objective import Linear
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex, suwr
 

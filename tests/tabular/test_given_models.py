@@ -10,8 +10,7 @@ from torch import nn
 
 from lexppl import ExplainerClassifier
 from lexppl.models import CategoricalLikelihood, Predictor
-from lexppl.tabular.estimator_outputs import box_of_table, same_of_all
-from lexppl.tabular.given_model import predictor_on_standardised_rows
+from lexppl.tabular.given_model import box_of_table, predictor_on_standardised_rows, same_of_all
 from tests.tabular.small import QUIET, small
 
 pytestmark = QUIET

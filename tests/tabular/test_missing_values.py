@@ -98,8 +98,9 @@ def test_arrays_with_nan(table):
         explainer.predict(np.array([[np.inf, 0.0]]))
     with pytest.raises(ValueError, match="NaN"):
         ExplainerClassifier(**{**QUICK, "hide_missing": False}).fit(array, y)
-    with pytest.raises(ValueError, match=r"Input X contains NaN.*or give hide_missing=True"):
-        ExplainerClassifier(**{**QUICK, "hide_missing": False}).fit(frame, y)
+    for given in (frame, frame[["a", "b"]]):
+        with pytest.raises(ValueError, match=r"Input X contains NaN.*or give hide_missing=True"):
+            ExplainerClassifier(**{**QUICK, "hide_missing": False}).fit(given, y)
     with pytest.raises(ValueError, match="missing_indicator=True is for hide_missing=True"):
         ExplainerClassifier(missing_indicator=True).fit(array, y)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.evaluation import penalty_path
 from lexppl.explanation import mask_means
 from lexppl.inference.training.loop import TrainingLoop
@@ -33,6 +33,9 @@ def test_plan_in_units():
     typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
     assert (typed.penalty, typed.weight_decay) == (0.02, 2e-3 * 0.25)
     assert plan_for(100, 5, "lex").weight_decay == 0.01
+    # Of six predictors a row's loss is a sixth of each one's, where it was half.
+    assert plan_for(100, 5, "lex", folds=6).weight_decay == pytest.approx(0.01 / 3.0)
+    assert plan_for(100, 5, "lex", folds=1).weight_decay == 0.01
     assert plan_for(100, 5, "lex", k=2).weight_decay == 1e-3
     assert plan_for(1000, 5, "lex", penalty="auto", unit=0.25).penalty == "auto"
     assert plan_for(1000, 5, "lex", k=2, unit=0.25).penalty is None

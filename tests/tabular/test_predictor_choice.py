@@ -9,10 +9,11 @@ import pytest
 import lexppl
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.arviz_compatibility import group_of
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.cli import main
-from lexppl.inference import CrossFitted
-from lexppl.models import GapImputer, TreePredictor
+from lexppl.inference.training.cross_fitting import CrossFitted
+from lexppl.models import GapImputer
+from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.fit_plan import plan_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

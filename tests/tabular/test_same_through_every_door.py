@@ -15,16 +15,19 @@ import torch
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
 from lexppl.cli.results.scores import Judgement
-from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
+from lexppl.data import TableEncoding
+from lexppl.data.columns import CategoricalColumn, NumericColumn
+from lexppl.data.encoding import TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.schedules import WarmUp
+from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems import METHODS
+from lexppl.systems.registry import Settings, system_for
 from lexppl.tabular.predictors import settle_scale
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

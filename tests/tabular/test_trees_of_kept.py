@@ -11,7 +11,8 @@ from lexppl.choices.settings import AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import Folds, predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult, fit
-from lexppl.models import GapImputer, Grouping, TreePredictor
+from lexppl.models import GapImputer, Grouping
+from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.systems import lex
 from lexppl.tabular import predictors
 from lexppl.tabular.encoded_rows import EncodedRows

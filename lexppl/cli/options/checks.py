@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from lexppl.choices import data_sets, posteriors
-from lexppl.choices.compared import LIBRARIES
+from lexppl.choices import data_sets, settings
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, OF_WORDS, image_imputers
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, SETTINGS, check_settings
+from lexppl.choices.methods import LIBRARIES
+from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings
 from lexppl.cli.options.readers import names_of
 from lexppl.cli.options.table import (
     BOTH,
@@ -27,8 +26,7 @@ from lexppl.cli.options.table import (
     typed_of,
     value_of,
 )
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.cli.terminal.output import ENCODING, EXPLAINER, OUTPUTS
+from lexppl.cli.terminal import ENCODING, EXPLAINER, OUTPUTS, UsageError
 from lexppl.sealed_files import check_output_file, check_output_folder
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})
@@ -239,7 +237,7 @@ def _check_device(name: str) -> None:
     raise UsageError(f"--device {name}: no such device on this machine")
 
 
-def posterior_of(options: argparse.Namespace) -> posteriors.AskedPosterior | None:
+def posterior_of(options: argparse.Namespace) -> settings.AskedPosterior | None:
     """The posterior of the weights that was typed, if any.
 
     Raises:
@@ -255,10 +253,10 @@ def posterior_of(options: argparse.Namespace) -> posteriors.AskedPosterior | Non
             )
         return None
     typed = f"--{named} {values[named]}"
-    if options.method not in posteriors.WITH_PRIOR:
+    if options.method not in settings.WITH_PRIOR:
         raise UsageError(
             f"{typed}: the weights of {options.method} have no prior here; "
-            f"--method {' or '.join(posteriors.WITH_PRIOR)} has one"
+            f"--method {' or '.join(settings.WITH_PRIOR)} has one"
         )
     if options.black_box or options.regime is not None:
         raise UsageError(f"{typed} explains the labels: leave --black-box and --regime out")
@@ -267,15 +265,15 @@ def posterior_of(options: argparse.Namespace) -> posteriors.AskedPosterior | Non
     _refuse_beside(typed, options, OF_ITS_OWN)
     if named == "inference":
         _refuse_beside(typed, options, OF_EPOCHS)
-        if values[named] in posteriors.HAMILTONIAN and options.imputer not in (None, "constant"):
+        if values[named] in settings.HAMILTONIAN and options.imputer not in (None, "constant"):
             raise UsageError(
                 f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
                 "leave it out"
             )
-    if values[named] in posteriors.NEED_BAYES:
-        _check_installed(typed, posteriors.BAYES_LIBRARY, "bayes")
-    prior = posteriors.PRIOR_SCALE if values["prior"] is None else values["prior"]
-    return posteriors.AskedPosterior(values["inference"], values["guide"], prior)
+    if values[named] in settings.NEED_BAYES:
+        _check_installed(typed, settings.BAYES_LIBRARY, "bayes")
+    prior = settings.PRIOR_SCALE if values["prior"] is None else values["prior"]
+    return settings.AskedPosterior(values["inference"], values["guide"], prior)
 
 
 def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import SETTINGS, TREES, chooses_penalty, has_setting
+from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
-from lexppl.cli.terminal.errors import UsageError
-from lexppl.data import Dataset, DividedTable
+from lexppl.cli.terminal import UsageError
+from lexppl.data import Dataset
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.tabular.encoded_rows import markers_in
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
-from lexppl.tabular.table_columns import markers_in
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def plan_of(
         ValueError: a method of labels for a real response, a k above G.
 
     Example:
-        >>> from lexppl.cli.options.parser import parse
+        >>> from lexppl.cli.program import parse
         >>> from lexppl.data import load
         >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs
@@ -69,7 +69,7 @@ def folds_of(options: argparse.Namespace) -> int | None:
     where a share is held out from all.
 
     Example:
-        >>> from lexppl.cli.options.parser import parse
+        >>> from lexppl.cli.program import parse
         >>> words = ["explain", "wine", "--out", "r"]
         >>> folds_of(parse(words)), folds_of(parse([*words, "--k", "3"]))
         (5, None)

@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any
 
 from lexppl.argument_checks import finite_float
-from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
-from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
-from lexppl.choices.settings import SETTINGS, usual_imputer
+from lexppl.choices.methods import DEFAULT_METHOD, LIBRARIES, METHODS
+from lexppl.choices.settings import GUIDES, INFERENCES, PRIOR_SCALE, SETTINGS, usual_imputer
 from lexppl.cli.options.readers import (
     Options,
     names_of,

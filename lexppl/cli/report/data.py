@@ -17,16 +17,15 @@ from scipy.stats import t
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS, data_held_by, image_imputers
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import NETWORK
-from lexppl.cli.image_rows import DividedRows
+from lexppl.choices.settings import NETWORK, Regime
+from lexppl.cli.image_text_rows import DividedRows
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.results.encoded_choice import EncodedChoice
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.reading.masks import (
@@ -38,6 +37,7 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
+from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
 from lexppl.summary import counted
@@ -366,5 +366,4 @@ def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]
 
 def _even(places: Sequence[int], count: int) -> tuple[int, ...]:
     """An even choice of some places."""
-    chosen = np.unique(np.linspace(0, len(places) - 1, min(count, len(places))).round())
-    return tuple(places[int(i)] for i in chosen)
+    return tuple(places[i] for i in evenly(len(places), count))

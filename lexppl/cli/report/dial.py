@@ -7,7 +7,7 @@ from typing import Any
 
 from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.first_screen import FirstScreen, first_screen_of
+from lexppl.cli.report.sentences import FirstScreen, first_screen_of
 from lexppl.cli.results.penalties import AllPenalties, AtPenalty
 from lexppl.cli.results.scores import ScoreRow
 from lexppl.evaluation.penalty_path import PenaltyPath

@@ -16,7 +16,6 @@ from lexppl.choices.settings import NETWORK
 from lexppl.cli.report.charts import SHOWN_ROWS, pictures
 from lexppl.cli.report.data import Report, TableReport
 from lexppl.cli.report.dial import dial_chart, dial_data
-from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.ranking import (
     CLEAR,
     INTERVAL,
@@ -25,9 +24,10 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.words import (
+from lexppl.cli.report.sentences import (
     consistency,
     draws_text,
+    first_screen_of,
     reading,
 )
 from lexppl.cli.results.encoded_choice import QUESTION

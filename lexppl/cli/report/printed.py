@@ -6,13 +6,12 @@ from pathlib import Path
 import pandas as pd
 
 from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.report.first_screen import first_screen_of
 from lexppl.cli.report.ranking import ranked_features, ranked_lines, ranking_head
-from lexppl.cli.report.words import consistency, gain_meaning, printed_interval
+from lexppl.cli.report.sentences import consistency, first_screen_of, gain_meaning, printed_interval
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
-from lexppl.cli.terminal.output import text_table
+from lexppl.cli.terminal import text_table
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
@@ -84,7 +83,7 @@ def _print_scores(report: Report, entries: str, rows: int) -> None:
 
 
 def size_line(report: RowsReport) -> str:
-    """Number of entries that a row keeps, in a sentence."""
+    """Sentence with the number of entries that a row keeps."""
     size, data = report.size, report.source.data
     row = f"{'An' if data.rows[0] in 'aeiou' else 'A'} {data.rows}"
     if report.plan.k is not None:

@@ -6,16 +6,15 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from lexppl.cli.image_rows import words_of
+from lexppl.cli.image_text_rows import written_words
 from lexppl.cli.report.charts import history_chart, sizes_chart
 from lexppl.cli.report.data import RowsReport
-from lexppl.cli.report.first_screen import FirstScreen, commonest
-from lexppl.cli.report.images import image_parts
+from lexppl.cli.report.image_text_parts import UNKNOWN_WORDS, image_parts, text_parts
 from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shared_context
 from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
-from lexppl.cli.report.texts import UNKNOWN_WORDS, text_parts
+from lexppl.cli.report.sentences import FirstScreen, commonest
 from lexppl.cli.results.single_rows import row_block
-from lexppl.data import TextDataset
+from lexppl.data.texts import TextDataset
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
 from lexppl.summary import listed
@@ -67,7 +66,7 @@ def _part(report: RowsReport) -> Markup:
         return rendered("image_part.html", parts=parts)
     texts = text_parts(report.posterior, source.test.words[: len(first)])
     if report.requested is not None:
-        words = words_of(source.by_number(requested))
+        words = written_words(source.by_number(requested))
         own = text_parts(report.requested, words, requested)
         texts["groups"] = [own["groups"][0], *texts["groups"]]
     return rendered("text_part.html", parts=texts)

@@ -1,1 +1,1 @@
-"""What a fitted explainer is worth on held-out rows: the numbers of the report."""
+"""What a fitted explainer is worth on held-out rows, and shows while it is fitted."""

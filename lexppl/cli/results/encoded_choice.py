@@ -16,7 +16,7 @@ from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequenc
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
-from lexppl.tabular.table_columns import markers_in
+from lexppl.tabular.encoded_rows import markers_in
 
 QUESTION = "Does the choice of features encode the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
@@ -61,7 +61,7 @@ class EncodedChoice:
 
     def answer(self) -> str | None:
         """Yes, no sign of it, or too few rows, in a sentence or two; None if not measured."""
-        meter, rows = self.meter, f"{self.rows} held-out rows"
+        meter, rows = self.meter, f"{self.rows} held-out rows of one fit"
         if meter is None:
             if 0 < self.rows < LEAST_ROWS:
                 return f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
@@ -91,7 +91,7 @@ class EncodedChoice:
         )
 
     def warnings(self) -> list[str]:
-        """A line where the choice encodes y."""
+        """A list of one warning where the choice of features encodes y, else an empty list."""
         if not self.alarm or self.meter is None:
             return []
         return [

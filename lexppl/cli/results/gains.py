@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
-from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import Regime
 from lexppl.cli.results.scores import test_folds
-from lexppl.data import DividedTable
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, group_table

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.image_rows import DividedRows
-from lexppl.data import DividedTable
+from lexppl.cli.image_text_rows import DividedRows
+from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
 from lexppl.evaluation.prediction import (
@@ -100,10 +100,10 @@ class Judgement:
     scores: tuple[ScoreRow, ...]
     curve: SizeCurve | None
 
-    def as_good_as_all(self, error: float) -> bool:
-        """Whether the explainer's log-likelihood, less two errors, reaches that of all features."""
+    def as_good_as_all(self, margin: float) -> bool:
+        """Whether the explainer's log-likelihood reaches that of all features, by a margin."""
         own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
-        return own is not None and full is not None and own > full - 2.0 * error
+        return own is not None and full is not None and own > full - margin
 
     def log_likelihood(self, who: str) -> float | None:
         """Mean log-likelihood of held-out rows, nats; None if not known."""

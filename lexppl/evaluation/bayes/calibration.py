@@ -87,7 +87,7 @@ class UniformRanks:
 
     @property
     def points(self) -> np.ndarray:
-        """`z_i`, `(S,)`."""
+        """Points `z_i` at which the ranks are compared, `(S,)`."""
         return np.arange(1, self.draws + 1) / (self.draws + 1)
 
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
@@ -159,7 +159,7 @@ class Calibration(Summarised):
 
     @property
     def simulations(self) -> int:
-        """N."""
+        """Number of simulated data sets, N."""
         return len(self.ranks)
 
     @cached_property

@@ -18,11 +18,11 @@ from lexppl.evaluation.bayes.mask_table import log_joint, row_log_likelihood
 from lexppl.evaluation.bayes.simulated import (
     check_rows,
     guide_draws,
-    keep_local,
     parts_of_program,
     seeds_of,
 )
-from lexppl.inference.contexts import seeded
+from lexppl.extras import arviz_library
+from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
@@ -93,11 +93,8 @@ def _log_mean(values: np.ndarray) -> float:
 
 def _effective(values: np.ndarray) -> float:
     with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore")
-        import arviz  # noqa: PLC0415 - slow, and not needed to import the library
-
-        size = float(arviz.ess(values))
+        size = float(arviz_library().ess(values))
     return min(size, float(values.size)) if math.isfinite(size) else float(values.size)
 
 
@@ -195,7 +192,7 @@ def log_marginal_likelihood(
 
     if guide is not None:
         return _by_importance(joint, guide, (x, y), draws, seeds_of(seed, 2, 1)[0])
-    keep_local(model)
+    keep_parameters_local(model)
     few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
         if samples is None:

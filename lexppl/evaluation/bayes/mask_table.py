@@ -20,11 +20,10 @@ from lexppl.effects import LABEL_PLATE, weights_first
 from lexppl.evaluation.bayes.simulated import (
     RESPONSE,
     check_rows,
-    keep_local,
     parts_of_program,
     refuse_penalties,
 )
-from lexppl.inference.contexts import seeded
+from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
@@ -131,7 +130,7 @@ def match_program(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> None:
     """Match a program with the grammar, once before it is run at any latents."""
-    keep_local(model)
+    keep_parameters_local(model)
     ParticleProgram(model, _point(shared), (x, y)).match()
 
 
@@ -271,7 +270,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
         terms = [sites[name].log_prob().sum() for name in shared]
         return torch.stack(terms).sum() if terms else x.new_zeros(())
 
-    keep_local(model)
+    keep_parameters_local(model)
     with drawing(0, x.device):
         return _at_all(one, samples, 1)
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyro
 import torch
 from pyro.poutine.subsample_messenger import _Subsample
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import held, keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import drawing
@@ -70,21 +70,6 @@ def parts_of_program(program: Any) -> ProgramParts:
     return ProgramParts(held(program), program)
 
 
-def held(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a module that learns nothing and drops nothing out; a function as it is."""
-    if not isinstance(program, nn.Module):
-        return program
-    fixed = copy.deepcopy(program).requires_grad_(False).eval()
-    keep_parameters_local(fixed)
-    return fixed
-
-
-def keep_local(program: Callable[..., Any]) -> None:
-    """Keep the parameters of a module out of Pyro's global store."""
-    if isinstance(program, nn.Module):
-        keep_parameters_local(program)
-
-
 def check_rows(x: Any) -> None:
     """Refuse what is no tensor of finite rows `(B, *event)`."""
     if not isinstance(x, Tensor):
@@ -107,7 +92,7 @@ def refuse_penalties(names: Iterable[str]) -> None:
 def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
     """All that a program draws for rows `(B, *event)`; global random state is left as it is."""
     rows = len(x)
-    keep_local(model)
+    keep_parameters_local(model)
     with drawing(seed, x.device):
         sites = sites_of(model, (x, None))
     shared, masks, y = {}, {}, None
@@ -211,7 +196,7 @@ def guide_draws(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Draws of a guide's shared latents, `(S, *event)` by site, and `log q` with auxiliaries,
     `(S,)`."""
-    keep_local(guide)
+    keep_parameters_local(guide)
     program = weights_first(guide)
 
     def one(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:

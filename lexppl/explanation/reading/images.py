@@ -30,7 +30,7 @@ class ImageGeometry:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """`(C, H, W)`."""
+        """Shape of an image, `(C, H, W)`."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 

@@ -18,7 +18,7 @@ from lexppl.explanation.reading.masks import (
     masks_of,
     responses_of,
 )
-from lexppl.explanation.reading.ranking import covers_rows, mean_error
+from lexppl.explanation.reading.tables import covers_rows, mean_error
 
 LARGEST_NUMBER = 1e9
 

@@ -47,7 +47,7 @@ class ReadGroup:
 
     @property
     def bold(self) -> str:
-        """The name in bold, of a group that is named after a member without how many others."""
+        """The group's name in bold, without "and so many others"."""
         return f"{BOLD}{re.sub(OTHERS, '', self.name)}{PLAIN}"
 
     @property
@@ -185,6 +185,8 @@ class Reading:
         if found and self.rate:
             each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
             lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+        elif self.rate and self.learned:
+            lines.append("Yet it predicts better than guessing: by what, EVAL-X does not see.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:

@@ -47,13 +47,13 @@ class TunedControl(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start again."""
+        """Set temperature and scale to their first values."""
         nn.init.constant_(self.log_temperature, self._start[0])
         nn.init.constant_(self.scale, self._start[1])
 
     @property
     def temperature(self) -> Tensor:
-        """t > 0."""
+        """The temperature of the relaxed mask, t > 0."""
         return self.log_temperature.exp()
 
 

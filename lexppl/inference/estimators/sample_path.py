@@ -50,7 +50,7 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class StraightThrough(SamplePathEstimator):
+class StraightThrough(Pathwise):
     """BIASED: hard masks forward, the relaxed mask's gradient backward (Bengio et al. 2013).
 
         z = hard(ε) + (soft_t(ε) − stop(soft_t(ε))),   both of one noise ε.
@@ -66,12 +66,6 @@ class StraightThrough(SamplePathEstimator):
         >>> StraightThrough(0.5).unbiased
         False
     """
-
-    temperature: float = 0.5
-    unbiased: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        finite_float("temperature", self.temperature, above=0.0)
 
     def check(self, site: Site, spec: BoundSpec) -> None:
         if not relaxation(site.distribution).exact:

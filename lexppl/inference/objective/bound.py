@@ -382,7 +382,7 @@ def learned_score_of(site: Site) -> Tensor | None:
 
 
 def no_gradient(value: Tensor) -> Tensor:
-    """`value − stop(value)`: zero, with the gradient of `value`."""
+    """The zero `value − stop(value)`: zero, with the gradient of `value`."""
     return value - value.detach()
 
 

@@ -75,7 +75,7 @@ class ListedLatents:
             self.values[site.name] = listed.repeat_interleave(copies, place)
 
     def __len__(self) -> int:
-        """M."""
+        """Number of combinations of the latents' values, M."""
         return self._count
 
     @property

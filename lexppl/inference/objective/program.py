@@ -282,7 +282,7 @@ def refuse_coupled_rows(sites: Sequence[Site]) -> None:
 
 
 def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:
-    """`Σ ± log p` of some sites, unscaled."""
+    """Log-weight of some sites, `Σ ± log p`, unscaled."""
     terms = [site.log_prob() if sign > 0 else -site.log_prob() for site, sign in weighted]
     return sum(terms[1:], terms[0])
 

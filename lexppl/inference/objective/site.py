@@ -139,7 +139,7 @@ def same_numbers(one: float | Tensor, other: float | Tensor, exact: bool = True)
 
 
 def _is_wrapped(value: float | Tensor) -> bool:
-    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
+    """Whether a value is of a `torch.func` transform, inside which no branch may read numbers."""
     return isinstance(value, Tensor) and may_carry_gradient(value.detach())
 
 

@@ -1,7 +1,7 @@
 """Guides of global latents by the classes of Pyro's AutoGuide family."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyro.infer.autoguide import (
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import nn
 
-from lexppl.effects import drawing_weights_first
+from lexppl.effects import around_calls, drawing_weights_first
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import beneath_handlers
@@ -78,9 +78,14 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: Columns) -> None
             refuse_none(shared, f"{name} has nothing to cover", "Or leave guide= out")
             if not isinstance(guide, AutoCallable | AutoDiscreteParallel | AutoGuideList):
                 refuse_discrete(shared, f"{name} covers continuous latents")
+
+        def expose(call: ExitStack) -> None:
+            """Hide all other sites of a call from the handlers outside it."""
+            call.enter_context(pyro.poutine.block(expose=list(shared)))
+
         for program in programs:
             handlers.enter_context(drawing_weights_first(program))
-            handlers.enter_context(_exposing(program, list(shared)))
+            handlers.enter_context(around_calls(program, expose))
         values = guide(*rows)
     if rows[0].is_floating_point():
         # Pyro takes the type of the priors, which may be written in another than the rows.
@@ -90,29 +95,6 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: Columns) -> None
             f"{name} sees none of the program's global latents {list(shared)}: "
             "leave them to be seen, or give its class"
         )
-
-
-@contextmanager
-def _exposing(model: nn.Module, names: list[str]) -> Iterator[None]:
-    """Hide all other sites of a module's calls from the handlers outside it."""
-    calls: list[ExitStack] = []
-
-    def before(_: nn.Module, __: Any) -> None:
-        calls.append(ExitStack())
-        calls[-1].enter_context(pyro.poutine.block(expose=names))
-
-    def after(*_: Any) -> None:
-        calls.pop().close()
-
-    hooks = (
-        model.register_forward_pre_hook(before),
-        model.register_forward_hook(after, always_call=True, prepend=True),
-    )
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _refuse_laplace(kind: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,9 @@ from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from lexppl.extras import arviz_library
 from lexppl.inference.batches import Columns
-from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.contexts import held, keep_parameters_local
 from lexppl.inference.stages import tensors_of
 
 Samples = Mapping[str, Tensor]
@@ -88,7 +88,7 @@ class SampledGuide(PyroModule):
 
     @property
     def draws(self) -> int:
-        """S."""
+        """Number of draws, S."""
         return len(next(iter(self.buffers())))
 
     @classmethod
@@ -175,7 +175,7 @@ class GlobalDraws:
 
     @property
     def chains(self) -> int:
-        """C."""
+        """Number of chains, C."""
         return len(next(iter(self.samples.values())))
 
     def guides(self) -> list[SampledGuide]:
@@ -190,7 +190,7 @@ class PosteriorInference(Protocol):
     """A way from a program and its rows to draws of what all rows share: NUTS, SGHMC, Laplace."""
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
-        """Draw.
+        """Draws from the posterior of the global latents.
 
         Args:
             model: a program with priors on global latents.
@@ -218,12 +218,9 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
     chains, draws = next(iter(samples.values())).shape[:2]
     if not record.are_chains or draws < 4:
         return record
-    with warnings.catch_warnings():
-        # ArviZ 0.2x announces its successor on import.
-        warnings.simplefilter("ignore", FutureWarning)
-        # Slow, and not needed to import the library.
-        import arviz  # noqa: PLC0415
-        import xarray as xr  # noqa: PLC0415
+    import xarray as xr  # noqa: PLC0415 - slow, and not needed to import the library
+
+    arviz = arviz_library()
     flat = np.concatenate(
         [values.reshape(chains, draws, -1).cpu().numpy() for values in samples.values()], -1
     )
@@ -296,10 +293,8 @@ class DrawnParameters(PyroModule):
 
     def __init__(self, program: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        held = copy.deepcopy(program).eval().requires_grad_(False)
-        keep_parameters_local(held)
         # In a tuple, so that its parameters are not this module's too.
-        self._held = (held,)
+        self._held = (held(program),)
         keep_parameters_local(self)
         self._names = tuple(names)
 

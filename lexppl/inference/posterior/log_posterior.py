@@ -180,8 +180,8 @@ class LogPosterior:
                 f"a batch has {size} rows, and there are only {count}: give a lower batch_size"
             )
         self.model = model = copy.deepcopy(model)
+        keep_parameters_local(model)
         if isinstance(model, nn.Module):
-            keep_parameters_local(model)
             model.eval()
         self._program = weights_first(model)
         self.rows, self.device = rows, rows[0].device
@@ -225,7 +225,7 @@ class LogPosterior:
 
     @property
     def dimensions(self) -> int:
-        """D."""
+        """Number of unconstrained coordinates, D."""
         return self.sites.dimensions
 
     @property

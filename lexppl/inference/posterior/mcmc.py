@@ -1,6 +1,5 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.poutine.messenger import Messenger
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from tqdm.auto import tqdm
@@ -24,7 +23,7 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import weights_first
 from lexppl.inference.batches import Columns
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import held, program_settings, seeded
 from lexppl.inference.objective.program import Program
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
@@ -64,7 +63,7 @@ class Potential:
         masks, which are not read. The chain's own random numbers are others."""
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
-        """U, in nats."""
+        """Potential energy U, in nats."""
         values, log_jacobian = self._globals.of_parts(unconstrained)
         with self.fixed(), _SummedOut():
             density = log_joint(self._model, values, self.objective, self._rows)
@@ -125,11 +124,11 @@ class Recorded:
         return recorded if recorded.agrees(places) else None
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
-        """U, in nats, with its gradient."""
+        """Potential energy U, in nats, with its gradient."""
         return _Replayed.apply(self._graph, *self._numbers(unconstrained))
 
     def agrees(self, places: Sequence[Mapping[str, Tensor]]) -> bool:
-        """Whether value and gradient are the potential's own at some places."""
+        """Whether the recorded graph gives the potential's value and gradient at some places."""
         with program_settings(validate=False):
             return all(
                 bool(((a - b).abs() <= TOLERANCE * (1.0 + b.abs().max())).all())
@@ -282,13 +281,9 @@ class MCMC:
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
-        held = model
-        if isinstance(model, nn.Module):
-            held = copy.deepcopy(model).requires_grad_(False).eval()
-            keep_parameters_local(held)
         with seeded(seed, device):
             with program_settings(validate=True):
-                potential = Potential(held, rows, self.imputations, seed)
+                potential = Potential(held(model), rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
             warmup = self.samples if self.warmup is None else self.warmup

@@ -128,7 +128,7 @@ class SavedState:
 
     @property
     def is_due(self) -> bool:
-        """Whether the state is old enough to be written again."""
+        """Whether the time since the last write is over, so that a state is to be written."""
         return time.monotonic() - self._written >= 60.0 * self._minutes
 
     def write(self, state: Mapping[str, Any], first: bool = False) -> None:

@@ -40,7 +40,12 @@ BY_SHAPE = frozenset(
 
 
 class NotTraceableError(Exception):
-    """A program of which no graph can be made; says why."""
+    """A program of which no graph can be made; says why.
+
+    `shares` of the fit, where they are known, at which the program may be traceable again.
+    """
+
+    shares: frozenset[float] = frozenset()
 
 
 class RepeatedDraws(Messenger):
@@ -192,9 +197,11 @@ def traced_term(
             *(value.detach() for value in graph_inputs(step, rows, numbers))
         )
     if reads.number:
-        raise NotTraceableError(
+        error = NotTraceableError(
             "the program computes with the fit's progress, which a graph would keep"
         )
+        error.shares = frozenset(share for share in reads.shares if share > rows.at)
+        raise error
     return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
 
 
@@ -226,6 +233,8 @@ class _OfTerm:
 
     graphs: dict[Hashable, _Graph] = field(default_factory=dict)
     met: set[Hashable] = field(default_factory=set)
+    eager: set[Hashable] = field(default_factory=set)
+    """Of a share of the fit in which the program computes with the progress."""
     shares: set[float] = field(default_factory=set)
     compiled_rows: Hashable = None
     """The shapes of the rows that graphs are compiled for; those of others are traced alone."""
@@ -287,6 +296,8 @@ class CompiledTerms:
         if moving is None or known.is_eager:
             return self._eager(one)
         key = one.key(known, moving)
+        if key in known.eager:
+            return self._eager(one)
         graph = known.graphs.get(key)
         if graph is None and key not in known.met:
             known.met.add(key)
@@ -334,7 +345,13 @@ class CompiledTerms:
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
-            self._give_up(one, _why_not_traced(error))
+            later: frozenset[float] = getattr(error, "shares", frozenset())
+            moving = one.objective.moving
+            if later and moving is not None:
+                known.shares |= later
+                known.eager.add(one.key(known, moving))
+            else:
+                self._give_up(one, _why_not_traced(error))
             return None
         finally:
             set_random_state(like, state)

@@ -262,7 +262,7 @@ def _mean(outputs: Sequence[Any]) -> Any:
 
 
 def _joined(outputs: Sequence[tuple[Any, int]], rows: int) -> Any:
-    """The outputs of blocks of rows as of all rows, the last dim of a distribution's batch."""
+    """Outputs of blocks of rows joined to those of all rows, along the last batch dimension."""
     first = outputs[0][0]
     if isinstance(first, tuple):
         sizes = [size for _, size in outputs]

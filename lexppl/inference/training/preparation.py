@@ -148,8 +148,7 @@ def _copies(
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
     """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
-    for model in modules:
-        keep_parameters_local(model)
+    keep_parameters_local(*modules)
     for guide in guides:
         if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
             set_up(guide, modules, _few(train, modules))
@@ -234,7 +233,7 @@ def replicates_of(
 
 @runtime_checkable
 class FitsRows(Protocol):
-    """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
+    """A part that learns from rows by itself, such as `TreePredictor`."""
 
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit anew to x `(N, *event)`, y `(N,)` or `(N, C)`, weighted `(N,)`."""

@@ -159,7 +159,7 @@ class FitResult(Summarised):
 
     @property
     def replicates(self) -> int:
-        """R."""
+        """Number of replicates, R."""
         return len(self.models)
 
     def summarised(self) -> Summary:

@@ -72,7 +72,7 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
             "a loader cannot be divided into folds: give tensors, arrays or a data set, or folds=1"
         )
     if len(rows) < 2 * folds:
-        raise ValueError(f"{folds} folds need {2 * folds} rows or more; there are {len(rows)}")
+        raise ValueError(f"{folds} folds need {2 * folds} rows, not {len(rows)}: give folds=1")
     stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
     order = _dealt(*stacked[:2])
     order = order if rows.by_replicate else order[0]

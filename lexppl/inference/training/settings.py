@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.mixed_precision import MIXED, Precision
-from lexppl.inference.schedules import Linear, Schedule, at
+from lexppl.inference.objective.objective import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.watch import Callback, Progress
 

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lexppl.inference.contexts import MiniBatch
-from lexppl.inference.objective.objective import Objective
+from lexppl.inference.objective.objective import Objective, Schedule
+from lexppl.inference.objective.objective import at as at_progress
 from lexppl.inference.objective.program import PlainCalls
 from lexppl.inference.replicates import Replicates
-from lexppl.inference.schedules import Schedule
-from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, shifted
 from lexppl.inference.training.distributed import SharedStep
 from lexppl.inference.training.rows import StepRows
@@ -185,7 +184,7 @@ class StepGuard:
         ]
 
     def _wide(self, good: Tensor, tensor: Tensor) -> Tensor:
-        """`(R, 1, …)`; of one replicate, whose parameters have no such dimension, a scalar."""
+        """Whether a step is good, `(R, 1, …)`; a scalar of one replicate."""
         return good.any() if self._replicates == 1 else good.reshape(-1, *[1] * (tensor.dim() - 1))
 
 

@@ -19,7 +19,7 @@ from lexppl.models.likelihoods import Likelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import Predictor, predictor_with
-from lexppl.models.priors.with_prior import Prior, explainer_with_prior
+from lexppl.models.priors import Prior, explainer_with_prior
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -148,7 +148,7 @@ class TableArchitecture(Architecture):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """`(D,)`."""
+        """Shape of a row, `(D,)`."""
         return (self.features,)
 
     @property
@@ -182,10 +182,13 @@ def architecture_of(
     features: int | Architecture,
     grouping: Grouping | None = None,
     usual: Mapping[str, Any] = NONE,
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     **given: Any,
 ) -> Architecture:
     """The architecture itself, or that of a table of D `features`; `usual` arguments are the
-    method's, `given` ones the user's, None where they are left to the method."""
+    method's, widths and `given` ones the user's, None where they are left to the method."""
+    given = {"hidden": hidden, "predictor_hidden": predictor_hidden, **given}
     given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(features, Architecture):
         if isinstance(features, list | tuple):

@@ -14,9 +14,8 @@ from torch.nn.functional import dropout, relu
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture
-from lexppl.models.imputers.hidden_words import PADDING, check_words
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.words import PaddingImputer
+from lexppl.models.imputers.words import PADDING, PaddingImputer, check_words
 from lexppl.models.networks import MLP, initial_weights
 
 
@@ -273,12 +272,12 @@ class TextArchitecture(Architecture):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """`(T,)`."""
+        """Shape of a text, `(T,)`."""
         return (self.length,)
 
     @property
     def hidden_shape(self) -> tuple[int, ...]:
-        """`(2T,)`: word numbers, and how much of each is kept."""
+        """Shape of an imputed text, `(2T,)`: word numbers, and how much of each is kept."""
         return (2 * self.length,)
 
     def selector(self, outputs: int) -> nn.Module:

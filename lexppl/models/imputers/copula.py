@@ -161,7 +161,7 @@ class CopulaImputer(Imputer):
 
     @property
     def factors(self) -> int:
-        """q."""
+        """Number of factors, q."""
         return self.loadings.shape[1]
 
     def scores(self, x: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ class CopulaImputer(Imputer):
         return _GivenKept(self, x, keep)
 
     def decoded(self, scores: Tensor) -> Tensor:
-        """Rows of normal scores, `(…, C)` to `(…, D)`."""
+        """Rows in the units of the features, `(…, D)`, from normal scores `(…, C)`."""
         count = len(self.ordered)
         places = (torch.special.ndtr(scores) * count).long().clamp(0, count - 1)
         values = self.ordered[places, torch.arange(len(self.columns), device=scores.device)]

@@ -13,13 +13,11 @@ from torch.distributions import constraints
 from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.models.imputers.component_distribution import (
+from lexppl.models.imputers.imputer import TensorOrShape
+from lexppl.models.imputers.mixture import (
     ComponentDistribution,
     ComponentFeatures,
     FeatureMeans,
-)
-from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.imputers.mixture import (
     MixtureImputer,
     check_component_fit,
     start_by_clusters,

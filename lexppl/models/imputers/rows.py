@@ -8,9 +8,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_distribution import ComponentDistribution, ComponentFeatures
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture import MixtureImputer, check_component_fit, fit_diagonal_mixture
+from lexppl.models.imputers.mixture import (
+    ComponentDistribution,
+    ComponentFeatures,
+    MixtureImputer,
+    check_component_fit,
+    fit_diagonal_mixture,
+)
 
 
 class MixtureDataImputer(MixtureImputer):

@@ -60,7 +60,7 @@ class GapImputer(Imputer):
     """Every hidden feature becomes NaN: `x̃ = x` where kept, a gap where hidden; one imputation
     suffices.
 
-    For predictors that read a gap as missing (:class:`lexppl.models.TreePredictor`); a network
+    For predictors that read a gap as missing (`TreePredictor`); a network
     gives NaN. A gap has no gradient in the mask.
 
     Raises:

@@ -276,7 +276,7 @@ class VAEACImputer(Imputer):
         return super().config() | {"event_shape": list(self.event_shape)}
 
     def train(self, mode: bool = True) -> VAEACImputer:
-        """Stay in evaluation mode."""
+        """The imputer itself, which stays in evaluation mode."""
         super().train(False)
         return self
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexppl.data import DividedImages, ImageDataset
+from lexppl.data.images import DividedImages, ImageDataset
 from tests.refusals import refused
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ import torchvision
 from PIL import Image
 
 from lexppl.data import divided_folder
-from lexppl.data.images.folder import image_folder, read_picture
+from lexppl.data.images import image_folder, read_picture
 from tests.data.images.written import write_picture
 from tests.refusals import refused
 

@@ -8,7 +8,8 @@ import torch
 import torchvision
 
 from lexppl.choices.data_sets import IMAGE_SETS, image_names
-from lexppl.data import fashion_mnist, image_set, mnist, switching_panels
+from lexppl.data import image_set, mnist
+from lexppl.data.named_sets import fashion_mnist, switching_panels
 from tests.data.images.written import number_of, real_data, write_idx, write_mnist
 from tests.refusals import refused
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.data import ParquetTable
+from lexppl.data.parquet import ParquetTable
 from lexppl.fingerprint import fingerprint
 from tests.refusals import refused
 

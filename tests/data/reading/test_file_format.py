@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lexppl.data import FileFormat, TableEncoding, read_frame, read_table
-from lexppl.data.files import separator_of
+from lexppl.data import TableEncoding, read_table
+from lexppl.data.files import FileFormat, read_frame, separator_of
 from tests.refusals import refused
 
 CELLS = pd.DataFrame(
@@ -92,3 +92,10 @@ def test_excel(tmp_path):
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
     refused(r"'broken.xlsx' cannot be read as Excel", read_frame, tmp_path / "broken.xlsx")
     refused(r"decimal is for text files; .* of Excel, has its own", read_frame, file, decimal=",")
+
+
+def test_missing_cells_of_typed_files_may_be_numbers(tmp_path):
+    file = tmp_path / "t.parquet"
+    pd.DataFrame({"pay": [1.5, -999.0, 2.0], "town": ["a", "?", "-999"]}).to_parquet(file)
+    frame = read_frame(file, missing=("-999", "?"))
+    assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [False, True]]

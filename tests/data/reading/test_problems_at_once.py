@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.data import TableError, dataset_from_frame, read_table
+from lexppl.data.problems import notices
 from tests.refusals import refused
 
 
@@ -103,6 +104,53 @@ def test_a_column_that_numbers_the_rows_is_warned_of():
         dataset_from_frame(frame, "y")
     frame["id"] = frame.id * 2
     assert dataset_from_frame(frame, "y").entry_names == ("a", "id")
+
+
+def test_numbers_with_a_few_words_among_them_are_not_read_as_levels():
+    ages = [*map(str, range(20, 70)), *["?"] * 10] * 5
+    error = problems_of(frame_of(300, age=ages))
+    assert "most are numbers, but not '?'" in str(error) and error.mends == {"missing": ["?"]}
+    assert "categorical=['age'] if all are names" in str(error)
+    frame = frame_of(300, age=ages)
+    assert len(dataset_from_frame(frame, "y", categorical=["age"]).feature_names) == 52
+    # Few numbers may well be levels.
+    assert "rooms=4+" in dataset_from_frame(frame_of(rooms=["1", "2", "4+"] * 50)).feature_names
+    # A target is not named as categorical.
+    frame["y"] = ages
+    assert "task='classification' if all are names" in str(problems_of(frame[["a", "y"]]))
+    assert dataset_from_frame(frame[["a", "y"]], task="classification").n_classes == 51
+
+
+def test_large_numbers_with_decimal_commas_are_written_without_their_points():
+    error = problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50))
+    assert "write '1.234,5' without what parts its thousands" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cells", "notice"),
+    [
+        ([-999.0, *range(20, 69)] * 3, "'pay' holds -999, far from .* missing=\\('-999',\\)"),
+        ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999, far from"),
+        ([18, 40, 89, 99, 99] * 30, None),
+        ([*range(148), 1e6, -1e6], "a few values of column 'pay' hide the others"),
+        (np.exp(4.0 * np.random.default_rng(0).normal(size=150)), "take logarithms"),
+        (np.exp(np.random.default_rng(0).normal(size=150)), None),
+        ([0.0] * 120 + [1e300] * 30, None),
+        ([-999, *range(149)], None),
+        (["no", "no ", "Yes"] * 50, "levels 'no', 'no ' of column 'pay' differ in blanks or"),
+        (["no", "No", "Yes"] * 50, "levels 'No', 'no' of column 'pay' differ in blanks or"),
+    ],
+)
+def test_what_may_not_have_been_meant_is_warned_of(cells, notice):
+    found = list(notices(frame_of(pay=cells)))
+    assert len(found) == (notice is not None)
+    assert notice is None or re.search(notice, found[0])
+
+
+def test_a_target_may_number_the_rows():
+    frame = frame_of(30)
+    assert list(notices(frame.assign(y=range(30)))) == []
+    assert len(list(notices(frame.assign(b=range(30))[["b", "y"]]))) == 1
 
 
 def test_columns_are_dropped_and_kept_by_name():

@@ -10,8 +10,8 @@ from pyro.nn import PyroModule
 from scipy import stats
 
 from lexppl.effects import mask_particles, penalty
-from lexppl.evaluation import Calibration, GuideFits, calibration
-from lexppl.evaluation.bayes.calibration import UniformRanks
+from lexppl.evaluation import GuideFits, calibration
+from lexppl.evaluation.bayes.calibration import Calibration, UniformRanks
 from lexppl.inference import NestedIWAE, Pathwise
 from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord

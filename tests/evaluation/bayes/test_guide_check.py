@@ -12,7 +12,8 @@ from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import mask_particles
-from lexppl.evaluation import GuideWarning, guide_check
+from lexppl.evaluation import guide_check
+from lexppl.evaluation.bayes.guide_check import GuideWarning
 from lexppl.inference import NestedIWAE, Pathwise, fit
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.models import MLP, CategoricalLikelihood, Predictor

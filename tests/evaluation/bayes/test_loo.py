@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from lexppl.effects import mask_particles
-from lexppl.evaluation import LooWarning, compare_loo, loo, reloo
+from lexppl.evaluation import compare_loo, loo, reloo
+from lexppl.evaluation.bayes.loo import LooWarning
 from lexppl.inference import NestedIWAE, Pathwise, fit
 from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from tests.evaluation.bayes.conjugate import (

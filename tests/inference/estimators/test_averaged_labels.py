@@ -14,8 +14,8 @@ from torch import nn
 
 from lexppl.data import synthetic
 from lexppl.distributions import KSubset
-from lexppl.effects import MASK_KIND, FoldShift
-from lexppl.inference import CrossFitted, Enumerate, LeaveOneOut, NestedIWAE, annealed, fit
+from lexppl.effects import MASK_KIND, FoldShift, label_expectation
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, annealed, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.estimators import score_function
 from lexppl.inference.estimators.score_function import averaged_advantage
@@ -23,6 +23,7 @@ from lexppl.inference.objective.bound import BoundSpec, BoundTerms
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import (
     LEX,
     MLP,
@@ -38,7 +39,6 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
     imputation_particles,
-    label_expectation,
     mask_particles,
 )
 from lexppl.systems import lex

@@ -18,7 +18,7 @@ from lexppl.models import (
     flat_images,
     images,
 )
-from lexppl.models.architectures.image_networks import (
+from lexppl.models.architectures.images import (
     ConvolutionalNetwork,
     ConvolutionBlock,
     EntryMeans,

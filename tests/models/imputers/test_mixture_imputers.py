@@ -21,8 +21,8 @@ from lexppl.models import (
     MixtureDataImputer,
     MixtureMeansImputer,
 )
-from lexppl.models.imputers.component_distribution import ComponentDistribution, IndependentFeatures
 from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.mixture import ComponentDistribution, IndependentFeatures
 from tests.models.imputers.builders import largest_z
 
 C, D, N = 3, 3, 8

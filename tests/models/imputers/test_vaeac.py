@@ -9,11 +9,14 @@ from numpy.polynomial.hermite_e import hermegauss
 from pyro.infer import TraceMeanField_ELBO
 
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.models import MLP, VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models import MLP
 from lexppl.models.imputers.vaeac import (
+    VAEAC,
     ImageDecoder,
     ImageEncoder,
     TableDecoder,
+    VAEACImputer,
+    VAEACProposal,
     latent_distribution,
     seen_of,
 )

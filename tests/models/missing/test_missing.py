@@ -17,14 +17,13 @@ from lexppl.models import (
     CategoricalLikelihood,
     ConstantImputer,
     Grouping,
-    HiddenByNature,
     KSubsetSelector,
     MarginalImputer,
     MaxConcreteSelector,
     Predictor,
     SizePenalty,
 )
-from lexppl.models.missing import MarkedRows, ObservedSelector, restricted
+from lexppl.models.missing import HiddenByNature, MarkedRows, ObservedSelector, restricted
 from lexppl.tabular.missing_values import completed_rows
 
 MARKERS = (-1, 2, 2, 4, 4)

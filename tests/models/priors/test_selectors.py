@@ -34,7 +34,7 @@ from lexppl.models import (
     RandomSizeSelector,
     SiteOffsets,
 )
-from lexppl.saving import describe
+from lexppl.saving.description import describe
 
 G = 3
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())

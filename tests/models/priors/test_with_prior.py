@@ -25,12 +25,12 @@ from lexppl.models import (
     KSubsetSelector,
     NormalLikelihood,
     Predictor,
-    RandomSelector,
     frozen,
     with_prior,
 )
-from lexppl.models.priors.with_prior import weight_priors, written_class
-from lexppl.saving import describe, rebuild
+from lexppl.models.priors import weight_priors, written_class
+from lexppl.models.selectors import RandomSelector
+from lexppl.saving.description import describe, rebuild
 from lexppl.systems import base_x, invase, l2x, lex, rationale, real_x, vibi
 
 NORMAL = dist.Normal(0.0, 1.0)

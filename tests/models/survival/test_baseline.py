@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from lexppl.models import BaselineHazard, ProportionalHazards
+from lexppl.models.survival import BaselineHazard, ProportionalHazards
 
 F64 = torch.float64
 BASELINE = BaselineHazard(

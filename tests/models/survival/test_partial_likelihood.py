@@ -8,7 +8,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from lexppl.models import CoxLikelihood, PartialLikelihood
+from lexppl.models import CoxLikelihood
+from lexppl.models.survival import PartialLikelihood
 
 F64 = torch.float64
 

@@ -17,16 +17,13 @@ from pyro.nn import PyroModule
 from lexppl import explain, fit, load, save
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
-from lexppl.inference import (
-    MCMC,
-    SGHMC,
-    SGLD,
+from lexppl.inference import MCMC, SGHMC, SGLD, SamplerWarning
+from lexppl.inference.posterior.global_draws import (
     GlobalDraws,
     SampledGuide,
     SamplerRecord,
-    SamplerWarning,
+    warn_of,
 )
-from lexppl.inference.posterior.global_draws import warn_of
 from lexppl.inference.posterior.mcmc import Potential, Recorded
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex

@@ -9,7 +9,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
-from lexppl.inference.posterior.normal_approximations import DiagonalVI, Ensemble, Laplace
+from lexppl.inference.posterior.stochastic import DiagonalVI, Ensemble, Laplace
 from tests.inference.posterior.mcmc.programs import Included
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,

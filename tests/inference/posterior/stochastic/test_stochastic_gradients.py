@@ -10,8 +10,7 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.posterior.normal_approximations import Laplace
-from lexppl.inference.posterior.stochastic_gradient import SGHMC, SGLD
+from lexppl.inference.posterior.stochastic import SGHMC, SGLD, Laplace
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,

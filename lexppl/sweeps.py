@@ -1,4 +1,4 @@
-"""A sweep: one factory, many settings, a fit of each, and a table of the results."""
+"""Many fits of one kind: over seeds, penalties, sizes, imputers, or any other setting."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from lexppl.saving import load, save
 from lexppl.sealed_files import output_file, write_through
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
+
+__all__ = ["sweep"]
 
 # Of a kept fit; the row is written last: a fit without it has not ended.
 ROW, EXPLAINER = "row.json", "explainer"
@@ -327,7 +329,7 @@ def _fitted(
 
 
 def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
-    """Write a fit that has ended, and then its row; whether it could be saved."""
+    """Whether a fit that has ended could be saved; writes it, and then its row of the table."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

@@ -1,0 +1,242 @@
+"""The terminal: what commands print, errors in one line, exit codes, signals, threads."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import shlex
+import signal
+import sys
+import threading
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from lexppl.sealed_files import output_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
+EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
+DIRECTIONS, ROWS, GROUPS = "directions.csv", "rows.csv", "groups.csv"
+VOCABULARY, TEXTS = "vocabulary.json", "texts.json"
+MODEL = (EXPLAINER, ENCODING, VOCABULARY, TEXTS)
+"""What is written of the model, before what follows from it."""
+OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS, GROUPS)
+
+
+@contextmanager
+def json_output(
+    options: argparse.Namespace, command: Sequence[str]
+) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """A writer of figures, with the command, to the file of --out, if there is one."""
+    if options.out is None:
+        yield lambda figures: None
+        return
+    with output_file(options.out, options.overwrite) as file:
+        yield lambda figures: file.write_text(
+            json.dumps({"command": list(command), **figures}, indent=1) + "\n", encoding="utf-8"
+        )
+
+
+def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Lines of a table for JSON, its index first; None for what is missing."""
+    flat = table.reset_index()
+    found: list[dict[Any, Any]] = flat.astype(object).where(flat.notna(), None).to_dict("records")
+    return found
+
+
+def show_progress(message: str, quiet: bool = False) -> None:
+    """Print one line of progress on standard error."""
+    if not quiet:
+        print(f"lexppl: {message}", file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """Print one line of warning on standard error."""
+    print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
+
+
+def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
+    """How fits show their progress: not, by a bar, or by lines."""
+    if options.quiet:
+        return False
+    return "lines" if getattr(options, "epoch_lines", False) else True
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Align columns: the first to the left, the others to the right."""
+    # A name may have line breaks.
+    table = [head, *([" ".join(cell.splitlines()) for cell in line] for line in rows)]
+    widths = [max(_width(line[c]) for line in table) for c in range(len(head))]
+    lines = []
+    for line in table:
+        cells = [
+            cell + " " * (w - _width(cell)) if c == 0 else " " * (w - _width(cell)) + cell
+            for c, (cell, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    return sum(1 for character in text if not unicodedata.combining(character))
+
+
+OPTIONS: Mapping[str, str] = {
+    "give column_names": "give --column-names",
+    "column_names must": "--column-names must",
+    "column_names is for": "--column-names is for",
+    "separator must": "--separator must",
+    "its separator given": "its separator given as --separator",
+    ": give separator": ": give --separator",
+    "text_encoding must": "--encoding must",
+    "drop names": "--drop names",
+    "keep names": "--keep names",
+    "categorical names": "--categorical names",
+    "task must": "--task must",
+    "output='logits', 'probabilities' or 'response'": (
+        "--black-box-output logits, probabilities or response"
+    ),
+    "output='logits'": "--black-box-output logits",
+    "(was it fitted on the features of lexppl.data?)": (
+        "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
+    ),
+    "k must be": "--k must be",
+    "another test_share": "another --test-share",
+    "give size= and grayscale=": "give --size and --grayscale",
+    "root must be a folder": "--root must be a folder",
+    "lower valid_share and test_share": "lower --valid-share and --test-share",
+}
+"""Names in the library's errors, and at the command line."""
+ARGUMENT = re.compile(
+    r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
+    r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
+    r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
+)
+"""An argument of a reading function in an error."""
+
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes: bad data or files, a bad command, Ctrl-C."""
+
+
+class UsageError(Exception):
+    """A command that cannot be carried out; the program exits with code 2."""
+
+
+def message_of(error: BaseException) -> str:
+    """An error's message in one line, or a line a problem of a table, with options by their names.
+
+    Example:
+        >>> message_of(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
+        '--k must be a whole number from 1 to 3; it is 4'
+    """
+    if len(getattr(error, "problems", ())) < 2:
+        return one_line(error)
+    *lines, last = (_with_options(line) for line in str(error).splitlines())
+    return "\n".join([*lines, last.replace(", --", " --")])
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message in one line, with options by their names.
+
+    Example:
+        >>> one_line(ValueError("leave it out with drop=['the id']"))
+        "leave it out with --drop 'the id'"
+    """
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return _with_options(" ".join(message.split()) or type(error).__name__)
+
+
+def _with_options(message: str) -> str:
+    for name, option in OPTIONS.items():
+        message = message.replace(name, option)
+    return ARGUMENT.sub(_typed, message)
+
+
+def _typed(argument: re.Match[str]) -> str:
+    """An argument as an option."""
+    name = "encoding" if argument["name"] == "text_encoding" else argument["name"]
+    option = "--" + name.replace("_", "-")
+    if argument["value"] in ("True", "(…,)", "(…)"):
+        return option if argument["value"] == "True" else f"{option} CELL"
+    value = ast.literal_eval(argument["value"])
+    if name == "missing":
+        return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join([option, *(shlex.quote(str(one)) for one in values)])
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Treat the signal of schedulers and `kill` as Ctrl-C."""
+    with _handled((signal.SIGTERM,), signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def deferred_interrupts(raises: bool = True) -> Iterator[None]:
+    """Raise KeyboardInterrupt of a signal in the block at its end, or ignore it."""
+    received: list[int] = []
+    with _handled((signal.SIGINT, signal.SIGTERM), lambda number, frame: received.append(number)):
+        yield
+    if received and raises:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _handled(signals: tuple[signal.Signals, ...], handler: Any) -> Iterator[None]:
+    """Handle signals, but those that the program was started to ignore."""
+    if threading.current_thread() is not threading.main_thread():
+        # Python delivers signals to the main thread only.
+        yield
+        return
+    with ExitStack() as after:
+        for number in signals:
+            before = signal.getsignal(number)
+            if before not in (signal.SIG_IGN, None):
+                signal.signal(number, handler)
+                after.callback(signal.signal, number, before)
+        yield
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print warnings in one line without their place; commands word a collapse themselves."""
+    from lexppl.inference import CollapseWarning  # noqa: PLC0415 - loads torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        for category in (
+            DeprecationWarning,
+            PendingDeprecationWarning,
+            FutureWarning,
+            ResourceWarning,
+            CollapseWarning,
+        ):
+            warnings.simplefilter("ignore", category)
+        warnings.showwarning = lambda message, *_: warn(one_line(message))
+        yield
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """Context with one torch thread if `wanted`: on small matrices threads wait for each other."""
+    import torch  # noqa: PLC0415 - slow
+
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,1 +1,0 @@
-"""What the program and the terminal say to each other: errors, warnings, signals, exit codes."""

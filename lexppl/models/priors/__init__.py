@@ -1,1 +1,0 @@
-"""Priors: of weights, of how much is kept, of sites."""

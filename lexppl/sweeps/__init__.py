@@ -1,5 +1,0 @@
-"""Many fits of one kind: over seeds, penalties, sizes, imputers, or any other setting."""
-
-from lexppl.sweeps.sweep import Sweep, SweepWarning, sweep
-
-__all__ = ["Sweep", "SweepWarning", "sweep"]
