@@ -11,7 +11,7 @@ from pyro.distributions import Unit
 from scipy.special import logsumexp, ndtri
 from torch import Tensor
 
-from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE
+from lexppl.effects import LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
@@ -183,13 +183,6 @@ class RowDraws:
     means_by_draw: dict[str, Tensor] | None = None
 
 
-def response_of(sites: Mapping[str, Site]) -> Site | None:
-    """The site of the response; None where it has plates of its own, such as of times."""
-    site = sites.get(RESPONSE)
-    own = () if site is None else (p for p in site.plates if p.name != LABEL_PLATE)
-    return None if any(p.vectorized and p.dim < IMPUTATION_DIM for p in own) else site
-
-
 def draws_given_x(
     sites: Mapping[str, Site],
     names: Sequence[str],
@@ -201,9 +194,9 @@ def draws_given_x(
     """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
     masks = {name: value_of(sites[name]) for name in names}
     draws = len(masks[names[0]])
-    response = response_of(sites)
+    response = sites.get(RESPONSE)
     y = probability = None
-    if response is not None:
+    if response is not None and not response.has_own_plates:
         events = len(response.distribution.event_shape)
         y = _over_particles(value_of(response), imputations, draws, events)[0]
         y = y.squeeze(1) if is_of_all_rows(response) else y
@@ -339,8 +332,8 @@ def predicted(
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
     their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
-    site = response_of(run.sites)
-    if site is None or isinstance(site.distribution, Unit):
+    site = run.sites.get(RESPONSE)
+    if site is None or site.has_own_plates or isinstance(site.distribution, Unit):
         return None, None
     probability = _label_probability(site, imputations, masks)
     if probability is None:

@@ -11,14 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
-from lexppl.explanation.draws import (
-    RESPONSE,
-    is_of_all_rows,
-    label_values,
-    response_of,
-    states_mean,
-    value_of,
-)
+from lexppl.explanation.draws import RESPONSE, is_of_all_rows, label_values, states_mean, value_of
 from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
@@ -114,7 +107,8 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     for name in {s.name for s in found} & OF_MASKS | {s.name for s in outer} & TAKEN:
         raise ValueError(f"site {name!r} has a name of the explanation's own: give it another")
-    responses = [s for s in (response_of({s.name: s for s in sites}),) if s and s.in_particles]
+    named = [s for s in sites if s.name == RESPONSE and s.in_particles]
+    responses = [site for site in named if not site.has_own_plates]
     of_rows: frozenset[str] = frozenset()
     known = {None, *map(plate_of, responses)}
     if outer or not {plate_of(site) for site in found} <= known:

@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -206,28 +206,6 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
         f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
         f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'
     )
-
-
-def refuse_outside_rows(
-    nodes: Mapping[str, Any],
-    run: Callable[[tuple[Tensor, ...]], Mapping[str, Any]],
-    columns: Iterable[Tensor],
-    plate: str | None,
-    instead: str,
-    why: str = "a batch cannot stand for all rows",
-) -> None:
-    """Refuse a site outside the plate over rows that is another, or none, where a program runs on
-    other rows: without the first, or on one twice."""
-    others = run(tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in columns))
-    for name, node in {**others, **nodes}.items():
-        shapes = [found[name]["fn"].shape() for found in (nodes, others) if name in found]
-        alike = len(shapes) == 2 and shapes[0] == shapes[1]
-        if not (alike or any(frame.name == plate for frame in node["cond_indep_stack"])):
-            named = "" if plate is None else f" {plate!r}"
-            raise ValueError(
-                f"site {name!r} has an entry for each row and stands outside the plate over rows"
-                f"{named} at dim -1, so that {why}: put it into the plate, or give {instead}"
-            )
 
 
 @effectful(type="random_state")

@@ -256,15 +256,13 @@ def refusing_hidden() -> Iterator[None]:
     with pyro.get_param_store().scope() as state:
         yield
     if state["params"]:
-        name, divider, _ = next(iter(state["params"])).partition(_MODULE_NAMESPACE_DIVIDER)
-        if divider:
-            raise MisstatedError(
-                f"pyro.module({name!r}) is called in the program, whose parts are learned without "
-                "it: leave it out, and let the program have the network as a part"
-            )
+        name, of_module, _ = next(iter(state["params"])).partition(_MODULE_NAMESPACE_DIVIDER)
         raise MisstatedError(
-            f"pyro.param({name!r}) is hidden from the fit by a handler in "
-            "the program, such as poutine.block: let it hide sites alone, by block(hide=[…])"
+            f"pyro.module({name!r}) is called in the program, whose parts learn without it: leave "
+            "it out"
+            if of_module
+            else f"pyro.param({name!r}) is hidden from the fit by a handler in the program, such "
+            "as poutine.block: let it hide sites alone, by block(hide=[…])"
         )
 
 

@@ -17,7 +17,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import PENALTY, ParticleCounts, weights_first
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
@@ -220,6 +220,22 @@ def steady_nodes(program: Program, args: tuple[Any, ...]) -> dict[str, Any]:
     return nodes
 
 
+def refuse_outside_rows(
+    nodes: Mapping[str, Any], run: Program, rows: Any, plate: str | None, instead: str
+) -> None:
+    """Refuse a site outside the plate over rows that is another, or none, where a program runs on
+    other rows: without the first, or on one twice."""
+    others = run(tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in rows))
+    for name, node in {**others, **nodes}.items():
+        shapes = {found[name]["fn"].shape() for found in (nodes, others) if name in found}
+        is_apart = len(shapes) > 1 or not (name in nodes and name in others)
+        if is_apart and all(frame.name != plate for frame in node["cond_indep_stack"]):
+            raise ValueError(
+                f"site {name!r} has an entry for each row and stands outside the plate over rows, "
+                f"at dim -1, so that no part of rows stands for all: put it in, or give {instead}"
+            )
+
+
 def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any, ...]) -> None:
     """Refuse a latent of a row, among the nodes of a run, whose distribution depends on y before
     anything is observed."""
@@ -232,9 +248,10 @@ def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any,
         with torch.no_grad(), seeded(0, x.device):
             runs.append(sample_nodes(program, (x, *columns)))
     for name, node in drawn.items():
-        if node["is_observed"] and not {"_deterministic", PENALTY} & node["infer"].keys():
+        site = Site.of(node)
+        if site.observed and not (site.is_deterministic or site.is_penalty):
             return
-        if name not in given or not Site.of(node).in_particles:
+        if not site.is_mask:
             continue
         with suppress(NotImplementedError):  # A law may state no density.
             one, other = (nodes[name]["fn"].log_prob(given[name]) for nodes in runs)

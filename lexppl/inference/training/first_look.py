@@ -16,13 +16,7 @@ from torch.optim import Optimizer
 
 from lexppl.effects import MASK_PLATE
 from lexppl.inference.batches import Columns, Rows, of_replicate
-from lexppl.inference.contexts import (
-    MiniBatch,
-    program_settings,
-    refuse_outside_rows,
-    rows_plate,
-    seeded,
-)
+from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.mixed_precision import refuse_rounded_away
 from lexppl.inference.objective.program import (
     PlainCalls,
@@ -30,6 +24,7 @@ from lexppl.inference.objective.program import (
     as_called,
     can_be_called_plainly,
     refuse_masks_of_y,
+    refuse_outside_rows,
     steady_nodes,
 )
 from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing_hidden
@@ -259,14 +254,13 @@ def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str)
 
 def refuse_unshared(term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns) -> None:
     """Refuse a program of whose rows processes cannot have a share each."""
-    instead = "distributed=False"
-    refuse_unweighted(term, plate, "processes", f"give {instead}")
-    refuse_apart(term, nodes, plate, batch, instead, "processes cannot share its rows")
+    refuse_unweighted(term, plate, "processes", "give distributed=False")
+    refuse_apart(term, nodes, plate, batch, "distributed=False")
 
 
 def refuse_apart(
-    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, *instead: str
+    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, instead: str
 ) -> None:
     """Refuse a program with a site that grows with the rows outside the plate over them."""
     for program, own in ((term.model, nodes.model), (term.guide, nodes.guide)):
-        refuse_outside_rows(own, partial(_samples, program), batch, plate, *instead)
+        refuse_outside_rows(own, partial(_samples, program), batch, plate, instead)
