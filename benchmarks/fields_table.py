@@ -10,8 +10,8 @@ def fields_table(records: list[dict[str, Any]]) -> str:
     """Means over the seeds, a row a field and pattern."""
     rows = [
         "| field | pattern | seeds | plain network | accuracy: default, k | post hoc | kept of 64: "
-        "default | post hoc | precision: default, k | post hoc | fresh network of what is selected: "
-        "default, k | post hoc |",
+        "default | post hoc | precision: default, k | post hoc | fresh network of what is "
+        "selected: default, k | post hoc |",
         "| --- " * 12 + "|",
     ]
     for field, pattern in sorted({(r["field"], r["pattern"]) for r in records}):
