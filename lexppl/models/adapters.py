@@ -256,16 +256,23 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         rows, size = np.asarray(rows), at_once or len(rows)
         return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
 
-    def run(rows: NDArray[Any]) -> Any:
+    def outputs_of(rows: NDArray[Any]) -> Any:
         parts = [rows] if names is None else [column[:, None] for column in rows.T]
         given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
-        found = session.run([outputs[place].name], given)[0]
+        return session.run([outputs[place].name], given)[0]
+
+    def run(rows: NDArray[Any]) -> Any:
+        found = outputs_of(rows)
         if isinstance(found, list) and isinstance(found[0], Mapping):
             found = np.array([list(row.values()) for row in found])
         return found.reshape(len(rows)) if known == "response" else found
 
     features = width[0] if names is None and len(width) == 1 else None
-    return Adapted(source, name, call, known, names=names, features=features)
+    wide, labels = features if names is None else len(names), None
+    if wide and outputs[0].type == "tensor(string)" and outputs[place].type.startswith("seq(map"):
+        # Labels of words are the keys of what it returns, here of a row of zeros.
+        labels = list(outputs_of(np.zeros((1, wide)))[0])
+    return Adapted(source, name, call, known, names=names, features=features, labels=labels)
 
 
 def _typed(node: Any, rows: NDArray[Any]) -> Any:

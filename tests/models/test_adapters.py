@@ -193,6 +193,18 @@ def test_onnx_of_scikit_learn(tmp_path, zipmap):
     np.testing.assert_allclose(black_box(path).targets(ROWS), RESPONSE, atol=1e-4)
 
 
+def test_onnx_of_labels_in_words_has_their_order(tmp_path):
+    words = np.array(["no", "yes"])[TWO]
+    model = LogisticRegression().fit(ARRAY, words)
+    _, path = saved_onnx(model, tmp_path)
+    expected = model.predict_proba(ARRAY)
+    for classes, order in ((["no", "yes"], [0, 1]), (["yes", "no"], [1, 0])):
+        found = black_box(path, classes=classes).targets(ROWS)
+        np.testing.assert_allclose(found, expected[:, order], atol=1e-5)
+    with pytest.raises(ValueError, match="ill"):
+        black_box(path, classes=["ill", "well"])
+
+
 def test_onnx_of_several_inputs_of_words(tmp_path):
     converter = pytest.importorskip("skl2onnx")
     pytest.importorskip("onnxruntime")
