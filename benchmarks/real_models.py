@@ -6,8 +6,9 @@
 
 A model gives a response for each row of a table, and which columns it reads is known:
 
-- magika: a PNG, GIF or ZIP file of content without structure, in sixteen blocks of 128 bytes, each
-  as it is or noise; P(its type). The first block has the signature, the last one the trailer.
+- magika: files of sixteen blocks of 128 bytes, each as it is or noise; P(their type). The first
+  block has the signature, the last one the trailer; between them each file has bytes of its own
+  without structure, like those of noise, so that no other block can matter.
 - budoux: twelve Japanese characters beside a place; the score of a break. It reads the inner six.
 - vadersentiment: which of 24 words a text has; the compound score. Its lexicon has twelve.
 - py3langid: which of 24 words a text has; the log-odds of German to English. The truth are words
@@ -25,6 +26,7 @@ import argparse
 import importlib.util
 import io
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections import Counter
@@ -77,38 +79,42 @@ def magika(case, draw, rows):
 
     folder = next((Path(package.__file__).parent / "models").iterdir())
     labels = pd.read_json(folder / "config.min.json", typ="series")["target_labels_space"]
-    place, model = labels.index(case), black_box(folder / "model.onnx", output="probabilities")
-    content = np.frombuffer(made_file(case, draw), np.uint8).astype(np.int64)
-    half = BLOCKS // 2 * BLOCK
-    file = np.concatenate([content[:half], content[-half:]])
+    place, first_and_last = labels.index(case), ends(case, draw)
+    model = black_box(folder / "model.onnx", output="probabilities", batch_size=64)
     table = presence([f"block {n}" for n in range(BLOCKS)], draw, rows)
 
     def type_of(frame):
-        rows = frame.to_numpy().astype(bool)
-        # Each row has noise of its own, the same in every call.
-        noise = np.stack(
-            [
-                np.random.default_rng(np.packbits(row).tolist()).integers(0, 256, len(file))
-                for row in rows
-            ]
-        )
-        kept = rows.repeat(BLOCK, 1)
-        return model.targets(torch.from_numpy(np.where(kept, file, noise)))[:, place].numpy()
+        seen = np.stack([file_with_noise(row) for row in frame.to_numpy().astype(bool)])
+        return model.targets(torch.from_numpy(seen))[:, place].numpy()
+
+    def file_with_noise(row):
+        # Drawn by the row, so that every call sees the same bytes.
+        drawn = np.random.default_rng(np.packbits(row).tolist())
+        file, noise = drawn.integers(0, 256, (2, BLOCKS, BLOCK))
+        file[[0, -1]] = first_and_last
+        return np.where(row[:, None], file, noise).flatten()
 
     return table, type_of, ["block 0", f"block {BLOCKS - 1}"]
 
 
-def made_file(case, draw):
-    """A file of some kilobytes whose content has no structure."""
+def ends(case, draw):
+    """The first and the last block of a file of this type."""
     file = io.BytesIO()
     if case == "zip":
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr("content.bin", draw.bytes(4000))
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("photo.jpg"), draw.bytes(4000))
+    elif case == "pdf":
+        file.write(b"%PDF-1.5\n4 0 obj\n<</Filter/FlateDecode/Length 4000>>\nstream\n")
+        file.write(draw.bytes(4000) + b"\nendstream\nendobj\nstartxref\n3416\n%%EOF\n")
+    elif case == "elf":
+        file.write(Path(sys.executable).read_bytes())
     else:
         from PIL import Image
 
-        Image.fromarray(draw.integers(0, 256, (40, 40, 3)).astype(np.uint8)).save(file, case)
-    return file.getvalue()
+        pixels = draw.integers(0, 256, (80, 80)).astype(np.uint8)
+        Image.fromarray(pixels).quantize(16).save(file, case)
+    content = np.frombuffer(file.getvalue(), np.uint8)
+    return np.stack([content[:BLOCK], content[-BLOCK:]])
 
 
 def budoux(case, draw, rows):
@@ -217,13 +223,13 @@ def spoken_clip(draw):
 
 
 MODELS = {
-    "magika": (magika, ("png", "gif", "zip")),
+    "magika": (magika, ("pdf", "png", "zip", "elf", "gif")),
     "budoux": (budoux, ("ja",)),
     "vadersentiment": (vadersentiment, ("words",)),
     "py3langid": (py3langid, ("words",)),
     "silero_vad": (silero_vad, ("clip 1", "clip 2", "clip 3")),
 }
-ROWS = {"magika": 2000, "vadersentiment": 4000, "silero_vad": 4000}
+ROWS = {"magika": 4000, "vadersentiment": 4000, "silero_vad": 4000}
 """Where fewer are enough."""
 SLOW = {"magika": (2, 5), "silero_vad": (5, 10)}
 """Rows that SHAP explains, and its background, where a call takes long."""

@@ -6,7 +6,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "believable-pooled": (r"\| (300|2,000) ", (0, 1, 4, 5)),
     "coverage": (r"\| gain ", (0, 2, 3, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
-    "random-fields": (r"\| default ", (1, 2, 4, 5, 7, 8)),
+    "random-fields": ("", (0, 1, 3, 4, 6, 8)),
     "unknown": ("", (0, 3, 8, 10)),
     "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),

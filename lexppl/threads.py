@@ -1,9 +1,11 @@
 """State that threads share, held and put back: Pyro's handlers, generators and modules' modes."""
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,8 +18,8 @@ would give alone. Processes have one each."""
 def own_random_state(
     device: torch.device | str | None = "cpu", enabled: bool = True
 ) -> Iterator[None]:
-    """The default generators of CPU and device (None: of all) are put back after what is drawn
-    inside.
+    """The default generators of CPU and device (None: of all), of NumPy and of Python are put back
+    after what is drawn inside.
 
     Example:
         >>> before = torch.get_rng_state()
@@ -30,7 +32,13 @@ def own_random_state(
     if device is not None:
         devices = [device] if torch.device(device).type == "cuda" else []
     with ONE_THREAD, torch.random.fork_rng(devices=devices, enabled=enabled):
-        yield
+        states = np.random.get_state(), random.getstate()  # noqa: NPY002
+        try:
+            yield
+        finally:
+            if enabled:
+                np.random.set_state(states[0])  # noqa: NPY002
+                random.setstate(states[1])
 
 
 @contextmanager

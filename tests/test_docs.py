@@ -173,6 +173,18 @@ def test_scikit_learn_and_systems(followed, page, check):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_r_reads_what_is_written(followed, tmp_path):
+    r, page = shutil.which("Rscript"), (DOCS / "other_formats.md").read_text(encoding="utf-8")
+    if r is None or subprocess.call([r, "-e", "library(jsonlite)"]):
+        pytest.skip("needs R and its package jsonlite")
+    names, _, _ = followed("other_formats.md")
+    block = re.findall(r"^```r\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    (tmp_path / "page.R").write_text(f"{block}\ncat(nrow(rows), row$row, nrow(row$features))\n")
+    ran = subprocess.run([r, "page.R"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith(f"{len(names['rows'])} 3 30")
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_scaling(followed, tmp_path):
     names, _, _ = followed("scaling.md")
     assert [model.selector.k for model in names["several"].models] == [3, 5, 7]

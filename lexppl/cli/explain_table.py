@@ -52,7 +52,7 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
-from lexppl.evaluation.prediction import BaseRateGain
+from lexppl.evaluation.prediction import LEAST_RARE, BaseRateGain, rare_rows
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
@@ -266,9 +266,13 @@ class TableRun(ExplainRun):
         )
 
     def gains(self, judge: EvalX, posterior: Posterior) -> JudgedGains | None:
-        """Gains of groups and features; none of one row, which has no spread."""
-        table = self.table
-        if len(self.source.test_rows) < 2:
+        """Gains of groups and features; none of one row, which has no spread, or of so few rows of
+        rarer labels that their mean is not normal."""
+        table, rows, rare = self.table, len(self.source.test_rows), rare_rows(self.source.test.y)
+        few = table.observes_labels and rare is not None and rare < min(LEAST_RARE / 4, rows / 10)
+        if few:
+            self.sections.warn([f"nothing is found: {rare} of {rows} held-out labels are rare"])
+        if few or rows < 2:
             return None
         if not table.observes_labels:
             judge = self.fit_judge(table.targets())

@@ -35,9 +35,6 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
-MOST_COPIES = 0.05
-"""Share of rows that may be copies of others, beside twice as many as by chance."""
-
 MOST_UNDECIDED = 0.5
 """Share of rows' features above which masks have not settled."""
 
@@ -182,15 +179,15 @@ def _missing(source: DividedTable) -> str | None:
 
 
 def _copies(source: DividedTable) -> str | None:
-    """Warning: more rows are copies of others than columns of such values have by chance."""
+    """Warning: rows are copies of others, more than a twentieth and twice those by chance, as of
+    independent columns."""
     encoding = source.data.encoding
     if encoding is None or source.unit is not None:
         return None
     frame = source.table[list(encoding.table_columns)].assign(**{"": source.data.y.cpu().numpy()})
-    draw = np.random.default_rng(0)
-    mixed = frame.apply(lambda column: draw.permutation(column.to_numpy()))
+    mixed = frame.apply(np.random.default_rng(0).permutation)
     copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
-    if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
+    if copies <= len(frame) / 20 + 2 * by_chance:
         return None
     return (
         f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "

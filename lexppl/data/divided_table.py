@@ -173,8 +173,8 @@ def divided_frame(
             fold = fold_of_groups(strata, unit, count, seed)
         one = [part for part in range(count) if len(np.unique(strata[fold == part])) < 2]
         if one and names is not None:
-            which = f"fold {one[0] + 1} of {count} by column {column!r}"
-            raise ValueError(f"{which} has one class at most: give fewer replicates")
+            hint = "has one class at most: give fewer replicates"
+            raise ValueError(f"fold {one[0] + 1} of {count} by column {column!r} {hint}")
         rows = (*rows[:3], fold)
     data = dataset_from_frame(
         frame, target, standardise_target=names is None, statistics_rows=rows[0], **reading

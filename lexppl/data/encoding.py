@@ -20,7 +20,6 @@ from lexppl.data.checks import (
     listed,
     missing_in,
     numbers_of,
-    refuse_missing,
     refuse_repeated,
 )
 from lexppl.data.columns import (
@@ -314,12 +313,10 @@ class TableEncoding:
         if len(cells) == 0:
             raise ValueError("the table is empty: it has no rows")
         whole = [c.name for c in self.columns if not c.gaps and not isinstance(c, IndicatorColumn)]
-        if len(whole) == len(self.columns):
-            refuse_missing(cells[whole])
-        elif missing := missing_in(cells[whole]):
+        if missing := missing_in(cells[whole]):
             raise ValueError(
                 f"missing values in columns that had none in fit: {counted(missing)}; fill them "
-                "in, or fit on rows of which some lack them too"
+                "in, leave these rows out, or fit on rows of which some lack them too"
             )
         parts = [column.encode(cells[column.source]) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1)).to(dtype or torch.get_default_dtype())

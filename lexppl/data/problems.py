@@ -146,8 +146,7 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
     for name in frame.columns:
         cells = frame[name]
         if counts_rows(cells) and name != frame.columns[-1]:
-            hint = f"leave it out with drop=[{name!r}]"
-            yield f"column {name!r} numbers the rows; unless their order matters, {hint}"
+            yield f"column {name!r} numbers the rows: unless that matters, give drop=[{name!r}]"
         kind = kind_of(cells)
         if kind == "number":
             yield from _far_values(name, numbers_of(cells.dropna()))

@@ -371,6 +371,31 @@ class RowSteps:
         """What the explainer adds with every feature hidden, `hidden − base`."""
         return self.hidden - self.base
 
+    def bars(self, features: int) -> pd.DataFrame:
+        """Bars of a waterfall, the features of least steps in one: `start`, `step`, and `is_level`
+        for the base rate and the prediction."""
+        order = self.table["step"].abs().sort_values(ascending=False, kind="stable")
+        own = self.table.index.isin(order.index[:features])
+        lines: list[tuple[str, float, float, bool]] = []
+        if not np.isnan(self.base):
+            first = "base rate" if self.label is not None else "mean"
+            lines = [(first, self.base, 0.0, True)]
+            lines.append(("all hidden", self.base, self.first_step, False))
+        else:
+            lines = [("all hidden", self.hidden, 0.0, True)]
+        reached = self.hidden
+        for name, step in self.table["step"][own].items():
+            lines.append((str(name), reached, float(step), False))
+            reached += float(step)
+        if not own.all():
+            rest = float(self.table["step"][~own].sum())
+            lines.append((f"{int((~own).sum())} more", reached, rest, False))
+        lines.append(("prediction", self.predicted, 0.0, True))
+        names = pd.Index([line[0] for line in lines], name="of")
+        return pd.DataFrame(
+            [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
+        )
+
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units."""
         own = self.table

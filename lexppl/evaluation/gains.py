@@ -203,6 +203,9 @@ def _expected_log(y: Tensor, predicted: Tensor) -> Tensor:
 
 
 FDR, LEVEL = 0.1, 0.9
+LEAST_FOUND = 1.0
+"""Nats that all rows together gain of what is found, the price of a parameter by Akaike's
+criterion: predictors are sharper or blunter by how much is kept, by thousandths of a nat."""
 INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
 INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
 
@@ -219,7 +222,8 @@ def group_table(
       rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger, or of rows in C units
       (`gains.unit`) C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
     - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
-    - `found`: whether p ≤ α, that is, whether the interval is above 0.
+    - `found`: whether p ≤ α, that is, the interval is above 0, and N · gain is above a nat, the
+      price of a parameter; else p counts as 1 in the procedure below.
     - `error` and `error_without`, where errors are known: the share of rows whose likeliest label
       is wrong, or the mean distance of a response from its prediction, with everything that is
       kept and without the group.
@@ -378,16 +382,17 @@ def _tested(
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
     free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1
     p = t.sf(score, free)
+    tested = np.where(rows * mean > LEAST_FOUND, p, 1.0)
     alpha = most
     if fwer is not None:
         alpha = min(fraction("fwer", fwer) / count, most)
     elif fdr is not None:
         steps = np.minimum(fraction("fdr", fdr) * np.arange(1, count + 1) / count, most)
-        passed = np.flatnonzero(np.sort(p) <= steps)
+        passed = np.flatnonzero(np.sort(tested) <= steps)
         alpha = steps[passed[-1] if len(passed) else 0]
     half = t.isf(alpha, free) * error
     return pd.DataFrame(
-        {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": p <= alpha}
+        {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": tested <= alpha}
     )
 
 

@@ -196,7 +196,7 @@ def draws_given_x(
     draws = len(masks[names[0]])
     response = sites.get(RESPONSE)
     y = probability = None
-    if response is not None:
+    if response is not None and not response.has_own_plates:
         events = len(response.distribution.event_shape)
         y = _over_particles(value_of(response), imputations, draws, events)[0]
         y = y.squeeze(1) if is_of_all_rows(response) else y
@@ -333,7 +333,7 @@ def predicted(
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
     their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
     site = run.sites.get(RESPONSE)
-    if site is None or isinstance(site.distribution, Unit):
+    if site is None or site.has_own_plates or isinstance(site.distribution, Unit):
         return None, None
     probability = _label_probability(site, imputations, masks)
     if probability is None:
@@ -346,7 +346,9 @@ def predicted(
             for name, one in run.sites.items()
             if not one.observed
         }
-        new = again(latents, len(pair))[RESPONSE]
+        new = again(latents, len(pair)).get(RESPONSE)
+        if new is None:  # Without y it is not drawn.
+            return None, None
         event_dim = len(new.distribution.event_shape)
         drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
         return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
@@ -383,8 +385,8 @@ def posterior_draws(
     at_level = max(tree.levels.values())
     counts, weights = _weights(run, tree, listed, particles, imputations)
     last = len(weights) - 1
-    response = run.sites.get(RESPONSE)
-    in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
+    observed = [site for site, _ in run.weighted if site.observed]
+    in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
     above_rows: dict[str | None, Tensor] = {}
     masks: dict[str, Tensor] = {}
     means: dict[str, Tensor] = {}

@@ -52,6 +52,7 @@ from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
 
+FEW = 20  # Rows on which a program is matched with the grammar
 BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream of seeds of its own
 
@@ -251,7 +252,7 @@ def _observed(
     proposals: float | None,
 ) -> tuple[MaskTree, MaskList | None]:
     """The plates of the program's masks, and the list of all masks where these are to be listed."""
-    few = slice(0, None if sites.are_together else 2)
+    few = slice(0, None if sites.are_together else FEW)
     args = tuple(None if values is None else values[few] for values in first)
     program = ParticleProgram(result.models[0], result.guides[0], args)
     program.match()

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyro
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -16,12 +15,15 @@ from lexppl.explanation.draws import RESPONSE, is_of_all_rows, label_values, sta
 from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
+from lexppl.inference.objective.program import steady_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 
 ROWS = "row"  # The dimension of rows in a posterior
+TAKEN = {"chain", "draw", "feature"}  # Names that no latent may have, nor
+OF_MASKS = {*TAKEN, ROWS, "size", "importance"}  # a mask
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,18 @@ class ProgramSites:
 
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once on a few rows without y, and see what it and its guide sample."""
-    with ParticleCounts(1, 1):
-        trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
-    sites = [
-        Site.of(node)
-        for node in trace.nodes.values()
-        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-    ]
+    sites = [Site.of(node) for node in steady_nodes(weights_first(model), (x, None)).values()]
     found = [site for site in sites if _is_mask(site)]
     if not found:
         raise ValueError(
             "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
             f"mask to explain; its sites are {[site.name for site in sites]}"
         )
-    responses = [s for s in sites if s.name == RESPONSE and s.in_particles]
     outer = [site for site in sites if not (site.in_particles or site.observed)]
+    for name in {s.name for s in found} & OF_MASKS | {s.name for s in outer} & TAKEN:
+        raise ValueError(f"site {name!r} has a name of the explanation's own: give it another")
+    named = [s for s in sites if s.name == RESPONSE and s.in_particles]
+    responses = [site for site in named if not site.has_own_plates]
     of_rows: frozenset[str] = frozenset()
     known = {None, *map(plate_of, responses)}
     if outer or not {plate_of(site) for site in found} <= known:

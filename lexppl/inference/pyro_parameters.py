@@ -20,7 +20,7 @@ from lexppl.effects import ParticleCounts, weights_first
 from lexppl.fingerprint import KNOWN, is_of
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.program import beneath_handlers
+from lexppl.inference.objective.program import beneath_handlers, copied_rows
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 from lexppl.threads import evaluating
 
@@ -246,8 +246,8 @@ def _state(program: nn.Module, holders: Sequence[PyroParams], batch: Columns) ->
     with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
         for one in holders:
             stating.enter_context(one.stating())
-        with refusing_hidden():
-            pyro.poutine.trace(weights_first(program)).get_trace(*batch)
+        with refusing_hidden(), copied_rows(batch) as own:
+            pyro.poutine.trace(weights_first(program)).get_trace(*own)
 
 
 @contextmanager
@@ -256,9 +256,13 @@ def refusing_hidden() -> Iterator[None]:
     with pyro.get_param_store().scope() as state:
         yield
     if state["params"]:
+        name, of_module, _ = next(iter(state["params"])).partition(_MODULE_NAMESPACE_DIVIDER)
         raise MisstatedError(
-            f"pyro.param({next(iter(state['params']))!r}) is hidden from the fit by a handler in "
-            "the program, such as poutine.block: let it hide sites alone, by block(hide=[…])"
+            f"pyro.module({name!r}) is called in the program, whose parts learn without it: leave "
+            "it out"
+            if of_module
+            else f"pyro.param({name!r}) is hidden from the fit by a handler in the program, such "
+            "as poutine.block: let it hide sites alone, by block(hide=[…])"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from torch import Tensor
 
 from lexppl.data.texts import Vocabulary
 from lexppl.extras import extra_library
@@ -39,6 +39,9 @@ class Adapted:
         labels: of its classes, where it says so.
     """
 
+    class_names: Sequence[str] = ()
+    """Of a classifier whose labels are 0 … C−1 as well."""
+
     def __init__(
         self,
         source: Any,
@@ -60,7 +63,10 @@ class Adapted:
         if output == "response":
             self.predict = call
         else:
-            self.predict_proba = partial(_probabilities, call, logits=output == "logits")
+            logits = output == "logits"
+            self.predict_proba = lambda x: as_probabilities(
+                as_numbers(call(x), name), logits
+            ).numpy()
 
     def identified_by(self) -> Any:
         """The model."""
@@ -101,7 +107,7 @@ def adapted(
     if name == "CatBoost" and "catboost" in packages:
         return _of_catboost(model)
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "config"):
-        return _of_transformers(*model, words)
+        return _of_transformers(*model, words, output)
     if words is not None:
         call = getattr(model, "predict_proba", None) or getattr(model, "predict", model)
         guessed = "response" if hasattr(model, "predict") else "probabilities"
@@ -118,15 +124,27 @@ def name_of(model: Any) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-def _probabilities(call: Callable[[Any], Any], rows: Any, logits: bool) -> NDArray[np.float64]:
-    """Outputs `(B, C)`, `(B, 1)` or `(B,)` as probabilities `(B, C)`."""
-    given = np.asarray(call(rows), dtype=np.float64)
-    if given.ndim == 2 and given.shape[1] == 1:
+def as_probabilities(given: Tensor, logits: bool) -> Tensor:
+    """Outputs `(B, C)`, or `(B, 1)` or `(B,)` of y = 1, as probabilities `(B, C)`."""
+    if given.dim() == 2 and given.shape[1] == 1:
         given = given[:, 0]
-    if given.ndim == 1:
-        one = expit(given) if logits else given
-        return np.stack([1.0 - one, one], 1)
-    return softmax(given, 1) if logits else given
+    if given.dim() != 1:
+        return given.softmax(1) if logits else given
+    other, one = (given.neg().sigmoid(), given.sigmoid()) if logits else (1.0 - given, given)
+    return torch.stack([other, one], 1)
+
+
+def as_numbers(given: Any, name: str) -> Tensor:
+    """An array, tensor or series as float64, by the row that its index names; masked: NaN."""
+    if isinstance(given, Tensor):
+        return given.detach().cpu().double()
+    if hasattr(given, "sort_index") and set(given.index) == set(range(len(given))):
+        given = given.sort_index()
+    try:
+        return torch.from_numpy(np.array(np.ma.filled(given, np.nan), dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        kind = type(given).__name__
+        raise TypeError(f"{name} must give an array of numbers; it gave {kind}: {error}") from None
 
 
 def _of_lightgbm(model: Any) -> Adapted:
@@ -155,7 +173,7 @@ def _of_catboost(model: Any) -> Adapted:
     if model.get_all_params().get("loss_function") not in LABEL_LOSSES:
         return Adapted(model, "CatBoost", model.predict, "response", **known)
     call = partial(model.predict, prediction_type="Probability")
-    return Adapted(model, "CatBoost", call, "probabilities", **known)
+    return Adapted(model, "CatBoost", call, "probabilities", labels=model.classes_, **known)
 
 
 def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -165,8 +183,16 @@ def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], A
     return of_numbers
 
 
-def _of_transformers(model: Any, tokenizer: Any, words: Vocabulary | None) -> Adapted:
-    """A classifier of texts, whose rows are numbers of its tokenizer, or of a vocabulary."""
+def _of_transformers(
+    model: Any, tokenizer: Any, words: Vocabulary | None, output: str | None
+) -> Adapted:
+    """A classifier of texts, whose rows are numbers of its tokenizer, or of a vocabulary; with one
+    output it is a regression, as it is in that library."""
+    name, config = type(model).__name__, model.config
+    if config.problem_type == "multi_label_classification":
+        raise ValueError(
+            f"{name} has labels that do not exclude each other; give a function of one"
+        )
 
     def logits(**given: Any) -> Any:
         device = next(model.parameters()).device
@@ -182,7 +208,10 @@ def _of_transformers(model: Any, tokenizer: Any, words: Vocabulary | None) -> Ad
         return logits(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
 
     call = of_tokens if words is None else _reading(words, of_texts)
-    return Adapted(model, type(model).__name__, call, "logits")
+    means = output or ("response" if config.num_labels == 1 else "logits")
+    made = Adapted(model, name, call, means)
+    made.class_names = [config.id2label[number] for number in range(config.num_labels)]
+    return made
 
 
 def _onnx_file(path: Path) -> tuple[bytes, Any, str]:
@@ -227,16 +256,23 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         rows, size = np.asarray(rows), at_once or len(rows)
         return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
 
-    def run(rows: NDArray[Any]) -> Any:
+    def outputs_of(rows: NDArray[Any]) -> Any:
         parts = [rows] if names is None else [column[:, None] for column in rows.T]
         given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
-        found = session.run([outputs[place].name], given)[0]
+        return session.run([outputs[place].name], given)[0]
+
+    def run(rows: NDArray[Any]) -> Any:
+        found = outputs_of(rows)
         if isinstance(found, list) and isinstance(found[0], Mapping):
             found = np.array([list(row.values()) for row in found])
         return found.reshape(len(rows)) if known == "response" else found
 
     features = width[0] if names is None and len(width) == 1 else None
-    return Adapted(source, name, call, known, names=names, features=features)
+    wide, labels = features if names is None else len(names), None
+    if wide and outputs[0].type == "tensor(string)" and outputs[place].type.startswith("seq(map"):
+        # Labels of words are the keys of what it returns, here of a row of zeros.
+        labels = list(outputs_of(np.zeros((1, wide)))[0])
+    return Adapted(source, name, call, known, names=names, features=features, labels=labels)
 
 
 def _typed(node: Any, rows: NDArray[Any]) -> Any:

@@ -16,16 +16,17 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.data.texts import Vocabulary
-from lexppl.models.adapters import Adapted, adapted, name_of
+from lexppl.models.adapters import Adapted, adapted, as_numbers, as_probabilities, name_of
 from lexppl.models.calls import Answers, Calls, identity_of, tensor_keys
 from lexppl.models.likelihoods import Likelihood, distribution_targets
-from lexppl.threads import evaluating
+from lexppl.threads import ONE_THREAD, evaluating
 
 Task = Literal["classification", "regression"]
 Output = Literal["logits", "probabilities", "response"]
 
-SUM_TOLERANCE = 1e-4
-"""How far from 1 the probabilities of a row may sum; they are divided by their sum."""
+SUM_TOLERANCE = 5e-4
+"""How far from 1 the probabilities of a row may sum, which is how float16 rounds them; they are
+divided by their sum."""
 RANGE_TOLERANCE = 1e-6
 """How far outside [0, 1] rounding may put a probability; it is put back."""
 BATCH_ROWS = 4096
@@ -68,7 +69,8 @@ class BlackBox:
     def targets(self, x: Tensor) -> Tensor:
         """Its output for each row, without gradient, on the device of `x` and in its floating type.
 
-        Rows of the same content are sent once. What was answered before an error is kept.
+        Rows of the same content are sent once, by one thread at a time. What was answered before an
+        error is kept.
 
         Args:
             x: rows, shape `(N, *event)`.
@@ -80,17 +82,17 @@ class BlackBox:
             TypeError: `x` is no tensor, or the black box gives no numbers.
             ValueError: no rows; more new ones than `max_calls` allows; a row on which the model
                 fails; values that are not finite; another number of rows or classes; probabilities
-                outside [0, 1] or whose sum is off 1 by more than 1e-4.
+                outside [0, 1] or whose sum is off 1 by more than 5e-4.
         """
-        keys, new = self._new(x)
-        if len(new) > self._left:
-            raise ValueError(
-                f"max_calls={self.max_calls} allows {self._left} more rows of {self.name}, and "
-                f"{len(new)} have no answer yet: give those that affordable(x) has"
-            )
-        self.calls.known += len(x) - len(new)
-        widths = [self.classes]
-        with torch.no_grad():
+        with ONE_THREAD, torch.no_grad():
+            keys, new = self._new(x)
+            if len(new) > self._left:
+                raise ValueError(
+                    f"max_calls={self.max_calls} allows {self._left} more rows of {self.name}, and "
+                    f"{len(new)} have no answer yet: give those that affordable(x) has"
+                )
+            self.calls.known += len(x) - len(new)
+            widths = [self.classes]
             for batch in torch.tensor(new).split(self.batch_size or BATCH_ROWS):
                 if len(batch):
                     self._ask(x, batch, keys, widths)
@@ -294,6 +296,8 @@ def black_box(
     count, labels = _class_count(classes)
     meant = "response" if task == "regression" else output
     kind = adapted(model, output=meant, columns=columns, words=words)
+    if labels and set(labels) == set(getattr(kind, "class_names", ())):
+        kind.classes_ = kind.class_names
     box = _wrapped(kind, count, labels, None if isinstance(kind, Adapted) else output, task)
     if task is not None and task != box.task:
         reason = "" if output is None else f", as output={output!r} means"
@@ -369,7 +373,7 @@ def _of_outputs(
     """A function of rows whose outputs have a meaning."""
     task: Task = "regression" if output == "response" else "classification"
     return BlackBox(
-        name, task, classes, outputs, lambda given: _meaning(_numbers(given, name), output, name)
+        name, task, classes, outputs, lambda given: _meaning(as_numbers(given, name), output, name)
     )
 
 
@@ -390,7 +394,7 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     count = len(places) if classes is None and places is not None else classes
 
     def meaning(outputs: Any) -> Tensor:
-        given = _numbers(outputs, name)
+        given = as_numbers(outputs, name)
         if places is None or count is None:
             return given
         placed = given.new_zeros(len(given), count)
@@ -458,30 +462,13 @@ def _class_count(
     return len(labels), labels
 
 
-def _numbers(given: Any, name: str) -> Tensor:
-    """An array or tensor of numbers, as float64."""
-    given = given.detach().cpu() if isinstance(given, Tensor) else given
-    try:
-        return torch.from_numpy(np.array(given, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        kind = type(given).__name__
-        raise TypeError(f"{name} must give an array of numbers; it gave {kind}: {error}") from None
-
-
 def _meaning(given: Tensor, output: Output, name: str) -> Tensor:
     """Outputs as probabilities `(B, C)` or responses `(B,)`."""
-    if given.dim() == 2 and given.shape[1] == 1:
-        given = given.squeeze(1)
-    most = 1 if output == "response" else 2
-    if not 1 <= given.dim() <= most:
-        raise ValueError(
-            f"{name} must give {output} of shape {'(N,)' if most == 1 else '(N, C) or (N,)'}; it "
-            f"gave {tuple(given.shape)}"
-        )
+    shape = "(N,)" if output == "response" else "(N, C) or (N,)"
+    single = given.dim() == 1 or (given.dim() == 2 and given.shape[1] == 1)
+    if not single and (output == "response" or given.dim() != 2):
+        gave = tuple(given.shape)
+        raise ValueError(f"{name} must give {output} of shape {shape}; it gave {gave}")
     if output == "response":
-        return given
-    if output == "logits":
-        if given.dim() == 2:
-            return given.softmax(1)
-        return torch.stack([torch.sigmoid(-given), torch.sigmoid(given)], 1)
-    return given if given.dim() == 2 else torch.stack([1.0 - given, given], 1)
+        return given.flatten()
+    return as_probabilities(given, output == "logits")

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.evaluation.bayes.calibration import Calibration
+from lexppl.explanation.reading.picture_values import short, view
 from lexppl.inference.training.result import History
 from lexppl.plots.style import (
     BLUE,
@@ -21,7 +22,6 @@ from lexppl.plots.style import (
     legend_outside,
     new_figure,
     plain,
-    short,
 )
 
 
@@ -97,18 +97,6 @@ def _curves(
             label=label if i == 0 else None,
             marker="." if len(epochs) == 1 else None,
         )
-
-
-def view(losses: np.ndarray) -> tuple[float, float]:
-    """Limits of the axis that leave out a few very large first losses."""
-    finite = losses[np.isfinite(losses)]
-    if finite.size == 0:
-        return 0.0, 1.0
-    low, high, typical = finite.min(), finite.max(), np.quantile(finite, 0.98)
-    if high - low > 3 * (typical - low) > 0:
-        high = typical
-    margin = 0.06 * (high - low) or 0.05
-    return float(low - margin), float(high + margin)
 
 
 COLUMNS = 3

@@ -16,8 +16,9 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.evaluation.imputation import imputed_samples
 from lexppl.explanation.reading.images import image_geometry
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
+from lexppl.explanation.reading.picture_values import chosen_rows, short
 from lexppl.explanation.reading.rows import row_outcomes, row_spread
-from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure, chosen_rows, short
+from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure
 
 Pixels = NDArray[np.float64]
 """Colours of pixels `(…, H, W, 3)`, in [0, 1]."""

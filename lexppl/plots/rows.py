@@ -1,36 +1,18 @@
 """Rows: one as a sum of steps, all as a swarm."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.evaluation.effects import RowSteps
-from lexppl.explanation.reading.feature_values import GAIN, FeatureValues, feature_values
-from lexppl.explanation.reading.masks import kind_of, mask_means
-from lexppl.plots.style import (
-    BLUE,
-    FAINT,
-    GREY,
-    INK,
-    LONGEST_LABEL,
-    NARROW_LABEL,
-    ORANGE,
-    check_kind,
-    evenly,
-    new_figure,
-    plain,
-    short,
-)
+from lexppl.explanation.reading.picture_values import LONGEST_LABEL, NARROW_LABEL, short, swarm_of
+from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, check_kind, new_figure, plain
 
 
 def plot_row(
@@ -52,6 +34,7 @@ def plot_row(
         ValueError: fewer than one feature.
 
     Example:
+        >>> import pandas as pd
         >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3], "kept": [1.0, 0.4]},
         ...     index=["age", "weight"])
         >>> figure = plot_row(RowSteps(table, -0.9, -0.7, -0.3, "ill"), {"age": 71})
@@ -60,7 +43,7 @@ def plot_row(
     """
     check_kind(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
     features = int_at_least("features", features)
-    lines = waterfall(steps, features)
+    lines = steps.bars(features)
     place = np.arange(len(lines))
     figure, axes = new_figure(width, 1.0 + 0.29 * len(lines))
     start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
@@ -94,33 +77,6 @@ def plot_row(
     return figure
 
 
-def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
-    """The bars of a waterfall: `start`, `step`, and `is_level` for the base rate and the
-    prediction."""
-    order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
-    own = steps.table.index.isin(order.index[:features])
-    lines: list[tuple[str, float, float, bool]] = []
-    if not np.isnan(steps.base):
-        first = "base rate" if steps.label is not None else "mean"
-        lines = [(first, steps.base, 0.0, True)]
-        lines.append(("all hidden", steps.base, steps.first_step, False))
-    else:
-        lines = [("all hidden", steps.hidden, 0.0, True)]
-    reached = steps.hidden
-    for name, step in steps.table["step"][own].items():
-        lines.append((str(name), reached, float(step), False))
-        reached += float(step)
-    if not own.all():
-        rest = float(steps.table["step"][~own].sum())
-        lines.append((f"{int((~own).sum())} more", reached, rest, False))
-    lines.append(("prediction", steps.predicted, 0.0, True))
-    names = pd.Index([line[0] for line in lines], name="of")
-    return pd.DataFrame(
-        [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
-    )
-
-
-BINS = 70
 LOW_TO_HIGH = LinearSegmentedColormap.from_list("low to high", [BLUE, "#B8A9B6", ORANGE])
 
 
@@ -174,79 +130,3 @@ def plot_beeswarm(
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0, labelsize=8)
     return figure
-
-
-@dataclass(frozen=True, eq=False)
-class Swarm:
-    """The points of :func:`plot_beeswarm`, `(B, J)`, ranks of the values in [0, 1] and offsets."""
-
-    names: list[str]
-    points: NDArray[np.float64]
-    ranks: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-    label: str
-    span: tuple[float, float]
-
-
-def swarm_of(posterior: Posterior, features: int | Sequence[str], rows: int) -> Swarm:
-    """The points of :func:`plot_beeswarm`, whose arguments these are."""
-    rows = int_at_least("rows", rows)
-    stats = group_of(posterior, "sample_stats")
-    means = mask_means(posterior)
-    shown = stats.get(GAIN, means)
-    names = [str(name) for name in means[means.dims[-1]].values]
-    each = shown.values.astype(np.float64)
-    if GAIN not in stats:
-        each = each.mean(0)
-    known = np.flatnonzero(~np.isnan(each).any(1))
-    places = known[evenly(len(known), rows)]
-    chosen = _chosen(features, names, each[known].mean(0))
-    values = feature_values(posterior)
-    points = each[places][:, [names.index(name) for name in chosen]]
-    low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
-    return Swarm(
-        chosen,
-        points,
-        np.stack([_ranks(values.get(name), places) for name in chosen], 1),
-        np.stack([_offsets(across, low, high) for across in points.T], 1),
-        "gain in this row, nats" if GAIN in stats else kind_of(posterior).label,
-        (low, high),
-    )
-
-
-def _chosen(
-    features: int | Sequence[str], names: list[str], mean: NDArray[np.float64]
-) -> list[str]:
-    if isinstance(features, int) and not isinstance(features, bool):
-        order = np.argsort(-np.abs(mean), kind="stable")[: int_at_least("features", features)]
-        return [names[g] for g in order]
-    if isinstance(features, str) or not isinstance(features, Sequence):
-        raise TypeError(f"features must be a number or a list of names; it is {features!r}")
-    unknown = [name for name in features if name not in names]
-    if unknown or not features:
-        raise ValueError(f"features must be names among {names}; {unknown or 'none'} are given")
-    return [str(name) for name in features]
-
-
-def _offsets(across: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """Up and down by turns, so that points of the same place stand side by side."""
-    step = (high - low) / BINS or 1.0
-    bins = np.floor((across - low) / step).astype(int)
-    offsets = np.zeros(len(across))
-    counts = np.bincount(bins) if len(bins) else np.zeros(1, int)
-    unit = min(0.07, 0.76 / max(1, counts.max()))
-    for place in np.unique(bins):
-        own = np.flatnonzero(bins == place)
-        turn = np.arange(len(own))
-        offsets[own] = unit * np.where(turn % 2, 1, -1) * ((turn + 1) // 2)
-    return offsets
-
-
-def _ranks(values: FeatureValues | None, places: NDArray[np.intp]) -> NDArray[np.float64]:
-    ranks = np.full(len(places), np.nan)
-    if values is not None and values.levels is None:
-        numbers = values.numbers[places]
-        seen = ~np.isnan(numbers)
-        if seen.sum() > 1:
-            ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
-    return ranks

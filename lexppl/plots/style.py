@@ -8,16 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lexppl.argument_checks import int_at_least
-
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#8A8A8A"
 FAINT = "#D9D9D9"
 INK = "#262626"
-
-LONGEST_LABEL = 28
-NARROW_LABEL = 18
 
 
 class NotebookFigure(Figure):
@@ -47,16 +42,6 @@ def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = N
     axes.tick_params(colors=INK, labelsize=9, length=3 if keep_left else 0)
 
 
-def evenly(total: int, most: int) -> np.ndarray:
-    """An even choice of at most so many places of a total."""
-    return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(int)
-
-
-def short(name: Any, longest: int = LONGEST_LABEL) -> str:
-    text = str(name)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
 def name_ticks(axes: Axes, names: Sequence[str], most: float, turned: bool) -> None:
     """Names along the axis below, at most so many, every second or third one of more."""
     every = max(1, int(np.ceil(len(names) / most)))
@@ -78,20 +63,3 @@ def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
         raise TypeError(
             f"{argument} must be a {kind.__name__}, {source}; it is a {type(value).__name__}"
         )
-
-
-def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
-    """Places of rows: an even choice of some number, or those of some names."""
-    if isinstance(rows, str):
-        raise TypeError(f"rows must be a number of rows or a list of names; it is {rows!r}")
-    if not isinstance(rows, Sequence | np.ndarray):
-        return evenly(len(names), int_at_least("rows", rows)).tolist()
-    places = {str(name): i for i, name in enumerate(names)}
-    unknown = [name for name in rows if str(name) not in places]
-    if unknown or not len(rows):
-        first = ", ".join(map(str, list(names)[:3]))
-        raise ValueError(
-            f"rows must be names of the posterior's {len(names)} rows, such as {first}; "
-            f"{unknown or 'none'} are {'not' if unknown else 'given'}"
-        )
-    return [places[str(name)] for name in rows]

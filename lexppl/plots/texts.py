@@ -18,8 +18,9 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
+from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import row_interval
-from lexppl.plots.style import BLUE, ORANGE, chosen_rows
+from lexppl.plots.style import BLUE, ORANGE
 
 LEAST = 1e-9
 STRONGEST = 0.55

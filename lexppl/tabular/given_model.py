@@ -61,9 +61,10 @@ class EstimatorByRow:
         return self._estimator.predict_proba(self._chosen(rows))
 
     def _chosen(self, rows: NDArray[Any]) -> Any:
-        places = rows[:, 0].astype(np.int64)
-        cells = self._cells
-        return cells.iloc[places] if isinstance(cells, pd.DataFrame) else cells[places]
+        places, cells = rows[:, 0].astype(np.int64), self._cells
+        if isinstance(cells, pd.DataFrame):
+            return cells.iloc[places].reset_index(drop=True)
+        return cells[places]
 
 
 def _refuse_unfitted(estimator: Any) -> None:

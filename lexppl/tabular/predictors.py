@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,12 +14,20 @@ from torch import Tensor, nn
 
 from lexppl.choices.settings import NETWORK, TREES
 from lexppl.evaluation import fit_evalx, fit_predictor
+from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.watch import Progress
-from lexppl.models import GapImputer, NormalLikelihood, tree_predictor
+from lexppl.models import (
+    MLP,
+    CategoricalLikelihood,
+    GapImputer,
+    NormalLikelihood,
+    Predictor,
+    tree_predictor,
+)
 from lexppl.models.lex import LEX
 from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
@@ -107,6 +116,61 @@ def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | N
         residuals = y - predictor(x).mean
     if bool(residuals.any()):
         likelihood.settle(residuals, weights)
+
+
+LOGIT_STEP, MOST_LOGIT_STEPS, LEAST_GAIN = math.sqrt(2.0), 4, 1.0
+"""Between the factors of logits that are tried; steps either way; nats of all rows together, as by
+Akaike's criterion, without which logits stay as they are."""
+
+
+def rescale_logits(
+    result: FitResult,
+    rows: tuple[Tensor, Tensor],
+    folds: Folds | None,
+    weights: Tensor | None,
+    masks: int,
+) -> float:
+    """Multiply the logits of a fit's networks by the factor, ¼ to 4, that makes judged labels
+    likeliest, and return it; 1 where the predictors are no networks of labels.
+
+    The weight decay of few rows keeps networks unsure of labels that are nearly certain.
+
+    Source: Guo, Pleiss, Sun, Weinberger. On calibration of modern neural networks. ICML 2017.
+    """
+    layers = [
+        part.network.layers[-1]
+        for model in result.models
+        for part in model.predictor.modules()
+        if isinstance(part, Predictor)
+        and isinstance(part.likelihood, CategoricalLikelihood)
+        and isinstance(part.network, MLP)
+    ]
+    if not layers:
+        return 1.0
+    first = [(weight, weight.clone()) for layer in layers for weight in layer.parameters()]
+    counts = torch.ones(len(rows[0])) if weights is None else weights.cpu()
+
+    def at(factor: float) -> float:
+        """Log-likelihood of the judged labels, in nats."""
+        for weight, before in first:
+            weight.copy_(before * factor)
+        found = judged(
+            folds, predictive_log_likelihood, result, *rows, masks=masks, seed=result.seed
+        )
+        return float((counts.double() * found.double().mean(0).cpu()).sum())
+
+    with torch.no_grad():
+        start = best = at(1.0)
+        chosen = 1.0
+        for step in (LOGIT_STEP, 1.0 / LOGIT_STEP):
+            for number in range(1, MOST_LOGIT_STEPS + 1):
+                if chosen not in (1.0, step ** (number - 1)) or (found := at(step**number)) <= best:
+                    break
+                best, chosen = found, step**number
+        chosen = chosen if best - start > LEAST_GAIN else 1.0
+        for weight, before in first:
+            weight.copy_(before * chosen)
+    return chosen
 
 
 GROWN, LEAVES, BINS = 100, 15, 255

@@ -37,7 +37,7 @@ from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
-from lexppl.tabular.predictors import fit_full_predictor, trees_where_better
+from lexppl.tabular.predictors import fit_full_predictor, rescale_logits, trees_where_better
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
 ADVICE: Mapping[str, str] = MappingProxyType(
@@ -194,9 +194,12 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
     plan, result, path = fitted.plan, fitted.result, None
     if plan.penalties is None:
         return fitted
-    if plan.penalty == AUTO:
+    if rows.has_judged:
         most = HASTY_ROWS if result.interrupted else PATH_ROWS
         judged, folds, weights = rows.judged(most, plan.seed)
+        if plan.regime.learns_predictor and not result.interrupted:
+            rescale_logits(result, judged, folds, weights, PATH_MASKS)
+    if plan.penalty == AUTO:
         rule = partial(plateau, usual=plan.usual_penalty)
         settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
         path = penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)

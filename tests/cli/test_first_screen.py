@@ -75,6 +75,9 @@ def test_nothing_found_is_no_finding():
     assert sure.startswith("200 rows may be too few to show what little there is.")
     sure = said([group("age", 0.6, found=False)], learned=True)[1]
     assert sure.startswith("Yet it predicts better than guessing: by what, EVAL-X does not")
+    # Of a response that is in its likelihood, and may not be in its mean.
+    few = "200 rows may be too few to show"
+    assert said([group("age", found=False)], learned=True, base=None)[1].startswith(few)
     rests, *_ = said([group("age", 0.6, found=False)], features=1, rows=1)
     assert rests.startswith("1 row does not show that age helps to predict y.")
     assert "The prediction reads age in 6 of 10 rows, which may be noise." in rests

@@ -49,6 +49,14 @@ def learned(tmp_path_factory):
     return ran(folder / "r", table, *words), folder
 
 
+def test_nothing_is_found_by_a_handful_of_rows_of_a_label(tmp_path, capsys):
+    frame = people(120).assign(income=["low"] * 117 + ["high"] * 3)
+    table, page = ran(tmp_path / "r", written(frame, tmp_path), *FIXED)
+    told = "nothing is found: 3 of 120 held-out labels are rare"
+    assert told in capsys.readouterr().err and told in page
+    assert "found" not in table and not (tmp_path / "r" / "groups.csv").exists()
+
+
 @pytest.mark.complete
 def test_what_matters_is_found_and_noise_is_not(learned):
     (table, page), _ = learned

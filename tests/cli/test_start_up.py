@@ -91,3 +91,11 @@ def test_what_is_not_refused_as_it_was_typed_is_carried_out(folder):
     ((code, loaded),) = ran(folder, [["explain", "wine", *OUT, "--device", "cuda:99"]])
     assert code == 2
     assert {"numpy", "pandas", "torch", "xarray"} <= HEAVY & set(loaded)
+
+
+@pytest.mark.complete
+def test_report_of_a_table_loads_neither_matplotlib_nor_sympy(tmp_path):
+    typed = ["explain", "wine", "--out", "new", "--epochs", "1", "--replicates", "2", "--quiet"]
+    [(code, loaded)] = ran(tmp_path, [typed])
+    assert code == 0 and (tmp_path / "new" / "report.html").exists()
+    assert not {"matplotlib", "sympy"} & set(loaded)

@@ -277,7 +277,7 @@ def test_a_test_file_is_read_by_the_training_encoding(people, tmp_path):
     [
         ({"job": ["king"]}, "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'"),
         ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
-        ({"age": [None]}, r"missing values in 1 of 3 columns: 'age' \(1\)"),
+        ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
         ({"age": [np.inf]}, "'age' must be finite"),
         ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
     ],

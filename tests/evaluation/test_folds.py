@@ -98,7 +98,13 @@ def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
     np.testing.assert_allclose(table["agreement"].loc[agreement.index], agreement)
     of_fits = exact.astype(float).mean(1)
     found = table.loc[stats["feature"].values, ["lower", "upper"]]
-    np.testing.assert_allclose(found.T, [of_fits.min(0), of_fits.max(0)], rtol=1e-5)
+    ends = np.r_["0,2", of_fits, own.mean(0)]
+    np.testing.assert_allclose(found.T, [ends.min(0), ends.max(0)], rtol=1e-5)
+    # Fits that keep less of the rows that they have learned from: the estimate stays inside.
+    stats["fold_selection_probability"].values[:] *= 0.5
+    low = selection_table(posterior)
+    assert (low["lower"] < low["upper"]).all()
+    np.testing.assert_allclose(low["upper"], low["selection_probability"], rtol=1e-5)
 
 
 def test_masks_whose_mean_no_distribution_states_are_drawn_by_every_fold(done):

@@ -58,14 +58,15 @@ def family(values, part, fdr, fwer, level):
     p = t.sf(out["gain"] / np.sqrt(variance), rows - 1)
     most = (1 - level) / 2
     alpha = min(fdr / count, most)
+    tested = np.where(values.sum(0) > 1.0, p, 1.0)
     for k in range(1, count + 1):
-        if (p <= min(fdr * k / count, most)).sum() >= k:
+        if (tested <= min(fdr * k / count, most)).sum() >= k:
             alpha = min(fdr * k / count, most)
     if fwer is not None:
         alpha = min(fwer / count, most)
     half = t.ppf(1 - alpha, rows - 1) * np.sqrt(variance)
     ends = {"lower": out["gain"] - half, "upper": out["gain"] + half}
-    return {**out, **ends, "p": p, "found": p <= alpha}
+    return {**out, **ends, "p": p, "found": tested <= alpha}
 
 
 TABLES = 300
@@ -149,6 +150,14 @@ def test_what_changes_nothing_is_not_found():
     assert table.loc["x0", NUMBERS].tolist() == [0.0, 0.0, 0.0, 0.5]
     assert table["p"].to_dict() == {"x1": 0.0, "x0": 0.5, "x2": 1.0}
     assert table["found"].to_dict() == {"x1": True, "x0": False, "x2": False}
+
+
+def test_less_than_a_nat_of_all_rows_is_not_found():
+    each = np.tile([0.9, 1.1, -0.9, 30.0], 25)[:, None] * np.array([0.0003, 1.0]) + 1e-5
+    for scale, found in ((1.0, [True, False]), (20.0, [True, True])):
+        table = gain_table(gains_of(each * scale), level=0.8)
+        assert (table["lower"] > 0.0).all() and (table["p"] < 0.05).all()
+        assert table["found"].tolist() == found
 
 
 def test_every_entry_may_be_in_a_group_of_several():

@@ -1,5 +1,7 @@
 """Models of other libraries as black boxes, against what they say themselves."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +19,7 @@ from lexppl.data.texts import Vocabulary, encoded_texts
 from lexppl.explanation import mask_means
 from lexppl.models import black_box, texts
 from lexppl.systems import lex
+from lexppl.tabular.given_model import box_of_table
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -83,6 +86,12 @@ def test_catboost(labels):
     np.testing.assert_allclose(black_box(given).targets(ROWS), expected)
     if labels is TWO:
         explains_the_second_column(given)
+        named = catboost.CatBoost({**quiet, "loss_function": loss}).fit(
+            ARRAY, np.array(["n", "y"])[labels]
+        )
+        np.testing.assert_allclose(
+            black_box(named, classes=["y", "n"]).targets(ROWS), expected[:, ::-1]
+        )
     response = catboost.CatBoost(quiet).fit(ARRAY, RESPONSE)
     np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(ARRAY))
 
@@ -132,6 +141,23 @@ def test_a_function_of_frames():
     np.testing.assert_allclose(response.targets(ROWS), RESPONSE)
 
 
+@pytest.mark.parametrize("by_row", [False, True])
+def test_a_series_is_read_by_its_index(by_row):
+    def sorted_risk(frame):
+        return (1 / (1 + np.exp(-frame["b"]))).sort_values()
+
+    expected = ROWS[:, 1].sigmoid()
+    box = black_box(sorted_risk, columns=["a", "b", "c"])
+    if not by_row:
+        torch.testing.assert_close(box.targets(ROWS)[:, 1], expected)
+        of_arrays = black_box(lambda rows: sorted_risk(pd.DataFrame(rows, columns=["a", "b", "c"])))
+        torch.testing.assert_close(of_arrays.targets(ROWS)[:, 1], expected)
+        return
+    frame = pd.DataFrame(ARRAY, columns=["a", "b", "c"]).sample(frac=1, random_state=0)
+    box, x = box_of_table(box, frame, classes=[0, 1])
+    np.testing.assert_allclose(box.targets(x)[:, 1], 1 / (1 + np.exp(-frame["b"])))
+
+
 def test_torchscript():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     script = torch.jit.script(net)
@@ -165,6 +191,18 @@ def test_onnx_of_scikit_learn(tmp_path, zipmap):
     explains_the_second_column(path)
     _, path = saved_onnx(LinearRegression().fit(ARRAY, RESPONSE), tmp_path)
     np.testing.assert_allclose(black_box(path).targets(ROWS), RESPONSE, atol=1e-4)
+
+
+def test_onnx_of_labels_in_words_has_their_order(tmp_path):
+    words = np.array(["no", "yes"])[TWO]
+    model = LogisticRegression().fit(ARRAY, words)
+    _, path = saved_onnx(model, tmp_path)
+    expected = model.predict_proba(ARRAY)
+    for classes, order in ((["no", "yes"], [0, 1]), (["yes", "no"], [1, 0])):
+        found = black_box(path, classes=classes).targets(ROWS)
+        np.testing.assert_allclose(found, expected[:, order], atol=1e-5)
+    with pytest.raises(ValueError, match="ill"):
+        black_box(path, classes=["ill", "well"])
 
 
 def test_onnx_of_several_inputs_of_words(tmp_path):
@@ -248,6 +286,25 @@ def test_transformers(bert):
     system = lex(texts(len(vocabulary), of_words.shape[1]), classes=2, k=2)
     result = fit(system, (of_words, box.targets(of_words)), epochs=1, progress=False)
     assert mask_means(explain(result, of_words[:4], draws=0)).shape == (1, 4, 6)
+
+
+def test_labels_and_responses_of_transformers(bert):
+    model, tokenizer = bert
+    x = tokenizer(TEXTS[:9], padding=True, return_tensors="pt")["input_ids"].float()
+    given = black_box(bert).targets(x)
+    named = copy.deepcopy(model)
+    named.config.id2label = {0: "bad", 1: "good"}
+    for classes, expected in ((["good", "bad"], given.flip(1)), (["0", "1"], given)):
+        box = black_box((named, tokenizer), classes=classes)
+        torch.testing.assert_close(box.targets(x), expected)
+    named.config.problem_type = "multi_label_classification"
+    with pytest.raises(ValueError, match="has labels that do not exclude each other"):
+        black_box((named, tokenizer))
+    one = type(model)(type(model.config)(**{**model.config.to_dict(), "num_labels": 1}))
+    assert black_box((one, tokenizer)).task == "regression"
+    box = black_box((one, tokenizer), output="logits")
+    response = black_box((one, tokenizer)).targets(x)
+    torch.testing.assert_close(box.targets(x)[:, 1], response.sigmoid())
 
 
 def test_a_classifier_of_texts_is_explained_by_words():

@@ -151,9 +151,18 @@ def test_a_function_may_give_responses_and_tensors():
     torch.testing.assert_close(given, ROWS[:, 0] * 2)
 
 
+def test_half_precision_is_probabilities():
+    def softmax(rows):
+        return torch.from_numpy(rows).softmax(1)
+
+    for kind in (torch.float16, torch.float64):
+        given = black_box(lambda rows, kind=kind: softmax(rows).to(kind)).targets(ROWS)
+        torch.testing.assert_close(given, ROWS.softmax(1), atol=1e-3, rtol=1e-3)
+
+
 def constant(value):
     def named(array):
-        return np.broadcast_to(np.asarray(value), (len(array), *np.shape(value)))
+        return np.ma.concatenate([np.ma.asarray(value)[None]] * len(array))
 
     return named
 
@@ -162,6 +171,7 @@ def constant(value):
     ("function", "error", "words"),
     [
         (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
+        (constant(np.ma.masked_less([0.2, 0.8], 0.5)), ValueError, "50 of its 100"),
         (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
         (constant([0.5, 0.6]), ValueError, "sum to 1 in each row; they sum to 1.1 to 1.1"),
         (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),

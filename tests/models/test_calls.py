@@ -5,7 +5,10 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -49,6 +52,22 @@ def test_rows_of_the_same_content_are_sent_once():
     assert (box.calls.rows, box.calls.calls, box.calls.known) == (100, 4, 100)
     assert torch.equal(box.targets(ROWS), given[:100]) and len(model.seen) == 100
     assert box.calls.seconds > 0
+
+
+def test_threads_wait_for_each_other():
+    busy, model = threading.Lock(), Counting()
+
+    def alone(rows):
+        assert busy.acquire(blocking=False)
+        time.sleep(0.001)
+        busy.release()
+        return model(rows)
+
+    box = black_box(alone, batch_size=10)
+    with ThreadPoolExecutor(8) as pool:
+        first, *others = pool.map(box.targets, [ROWS] * 8)
+    assert all(torch.equal(first, other) for other in others)
+    assert len(model.seen) == box.calls.rows == len(ROWS)
 
 
 def test_max_calls_leave_rows_out_and_never_buy_more():

@@ -34,7 +34,6 @@ from lexppl.plots import (
     plot_importance,
     plot_row,
 )
-from lexppl.plots.rows import waterfall
 from lexppl.plots.style import BLUE, ORANGE
 
 
@@ -463,7 +462,7 @@ STEPS = RowSteps(TABLE, -1.0, -0.9, -0.48, "ill")
 @pytest.mark.smoke
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 9])
 def test_bars_stand_end_to_end_and_add_up(features):
-    bars = waterfall(STEPS, features)
+    bars = STEPS.bars(features)
     ends = bars["start"] + bars["step"]
     np.testing.assert_allclose(ends.iloc[:-1], bars["start"].iloc[1:], atol=1e-12)
     assert ends.iloc[-1] == STEPS.predicted and bars["start"].iloc[0] == STEPS.base
@@ -483,7 +482,7 @@ def test_waterfall_shows_its_bars():
 
 
 def test_without_a_base_it_starts_where_all_is_hidden():
-    bars = waterfall(RowSteps(TABLE, np.nan, -0.9, -0.48, None), 9)
+    bars = RowSteps(TABLE, np.nan, -0.9, -0.48, None).bars(9)
     assert bars.index[0] == "all hidden" and bars["start"].iloc[0] == -0.9
     drawn(plot_row(RowSteps(TABLE, np.nan, -0.9, -0.48, None)))
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 import warnings
 
 import numpy as np
@@ -17,6 +18,7 @@ from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import predictive_log_likelihood
 from lexppl.inference import REBAR, CollapseWarning, LeaveOneOut, NestedIWAE, annealed, fit
+from lexppl.inference.contexts import keep_parameters_local
 from tests.gradients.enumeration import threshold
 from tests.programs.builders import Explainer, Guide, X, Y, coin
 
@@ -209,3 +211,88 @@ def test_imputations_are_drawn_inside_as_ever():
 
     result = fit(Imputed, (X, Y), objective=NestedIWAE(2, 2), **QUICK)
     assert explain(result, X, Y, draws=3)["log_likelihood"]["y"].shape == (1, 3, 40)
+
+
+# Responses that are not one site of a row's plate
+
+
+class Read(Explainer):
+    """With a response of its own, and y `(B, 2)`."""
+
+    def respond(self, mask, x, y):
+        logits = self.logits(mask * x)
+        first, second = (None, None) if y is None else y.unbind(-1)
+        return self.observe(logits, first, second)
+
+
+class TwoResponses(Read):
+    def observe(self, logits, first, second):
+        pyro.sample("y_size", dist.Normal(logits, 0.8), obs=first)
+        pyro.sample("y_count", dist.Poisson(logits.exp()), obs=second)
+
+
+class Censored(Read):
+    """Times, and whether each was seen to end: a factor for those that were not."""
+
+    def observe(self, logits, first, second):
+        if first is not None:
+            law, seen = dist.Exponential(logits.exp()), second > 0
+            with pyro.poutine.mask(mask=seen):
+                pyro.sample("y", law, obs=first)
+            with pyro.poutine.mask(mask=~seen):
+                pyro.factor("beyond", -first * law.rate)
+
+
+class Repeated(Read):
+    """Two times in a plate of their own."""
+
+    def observe(self, logits, first, second):
+        y = None if first is None else torch.stack([first, second])[:, None, None]
+        shift = torch.tensor([0.0, 1.0]).reshape(2, 1, 1, 1)
+        with pyro.plate("time", 2, dim=-4):
+            pyro.sample("y", dist.Normal(logits + shift, 0.8), obs=y)
+
+
+def log_likelihoods(model, masks, x, y):
+    """log p(y | x, z) by mask and row, by Pyro's trace of the model with all rows' masks set."""
+    every = []
+    for mask in masks:
+        given = pyro.condition(model, data={"mask": mask.expand(1, len(x), -1)})
+        trace = pyro.poutine.trace(given).get_trace(x, y)
+        trace.compute_log_prob()
+        names = [name for name in trace.observation_nodes if name != "mask"]
+        terms = [trace.nodes[name]["log_prob"] for name in names]
+        every.append(sum(term.reshape(-1, len(x)).sum(0) for term in terms))
+    return torch.stack(every)
+
+
+@pytest.mark.parametrize("program", [TwoResponses, Censored, Repeated])
+def test_rows_have_a_likelihood_of_all_that_they_observe(program):
+    model, x = program(), ROWS.repeat(2, 1)[:, [0, 1, 0]]
+    y = torch.tensor([[0.7, 1.0], [2.0, 0.0], [1.1, 3.0]]).repeat(2, 1)
+    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
+    keep_parameters_local(model)
+    with torch.no_grad():
+        prior = model.law(x).log_prob(masks[:, None])
+        log_p = prior + log_likelihoods(model, masks, x, y)
+    posterior = explain(model, x, y, draws=4, proposals=math.inf)
+    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
+    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
+    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    assert posterior["log_likelihood"]["y"].shape == (1, 4, 6)
+    assert "y" not in posterior["predictions"] and "y" not in explain(model, x)["predictions"]
+
+
+def test_numbers_of_numpy_and_python_are_those_of_the_seed():
+    class Noisy(Explainer):
+        def logits(self, kept):
+            return super().logits(kept + float(np.random.rand()) + random.random())  # noqa: NPY002
+
+    def state():
+        return np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+
+    before = state()
+    one, other = (fit(Noisy, (X, Y), objective=NestedIWAE(2), **QUICK) for _ in range(2))
+    assert np.array_equal(one.history.train, other.history.train) and state() == before
+    found = [explain(one, X, Y, draws=3)["sample_stats"]["log_evidence"] for _ in range(2)]
+    assert np.array_equal(*found) and state() == before

@@ -7,13 +7,16 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import NUTS
+from pyro.infer.autoguide import AutoNormal
 from pyro.poutine import block, scale
+from torch import nn
 
 from lexppl import explain, fit
 from lexppl.effects import mask_particles
-from lexppl.inference import Enumerate, NestedIWAE
+from lexppl.inference import SGLD, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local
-from tests.programs.builders import Explainer, G, Guide, X, Y
+from tests.programs.builders import Explainer, G, Guide, X, Y, coin
 
 QUICK = {"epochs": 1, "progress": False, "objective": NestedIWAE(1, samples=2)}
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
@@ -126,3 +129,155 @@ def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explain
     found = torch.as_tensor(shown["selection_probability_given_y"].values[0])
     torch.testing.assert_close(found, means, rtol=0, atol=1e-5)
     assert float((found - powered).abs().max()) > 1e-3
+
+
+class Halving(Explainer):
+    def forward(self, x, y=None):
+        x *= 0.5
+        return super().forward(x, y)
+
+
+class Counting(Explainer):
+    calls = 0
+
+    def respond(self, mask, x, y):
+        self.calls += 1
+        pyro.sample(f"call_{self.calls}", dist.Bernoulli(logits=mask.sum(-1)))
+        return super().respond(mask, x, y)
+
+
+class SeesY(Explainer):
+    """Masks drawn given the response, as a guide may and a model may not."""
+
+    def forward(self, x, y=None):
+        self.seen = 0.0 if y is None else y[:, None]
+        return super().forward(x, y)
+
+    def law(self, x):
+        return dist.Bernoulli(logits=self.selector(x) + self.seen).to_event(1)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (Halving, r"changes its argument 0, of shape \(\d+, 3\), in place"),
+        (Counting, r"site 'call_\d+' is in one run of the program and not in the next"),
+        (SeesY, "distribution of site 'mask' depends on y.*let a guide see y"),
+    ],
+)
+def test_what_no_run_may_do(program, message):
+    x, y = X.clone(), Y.clone()
+    with pytest.raises(ValueError, match=message):
+        fit(program, (x, y), **QUICK)
+    with pytest.raises(ValueError, match=message):
+        explain(program(), x, y, draws=2)
+    assert torch.equal(x, X) and torch.equal(y, Y)
+
+
+def test_y_is_not_changed_in_place():
+    def program(x, y=None):
+        if y is not None:
+            y += 1.0
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
+            pyro.sample("y", dist.Normal((x * mask).sum(-1), 1.0), obs=y)
+
+    y = Y.clone()
+    with pytest.raises(ValueError, match=r"changes its argument 1, .* in place"):
+        explain(program, X, y, draws=2)
+    assert torch.equal(y, Y)
+
+
+def test_pyro_module_of_a_part_is_left_out():
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.selector = nn.Linear(G, G)
+
+        def forward(self, x, y=None):
+            pyro.module("network", self.selector)
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+                pyro.sample("y", dist.Normal((x * mask).sum(-1), 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=r"pyro.module\('network'\).*leave it out"):
+        fit(Part(), (X, Y), **QUICK)
+
+
+# A batch of rows that no plate at dim -1 holds would weigh as much as all rows
+
+
+def weighed(x, y, name=""):
+    mask = pyro.sample(f"mask{name}", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
+    pyro.sample(f"y{name}", dist.Normal((x * mask).sum(-1) + weighed.w, 1.0), obs=y)
+
+
+def rows_in_a_loop(x, y):
+    for row in pyro.plate("data", len(x)):
+        with mask_particles():
+            weighed(x[row], y[row], f"_{row}")
+
+
+def rows_further_left(x, y):
+    with pyro.plate("data", len(x), dim=-4), mask_particles():
+        weighed(x[:, None, None, None], y[:, None, None, None])
+
+
+def rows_twice(x, y):
+    with pyro.plate("sizes", len(x), dim=-1):
+        pyro.sample("size", dist.Normal(weighed.w, 1.0), obs=x[:, 0])
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        weighed(x, y)
+
+
+def rows_of_one_event(x, y):
+    pyro.sample("sizes", dist.Normal(weighed.w.expand(len(x)), 1.0).to_event(1), obs=x[:, 0])
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        weighed(x, y)
+
+
+@pytest.mark.parametrize(
+    ("rows", "site"),
+    [
+        (rows_in_a_loop, r"mask_\d+"),
+        (rows_further_left, "mask"),
+        (rows_twice, "size"),
+        (rows_of_one_event, "sizes"),
+    ],
+)
+def test_a_batch_stands_for_all_rows_by_their_plate(rows, site):
+    def program(x, y=None):
+        weighed.w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        rows(x, y)
+
+    data, message = (X[:8], Y[:8]), f"'{site}' has an entry for each row .* batch_size=8"
+    options = {**QUICK, "guide": AutoNormal, "valid": None}
+    for size in (1, 4):
+        with pytest.raises(ValueError, match=message):
+            fit(program, data, batch_size=size, **options)
+    fit(program, data, batch_size=8, **options)
+    with pytest.raises(ValueError, match=message):
+        fit(program, data, inference=SGLD(batch_size=4, samples=2, warmup=2), progress=False)
+
+
+def test_a_latent_with_an_entry_for_each_row_has_no_posterior_of_new_rows():
+    def process(x, y=None):
+        covariance = torch.exp(-torch.cdist(x, x)) + 0.01 * torch.eye(len(x))
+        f = pyro.sample("f", dist.MultivariateNormal(torch.zeros(len(x)), covariance))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", coin(f[:, None].expand(-1, G)))
+            pyro.sample("y", dist.Normal((x * mask).sum(-1), 1.0), obs=y)
+
+    for options in ({**QUICK, "guide": AutoNormal}, {"inference": NUTS, "progress": False}):
+        with pytest.raises(ValueError, match=r"'f' is outside .* each row has its own"):
+            fit(process, (X, Y), **options)
+
+
+@pytest.mark.parametrize("name", ["row", "size", "importance", "chain"])
+def test_names_of_the_explanation(name):
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample(name, coin(x))
+
+    with pytest.raises(ValueError, match=f"site '{name}' has a name of the explanation's own"):
+        explain(program, X, draws=2)

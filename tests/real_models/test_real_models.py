@@ -55,14 +55,15 @@ def test_speech_is_kept_and_tones_and_noise_are_not(models):
     assert (read > 0.5).all() and not (other > 0.5).any()
 
 
-def test_the_ends_of_a_file_are_what_magika_reads(models):
-    """Its network is asked of a few files, as a row takes it 20 ms."""
+@pytest.mark.parametrize("case", ["pdf", "png", "zip", "elf", "gif"])
+def test_the_ends_of_a_file_are_what_magika_reads(models, case):
+    """Its network is called for a few files, as a row takes it 7 ms."""
     pytest.importorskip("magika")
-    table, type_of, truth = models.magika("png", np.random.default_rng(0), 2)
+    table, type_of, truth = models.magika(case, np.random.default_rng(0), 2)
     table[:] = 1
     table.loc[1, truth] = 0
     whole, without = type_of(table)
-    assert truth == ["block 0", "block 15"] and whole > 0.99 and without < 0.01
+    assert truth == ["block 0", "block 15"] and whole > 0.4 and without < 0.01
     table.loc[1] = 0
     table.loc[1, truth] = 1
-    assert type_of(table)[1] > 0.99
+    assert type_of(table)[1] > 0.4

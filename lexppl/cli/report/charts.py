@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.scores import SizeCurve
 from lexppl.explanation.reading.masks import PROBABILITY
+from lexppl.explanation.reading.picture_values import (
+    NARROW_LABEL,
+    means_by_row,
+    short,
+    swarm_of,
+    view,
+)
 from lexppl.inference.training.result import History
-from lexppl.plots.fits import view
-from lexppl.plots.importance import means_by_row
-from lexppl.plots.rows import swarm_of
-from lexppl.plots.style import NARROW_LABEL, short
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44

@@ -37,9 +37,9 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
+from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
-from lexppl.plots.style import evenly
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import WORDS

@@ -29,6 +29,7 @@ from lexppl.explanation.reading.masks import (
     masks_of,
     responses_of,
 )
+from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
 from lexppl.plots.images import (
     Pixels,
@@ -39,7 +40,6 @@ from lexppl.plots.images import (
     value_ends,
     widest_of,
 )
-from lexppl.plots.style import chosen_rows
 
 LARGEST = 224
 """Longest side in pixels; larger images are shrunk."""

@@ -54,7 +54,8 @@ def gain_meaning(gains: JudgedGains) -> str:
         f"over {gains.rows} rows that no fit has seen, so that what only helps to remember the "
         "rows of the fit gains nothing. Features that depend on each other are one group; a "
         "member's gain is what it says beyond the rest of its group. Found is what has an interval "
-        f"above 0: one-sided tests of the mean gain, given the fits, at {gains.rate}."
+        "above 0 and gains more than a nat on all rows together: one-sided tests of the mean gain, "
+        f"given the fits, at {gains.rate}."
     )
 
 

@@ -35,7 +35,6 @@ from lexppl.explanation.reading.feature_values import (
 )
 from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.explanation.reading.rows import percent
-from lexppl.plots.rows import waterfall
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50
 """Most held-out rows of directions, and least of many features."""
@@ -244,7 +243,7 @@ def observed_text(source: DividedTable, number: int) -> str:
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:
     """A row's part of the page."""
-    lines = waterfall(row.steps, SHOWN_STEPS)
+    lines = row.steps.bars(SHOWN_STEPS)
     start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
     low, high = min(start.min(), (start + step).min()), max(start.max(), (start + step).max())
     span = (high - low) or 1.0

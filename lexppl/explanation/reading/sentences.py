@@ -185,7 +185,7 @@ class Reading:
         if found and self.rate:
             each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
             lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
-        elif self.rate and self.learned:
+        elif self.rate and self.learned and self.base:
             lines.append("Yet it predicts better than guessing: by what, EVAL-X does not see.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")

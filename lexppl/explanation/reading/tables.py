@@ -48,8 +48,9 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
       of new rows to fit on, new rows to explain, and new seeds, and covers at least 95 %; the
       explained rows must not be those of the fit. Of rows in folds
       (:meth:`lexppl.evaluation.Folds.posterior`) these are the smallest and the largest mean of the
-      R fits. Where latents that all rows share were drawn from their posterior, it is the central
-      95 % interval of `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains.
+      R fits, and of rows by the fits that hold them out. Where latents that all rows share were
+      drawn from their posterior, it is the central 95 % interval of `mean_n E[z_n | x_n, θ_d]`
+      over the draws d of all chains.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the masks' variance that is within replicates, pooled over rows n. Of selections whose
       distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact (of folds r is each fold's fit):
@@ -111,7 +112,9 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     what = "posterior interval"
     if of_folds is not None:
         each = abs(of_folds).mean("row", dtype=np.float64).values
-        interval, what = (each.min(0), each.max(0)), "range of the folds' fits"
+        # On rows that fits have learned from the mean may lie elsewhere than on held-out ones.
+        interval = np.minimum(each.min(0), mean), np.maximum(each.max(0), mean)
+        what = "range of the folds' fits"
     elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
         interval = mean - half, mean + half

@@ -1,7 +1,7 @@
 """One vectorised run of a model and its guide, all particles at once."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -181,15 +181,85 @@ class ParticleTrace:
         return log_weight_of(weighted)
 
 
+@contextmanager
+def copied_rows(args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Copies of the arguments of a program, which is refused if it changes them in place."""
+    own = tuple(one.clone() if isinstance(one, Tensor) else one for one in args)
+    yield own
+    for place, one in enumerate(own):
+        if isinstance(one, Tensor) and not one.is_inference() and one._version:
+            raise ValueError(
+                f"the program changes its argument {place}, of shape {tuple(one.shape)}, in place, "
+                "and with it the data: write x = 2 * x in place of x *= 2"
+            )
+
+
 def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dict[str, Any]:
-    """The sample statements of one run of a program with so many masks, by name."""
-    with ParticleCounts(masks, 1):
-        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
+    """The sample statements of one run of a program with so many masks, by name.
+
+    Raises:
+        ValueError: the program changes its rows in place, which would change the data.
+    """
+    with copied_rows(args) as own, ParticleCounts(masks, 1):
+        nodes = pyro.poutine.trace(program).get_trace(*own).nodes
     return {
         name: node
         for name, node in nodes.items()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     }
+
+
+def steady_nodes(program: Program, args: tuple[Any, ...]) -> dict[str, Any]:
+    """:func:`sample_nodes` of a program whose next run has the same sites, or a refusal."""
+    nodes = sample_nodes(program, args)
+    if other := sorted(nodes.keys() ^ sample_nodes(program, args).keys()):
+        raise ValueError(
+            f"site {other[0]!r} is in one run of the program and not in the next: sample the same "
+            "sites, by the same names, at each call"
+        )
+    return nodes
+
+
+def refuse_outside_rows(
+    nodes: Mapping[str, Any], run: Program, rows: Any, plate: str | None, instead: str
+) -> None:
+    """Refuse a site outside the plate over rows that is another, or none, where a program runs on
+    other rows: without the first, or on one twice."""
+    others = run(tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in rows))
+    for name, node in {**others, **nodes}.items():
+        shapes = {found[name]["fn"].shape() for found in (nodes, others) if name in found}
+        is_apart = len(shapes) > 1 or not (name in nodes and name in others)
+        if is_apart and all(frame.name != plate for frame in node["cond_indep_stack"]):
+            raise ValueError(
+                f"site {name!r} has an entry for each row and stands outside the plate over rows, "
+                f"at dim -1, so that no part of rows stands for all: put it in, or give {instead}"
+            )
+
+
+def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any, ...]) -> None:
+    """Refuse a latent of a row, among the nodes of a run, whose distribution depends on y before
+    anything is observed."""
+    x, *others = args
+    if not others or others[0] is None:
+        return
+    given = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
+    program, runs = pyro.poutine.condition(model, data=given), []
+    for columns in (others, [column.roll(1, 0) for column in others]):
+        with torch.no_grad(), seeded(0, x.device):
+            runs.append(sample_nodes(program, (x, *columns)))
+    for name, node in drawn.items():
+        site = Site.of(node)
+        if site.observed and not (site.is_deterministic or site.is_penalty):
+            return
+        if not site.is_mask:
+            continue
+        with suppress(NotImplementedError):  # A law may state no density.
+            one, other = (nodes[name]["fn"].log_prob(given[name]) for nodes in runs)
+            if not torch.allclose(one, other, 1e-4, equal_nan=True):
+                raise ValueError(
+                    f"the distribution of site {name!r} depends on y, which is to be predicted "
+                    "from it: draw it given x alone, and let a guide see y (guide=)"
+                )
 
 
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
@@ -291,8 +361,9 @@ class ParticleProgram:
     def match(self) -> None:
         """Match a run of two masks with the grammar, whether or not Pyro validates."""
         device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
-        with seeded(0, device):
-            run = self.run(2)
+        with seeded(0, device), copied_rows(self._args) as own:
+            refuse_masks_of_y(self._model, sample_nodes(self._model, own), own)
+            run = ParticleProgram(self.model, self.guide, own, self._kwargs).run(2)
         match(run.sites, run.guide_sites)
 
     @contextmanager

@@ -14,6 +14,7 @@ from torch.distributions import kl_divergence
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import (
     BEFORE_PARTICLES,
+    IMPUTATION_DIM,
     IMPUTATION_PLATE,
     LABEL_PLATE,
     MASK_DIM,
@@ -93,6 +94,12 @@ class Site:
         if own is None or (len(own.batch_shape) >= -MASK_DIM and own.batch_shape[MASK_DIM] != 1):
             return self.distribution, True
         return own.expand((*shape[:MASK_DIM], 1, *shape[MASK_DIM + 1 :])), False
+
+    @property
+    def has_own_plates(self) -> bool:
+        """Whether it is in plates beside those of rows, particles and labels, such as of times."""
+        left = (p for p in self.plates if p.vectorized and p.dim < IMPUTATION_DIM)
+        return any(plate.name != LABEL_PLATE for plate in left)
 
     @property
     def is_deterministic(self) -> bool:

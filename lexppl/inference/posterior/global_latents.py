@@ -58,7 +58,9 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
     )
     found = Latents({}, {}, {}, {}, row_plates)
     for name, site in sites.items():
-        outside = found.of_rows if row_plates & set(site.plate_names) else found.shared
+        grows = name in more and site.distribution.shape() != more[name].distribution.shape()
+        of_rows = grows or row_plates & set(site.plate_names)
+        outside = found.of_rows if of_rows else found.shared
         inside = found.in_particles if site.in_particles else outside
         (found.observed if site.observed else inside)[name] = site
     return found

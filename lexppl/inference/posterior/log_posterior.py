@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.listed_latents import is_point, support_of
-from lexppl.inference.objective.program import Program, sample_nodes
+from lexppl.inference.objective.program import Program, refuse_outside_rows, sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
@@ -196,6 +197,9 @@ class LogPosterior:
                         f"site {node['name']!r} is a likelihood of all rows together, of which a "
                         f"batch's is no share: give batch_size={count}"
                     )
+            if size < count:
+                run, instead = partial(sample_nodes, self._program), f"batch_size={count}"
+                refuse_outside_rows(nodes, run, self._few, self._plate, instead)
             if objective is None:
                 objective = likelihood_bound(
                     latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS

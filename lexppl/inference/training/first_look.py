@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from lexppl.inference.objective.program import (
     Program,
     as_called,
     can_be_called_plainly,
-    sample_nodes,
+    refuse_masks_of_y,
+    refuse_outside_rows,
+    steady_nodes,
 )
 from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing_hidden
 from lexppl.inference.replicates import Replicates, weighing
@@ -48,7 +51,7 @@ def _samples(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
     if program is None:
         return {}
     with plate_errors_explained(), refusing_hidden(), torch.no_grad():
-        found = sample_nodes(as_called(program), args)
+        found = steady_nodes(as_called(program), args)
     for name, node in found.items():
         if node["is_observed"] and isinstance(node["value"], torch.Tensor):
             _refuse_larger(name, node["fn"], tuple(node["value"].shape))
@@ -213,6 +216,7 @@ def _run(
 ) -> tuple[str | None, list[Tensor]]:
     """A term's plate over rows, and its parameters that have a prior."""
     nodes = SampleNodes.of(term.model, term.guide, batch)
+    refuse_masks_of_y(as_called(term.model), nodes.model, batch)
     plate = rows_plate((*nodes.model.values(), *nodes.guide.values()), len(batch[0]))
     if weights is not None:
         refuse_unweighted(term, plate, "row_weights", "leave row_weights out")
@@ -221,6 +225,8 @@ def _run(
     term.objective.refuse_uncovered(nodes.model, nodes.guide)
     with MiniBatch(rows, len(batch[0]), plate), shifted(term), weighing(weights, plate):
         loss = template(term, term.objective, batch)
+    if len(batch[0]) < rows:
+        refuse_apart(term, nodes, plate, batch, f"batch_size={rows} or more")
     parts = (template, *term.objective.modules)
     refuse_unheld(loss, (p for part in parts for p in part.parameters()))
     if not bool(torch.isfinite(loss.detach())):
@@ -247,18 +253,14 @@ def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str)
 
 
 def refuse_unshared(term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns) -> None:
-    """Refuse a program with a site that grows with the rows outside the plate over them."""
+    """Refuse a program of whose rows processes cannot have a share each."""
     refuse_unweighted(term, plate, "processes", "give distributed=False")
-    if len(batch[0]) < 2:
-        return
-    fewer = SampleNodes.of(term.model, term.guide, tuple(column[1:] for column in batch))
-    for own, others in ((nodes.model, fewer.model), (nodes.guide, fewer.guide)):
-        for site, node in own.items():
-            in_rows = any(frame.name == plate for frame in node["cond_indep_stack"])
-            shape = tuple(node["fn"].shape())
-            if not in_rows and site in others and shape != tuple(others[site]["fn"].shape()):
-                raise ValueError(
-                    f"site {site!r} of {type(term.model).__name__} has an entry for each row and "
-                    f"stands outside its plate over rows, {plate!r}, so that processes cannot "
-                    "share its rows: put it into the plate, or give distributed=False"
-                )
+    refuse_apart(term, nodes, plate, batch, "distributed=False")
+
+
+def refuse_apart(
+    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, instead: str
+) -> None:
+    """Refuse a program with a site that grows with the rows outside the plate over them."""
+    for program, own in ((term.model, nodes.model), (term.guide, nodes.guide)):
+        refuse_outside_rows(own, partial(_samples, program), batch, plate, instead)

@@ -37,7 +37,7 @@ from lexppl.inference.posterior.global_draws import (
     warn_of,
     with_convergence,
 )
-from lexppl.inference.posterior.global_latents import latents_of, refuse_none
+from lexppl.inference.posterior.global_latents import latents_of, refuse_none, refuse_of_rows
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
     ProgramFunction,
@@ -129,7 +129,8 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     with seeded(seed):
         program = holding(program, PyroParams(), lambda: rows.columns)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
-        refuse_none(latents_of(program, tuple(column[:1] for column in rows.columns)).shared)
+        refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
+        refuse_none(found.shared)
     _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)

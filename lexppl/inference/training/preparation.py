@@ -27,7 +27,7 @@ from lexppl.inference.nested_iwae import annealed
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.objective.objective import as_objective
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
-from lexppl.inference.posterior.global_latents import latents_of, refuse_none
+from lexppl.inference.posterior.global_latents import latents_of, refuse_none, refuse_of_rows
 from lexppl.inference.pyro_parameters import (
     FirstRows,
     ProgramFunction,
@@ -171,7 +171,9 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
             few = _few(train, [program])
             with torch.no_grad():
                 latents = latents_of(program, few)
-            if latents.shared:
+            if not latents.shared:
+                refuse_of_rows(latents)
+            else:
                 made[id(program)] = kind(program)
                 set_up(made[id(program)], [program], few)
         if not made:

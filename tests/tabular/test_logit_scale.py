@@ -1,0 +1,84 @@
+"""Logits of a fit, rescaled to be as sure as judged labels show."""
+
+import copy
+
+import pytest
+import torch
+
+from lexppl import fit
+from lexppl.evaluation.folds import Folds
+from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.systems import lex
+from lexppl.tabular.predictors import rescale_logits
+
+X = torch.randn(120, 2, generator=torch.Generator().manual_seed(0))
+CERTAIN = (X[:, 0] > 0).long()
+NOISE = torch.arange(120) % 2
+SMALL = {"hidden": (4,), "predictor_hidden": (8,)}
+
+
+def fitted(y, weight_decay):
+    folds = Folds.of(y, 3)
+    system = lex(2, classes=2, penalty=0.01, **SMALL)
+    settings = {"epochs": 60, "batch_size": 40, "learning_rate": 1e-2, "valid": None}
+    rows = {"row_weights": folds.weights, "weight_decay": weight_decay, "progress": False}
+    return fit(system, (X, y), seed=1, **settings, **rows), folds
+
+
+def logits_of(result):
+    return [
+        copy.deepcopy(part.network.layers[-1].state_dict())
+        for model in result.models
+        for part in model.predictor.predictors
+    ]
+
+
+def total(result, folds, y):
+    return folds.values(predictive_log_likelihood, result, X, y, masks=10, seed=1).sum()
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_labels_that_are_certain_sharpen_networks_that_weight_decay_holds_back():
+    result, folds = fitted(CERTAIN, 0.02)
+    before, unsure = logits_of(result), total(result, folds, CERTAIN)
+    factor = rescale_logits(result, (X, CERTAIN), folds, None, 10)
+    assert factor == pytest.approx(4.0)
+    for old, new in zip(before, logits_of(result), strict=True):
+        assert all(torch.equal(old[name] * factor, new[name]) for name in old)
+    assert total(result, folds, CERTAIN) > unsure + 1.0
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_neither_the_next_factor_nor_the_one_before_is_better():
+    y = torch.where(torch.arange(120) % 15 == 0, 1 - CERTAIN, CERTAIN)
+    result, folds = fitted(y, 0.02)
+    factor = rescale_logits(result, (X, y), folds, None, 10)
+    best = total(result, folds, y)
+    assert 1.0 < factor < 3.9
+    for step in (2**0.5, 0.5):
+        for model in result.models:
+            for part in model.predictor.predictors:
+                for weight in part.network.layers[-1].parameters():
+                    weight.data.mul_(step)
+        assert total(result, folds, y) < best
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_logits_of_noise_and_of_responses_stay():
+    result, folds = fitted(NOISE, 0.02)
+    before = logits_of(result)
+    assert rescale_logits(result, (X, NOISE), folds, None, 10) == 1.0
+    for old, new in zip(before, logits_of(result), strict=True):
+        assert all(torch.equal(old[name], new[name]) for name in old)
+    y = X[:, 0]
+    response = fit(lex(2, classes=None, penalty=0.01, **SMALL), (X, y), epochs=1, progress=False)
+    assert rescale_logits(response, (X, y), None, None, 10) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_rows_of_weight_0_do_not_count():
+    result, folds = fitted(CERTAIN, 0.02)
+    wrong = torch.where(torch.arange(120) < 60, CERTAIN, 1 - CERTAIN)
+    weights = (torch.arange(120) < 60).float()
+    assert rescale_logits(copy.deepcopy(result), (X, wrong), folds, None, 10) < 1.0
+    assert rescale_logits(result, (X, wrong), folds, weights, 10) > 1.0
