@@ -197,14 +197,19 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
     if rows.has_judged:
         most = HASTY_ROWS if result.interrupted else PATH_ROWS
         judged, folds, weights = rows.judged(most, plan.seed)
-        if plan.regime.learns_predictor and not result.interrupted:
-            rescale_logits(result, judged, folds, weights, PATH_MASKS)
+    settings: dict[str, Any] = {"penalties": plan.path, "masks": PATH_MASKS}
     if plan.penalty == AUTO:
+        settings |= {"folds": folds, "sample_weight": weights}
         rule = partial(plateau, usual=plan.usual_penalty)
-        settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
-        path = penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
+        path = penalty_path(result, *judged, rule=rule, **settings)
         plan = replace(plan, penalty=path.penalty)
     result = result.at(float(plan.penalty or 0.0))
+    if rows.has_judged and plan.regime.learns_predictor and not result.interrupted:
+        factor = rescale_logits(result, judged, folds, weights, PATH_MASKS)
+        if path is not None and factor != 1.0:
+            # The same penalty, which surer predictors leave as it is.
+            place = path.index
+            path = penalty_path(result, *judged, rule=lambda *_: place, **settings)
     watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
     with seeded(plan.seed, rows.train[0].device), program_settings(validate=False):
         every = [watched] * result.replicates
