@@ -95,7 +95,7 @@ def test_the_path_knows_which_of_its_penalties_is_the_usual_one(rows, monkeypatc
     told = {}
 
     def path_of(*given, rule, **settings):
-        told.update(rule.keywords, penalties=settings["penalties"])
+        told.update(getattr(rule, "keywords", {}), penalties=settings["penalties"])
         return penalty_path(*given, rule=rule, **settings)
 
     monkeypatch.setattr(table_fit, "penalty_path", path_of)
