@@ -417,7 +417,7 @@ LEARNING = lex(3, classes=2, k=1)
     ("system", "data", "options", "message"),
     [
         (LEARNING, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
-        (LEARNING, (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
+        (LEARNING, (X[:9], LABELS[:9]), {"folds": 5}, "5 folds need 10 rows, not"),
         (LEARNING, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
         (lex(3, classes=2, k=1, predictor=GIVEN), (X, LABELS), {"folds": 2}, "no term has one"),
         (q_fit(3, GIVEN), (X, LABELS), {"folds": 2}, "no term has one that learns"),

