@@ -106,9 +106,13 @@ class Counting(nn.Module):
         return self.network(x) * (1 + 0.01 * self.calls)
 
 
+LOOK = 11
+"""Runs of a program of mini-batches before the first step."""
+
+
 class Later(PyroModule):
-    """Counts its steps in a number, and draws in place from the second epoch's first one on: the
-    first look has had four, and the first epoch of 72 rows as many."""
+    """Counts its steps in a number, and draws in place from the second epoch's first one on, after
+    the first look and the four of 72 rows."""
 
     def __init__(self):
         super().__init__()
@@ -124,14 +128,14 @@ class Later(PyroModule):
 
     def noise(self, rows):
         noise = torch.randn(rows)
-        return noise if self.steps <= 4 + 4 else noise + torch.empty(rows).exponential_()
+        return noise if self.steps <= LOOK + 4 else noise + torch.empty(rows).exponential_()
 
 
 class Broken(Later):
     """One whose loss is NaN now and then, and whose steps then move nothing."""
 
     def noise(self, rows):
-        share = 0.5 if self.training and self.steps > 4 else 0.0
+        share = 0.5 if self.training and self.steps > LOOK else 0.0
         return torch.randn(rows) + 0.0 * (torch.rand(()) - share).log()
 
 

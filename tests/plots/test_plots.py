@@ -233,7 +233,8 @@ def test_global_state_is_left_alone():
 @pytest.mark.complete
 def test_pyplot_is_not_imported():
     code = (
-        "import sys, numpy as np, lexppl.plots as p; from lexppl.inference import History;"
+        "import sys, numpy as np, lexppl.plots as p;"
+        "from lexppl.inference.training.result import History;"
         "one = np.ones((1, 1)); p.plot_history(History(one, one, np.zeros(1), np.ones(1)));"
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
