@@ -4,6 +4,13 @@ from statistics import mean
 from typing import Any
 
 MODES = ("default", "k", "post hoc")
+COLUMNS = ("accuracy", "kept", "precision", "refitted")
+
+
+def cell(records: list[dict[str, Any]], name: str) -> str:
+    """The mean of a figure over the seeds."""
+    digits = 1 if name == "kept" else 2
+    return f"{mean(r[name] for r in records):.{digits}f}" if records else "—"
 
 
 def fields_table(records: list[dict[str, Any]]) -> str:
@@ -16,18 +23,13 @@ def fields_table(records: list[dict[str, Any]]) -> str:
     ]
     for field, pattern in sorted({(r["field"], r["pattern"]) for r in records}):
         found = [r for r in records if (r["field"], r["pattern"]) == (field, pattern)]
-        by_mode = {mode: [r for r in found if r["mode"] == mode] for mode in MODES}
-
-        def of(name: str, mode: str, by_mode: dict[str, list[Any]] = by_mode) -> str:
-            every = [r[name] for r in by_mode[mode]]
-            return f"{mean(every):.{1 if name == 'kept' else 2}f}" if every else "—"
-
-        def pair(name: str, of: Any = of) -> list[str]:
-            return [f"{of(name, 'default')}, {of(name, 'k')}", of(name, "post hoc")]
-
-        kept = [of("kept", "default"), of("kept", "post hoc")]
-        plain = f"{mean(r['plain'] for r in found):.2f}"
-        cells = [*pair("accuracy"), *kept, *pair("precision"), *pair("refitted")]
+        cells = [cell(found, "plain")]
+        for name in COLUMNS:
+            default, k, post_hoc = (
+                cell([r for r in found if r["mode"] == mode], name) for mode in MODES
+            )
+            # A fit of k keeps k.
+            cells += [default if name == "kept" else f"{default}, {k}", post_hoc]
         seeds = str(len({r["seed"] for r in found}))
-        rows.append(f"| {' | '.join((field, pattern, seeds, plain, *cells))} |")
+        rows.append(f"| {' | '.join((field, pattern, seeds, *cells))} |")
     return "\n".join(rows)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lexppl.choices.settings import NETWORK, TREES
 from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
+from lexppl.evaluation.gains import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
@@ -118,9 +119,8 @@ def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | N
         likelihood.settle(residuals, weights)
 
 
-LOGIT_STEP, MOST_LOGIT_STEPS, LEAST_GAIN = math.sqrt(2.0), 4, 1.0
-"""Between the factors of logits that are tried; steps either way; nats of all rows together, as by
-Akaike's criterion, without which logits stay as they are."""
+LOGIT_STEP, MOST_LOGIT_STEPS = math.sqrt(2.0), 4
+"""Between the factors of logits that are tried, and steps either way."""
 
 
 def rescale_logits(
@@ -133,7 +133,8 @@ def rescale_logits(
     """Multiply the logits of a fit's networks by the factor, ¼ to 4, that makes judged labels
     likeliest, and return it; 1 where the predictors are no networks of labels.
 
-    The weight decay of few rows keeps networks unsure of labels that are nearly certain.
+    The weight decay of few rows keeps networks unsure of labels that are nearly certain. Logits
+    stay as they are unless all rows together gain a nat, the price of a parameter.
 
     Source: Guo, Pleiss, Sun, Weinberger. On calibration of modern neural networks. ICML 2017.
     """
@@ -161,13 +162,13 @@ def rescale_logits(
 
     with torch.no_grad():
         start = best = at(1.0)
-        chosen = 1.0
         for step in (LOGIT_STEP, 1.0 / LOGIT_STEP):
-            for number in range(1, MOST_LOGIT_STEPS + 1):
-                if chosen not in (1.0, step ** (number - 1)) or (found := at(step**number)) <= best:
-                    break
-                best, chosen = found, step**number
-        chosen = chosen if best - start > LEAST_GAIN else 1.0
+            number = 0
+            while number < MOST_LOGIT_STEPS and (found := at(step ** (number + 1))) > best:
+                best, number = found, number + 1
+            if number:
+                break
+        chosen = step**number if best - start > LEAST_FOUND else 1.0
         for weight, before in first:
             weight.copy_(before * chosen)
     return chosen
