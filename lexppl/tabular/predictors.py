@@ -53,6 +53,7 @@ def fit_judge(
     return fit_evalx(
         rows.train,
         valid=rows.valid,
+        imputer=GapImputer(),
         grouping=rows.grouping,
         hidden=plan.predictor_hidden,
         epochs=max(1, round(fewer * plan.epochs)),
