@@ -226,8 +226,7 @@ class OnStandardisedRows(Configured, nn.Module):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments; without `places` and `asinh` where they are None, as files
         had it before there were any."""
-        late = ("places", "asinh")
-        return {name: v for name, v in super().config().items() if v or name not in late}
+        return {n: v for n, v in super().config().items() if n not in ("places", "asinh") or v}
 
     @property
     def likelihood(self) -> Likelihood:
