@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from lexppl.cli.terminal import UsageError, one_line
+from lexppl.data.checks import listed
+from lexppl.data.columns import NumericColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.tabular.given_model import as_it_takes, box_of_table
@@ -64,6 +66,12 @@ def asked_black_box(
         names = data.class_names
         box, x = box_of_table(model, source.table, classes=names, output=output, **limits)
     else:
+        columns = () if data.encoding is None else data.encoding.columns
+        if tails := [c.name for c in columns if isinstance(c, NumericColumn) and c.asinh]:
+            raise ValueError(
+                f"--black-box-input encoded is not for columns with a heavy tail, {listed(tails)}: "
+                "fit the black box on the table's own columns, or on logarithms in the table"
+            )
         box = black_box(model, classes=data.class_names, output=output, **limits)
         x = as_it_takes(model, data.x)
     if box.task != data.task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from lexppl.data.columns import (
     DateColumn,
     IndicatorColumn,
     NumericColumn,
+    asinh_of,
     check_scale,
     checked_order,
     column_from_json,
@@ -243,10 +245,16 @@ class TableEncoding:
         if numbers:
             values = np.stack([each for _, each in numbers.values()], axis=1)[rows]
             pairs = statistics_of(list(numbers), values, statistics_weights)
-            for (column, each), (mean, scale) in zip(numbers.values(), pairs, strict=True):
+            for (column, each), pair, own in zip(numbers.values(), pairs, values.T, strict=True):
                 if isinstance(column, DateColumn):
                     column = replace(column, parts=varying_waves(each))
-                found[column.name] = replace(column, mean=mean, scale=scale)
+                elif asinh := asinh_of(own, statistics_weights):
+                    column = replace(column, asinh=asinh)
+                    of_asinh = column.standardised(own)[:, None]
+                    [pair] = statistics_of([column.name], of_asinh, statistics_weights)
+                    warning = f"column {column.name!r} has a heavy tail: it enters by its asinh"
+                    warnings.warn(warning, stacklevel=3)
+                found[column.name] = replace(column, mean=pair[0], scale=pair[1])
         columns: list[Column] = []
         for name, known in found.items():
             columns.append(known)

@@ -157,18 +157,13 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
-    """That a number such as -999 recurs, farther from all others than these are apart; else that
-    half of the values are within a tenth of the standard deviation."""
+    """That a number such as -999 recurs, farther from all others than these are apart."""
     for code in {values.min(), values.max()}:
         others = values[values != code]
         far = 0 < len(others) < len(values) - 1 and np.abs(others - code).min() > np.ptp(others)
         if far and set(level_of(code).lstrip("-")) == {"9"}:
             hint = f"if it means missing, give missing=('{code:.0f}',)"
             yield f"column {name!r} holds {code:.0f}, far from its other values: {hint}"
-            return
-    scaled = values / np.abs(values).max()
-    if 0.0 < np.subtract(*np.quantile(scaled, (0.75, 0.25))) < scaled.std() / 10.0:
-        yield f"a few values of column {name!r} hide the others: leave them out, or take logarithms"
 
 
 def counts_rows(cells: pd.Series) -> bool:

@@ -405,9 +405,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
 
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend on
-    the rows beside it. Numbers are standardised by the training rows. A column of words, categories
-    or booleans has an indicator for each level and one mask entry; a column of dates has a trend
-    and waves of month, weekday and hour, and one entry (`DateColumn`).
+    the rows beside it. Numbers are standardised by the training rows, of a heavy tail their asinh
+    (`NumericColumn`). A column of words, categories or booleans has an indicator for each level and
+    one mask entry; a column of dates has a trend and waves of month, weekday and hour, and one
+    entry (`DateColumn`).
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.

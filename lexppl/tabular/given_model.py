@@ -190,6 +190,8 @@ class OnStandardisedRows(Configured, nn.Module):
         target_mean: m, in the units of y; 0 for labels.
         target_scale: s, in the same; 1 for labels.
         places: which of the D features x' each column is; None where P = D and they stand in order.
+        asinh: of each column the centre c and the spread s > 0 of a heavy tail, whose values are
+            c + s sinh(mean + scale · x'), or s = 0, `(P, 2)`; None where no column has one.
 
     Example:
         >>> from lexppl.models import NormalLikelihood, Predictor
@@ -200,6 +202,7 @@ class OnStandardisedRows(Configured, nn.Module):
 
     mean: Tensor
     scale: Tensor
+    asinh: Tensor | None
 
     def __init__(
         self,
@@ -209,19 +212,21 @@ class OnStandardisedRows(Configured, nn.Module):
         target_mean: float = 0.0,
         target_scale: float = 1.0,
         places: Any = None,
+        asinh: Any = None,
     ) -> None:
         super().__init__()
         self.places = None if places is None else [int(place) for place in places]
         self.predictor = predictor
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.get_default_dtype()))
+        of_tails = None if asinh is None else torch.as_tensor(asinh, dtype=self.mean.dtype)
+        self.register_buffer("asinh", of_tails)
         self.target_mean, self.target_scale = float(target_mean), float(target_scale)
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments; without `places` where all columns stand in order, as files
+        """The constructor's arguments; without `places` and `asinh` where they are None, as files
         had it before there were any."""
-        given = super().config()
-        return {name: value for name, value in given.items() if name != "places" or value}
+        return {n: v for n, v in super().config().items() if n not in ("places", "asinh") or v}
 
     @property
     def likelihood(self) -> Likelihood:
@@ -231,7 +236,13 @@ class OnStandardisedRows(Configured, nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         read = x if self.places is None else x[..., self.places]
-        distribution = self.predictor(read * self.scale + self.mean)
+        values = read * self.scale + self.mean
+        if self.asinh is not None:
+            centre, spread = self.asinh.unbind(-1)
+            # No sinh of the others, whose gradient may be infinite.
+            of_tails = centre + spread * torch.where(spread > 0, values, 0.0).sinh()
+            values = torch.where(spread > 0, of_tails, values)
+        distribution = self.predictor(values)
         if self.likelihood.discrete:
             return distribution
         center = (distribution.mean - self.target_mean) / self.target_scale
@@ -308,30 +319,33 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    units: list[tuple[float, float, int]] = []
+    units: list[tuple[NumericColumn, int]] = []
     for column in encoding.columns:
         first = encoding.feature_names.index(column.feature_names[0])
         if isinstance(column, NumericColumn):
-            units.append((column.mean, column.scale, first))
+            units.append((column, first))
         elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
             # A boolean is 0 or 1 to the module, which is its indicator of True.
-            units.append((0.0, 1.0, first + column.levels.index("True")))
+            first += column.levels.index("True")
+            units.append((NumericColumn(column.name, 0.0, 1.0), first))
         else:
             raise TypeError(
                 "model is a torch predictor, which takes numbers, and column "
                 f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
             )
-    mean, scale = [mean for mean, _, _ in units], [scale for _, scale, _ in units]
-    places = [place for _, _, place in units]
+    columns, places = [column for column, _ in units], [place for _, place in units]
     target = encoding.target
     read = None if places == list(range(len(encoding.feature_names))) else places
-    if target.class_names is not None:
-        return OnStandardisedRows(predictor, mean, scale, places=read)
-    with torch.no_grad():
-        given = next(predictor.parameters(), torch.empty(()))
-        distribution = predictor(given.new_tensor([mean]))
-    if not isinstance(distribution, dist.Normal):
-        raise TypeError(
-            f"model must have a normal distribution of the response; it has {distribution}"
-        )
-    return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale, read)
+    if target.class_names is None:
+        with torch.no_grad():
+            given = next(predictor.parameters(), torch.empty(()))
+            middle = [float(column.original(np.zeros(1))[0]) for column in columns]
+            distribution = predictor(given.new_tensor([middle]))
+        if not isinstance(distribution, dist.Normal):
+            raise TypeError(
+                f"model must have a normal distribution of the response; it has {distribution}"
+            )
+    mean, scale = [column.mean for column in columns], [column.scale for column in columns]
+    tails = [column.asinh or (0.0, 0.0) for column in columns]
+    asinh = tails if any(column.asinh for column in columns) else None
+    return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale, read, asinh)

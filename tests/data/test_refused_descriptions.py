@@ -16,6 +16,7 @@ ENCODING = TableEncoding(
         CategoricalColumn("job", ("clerk", "smith"), pooled="smith"),
         DateColumn("seen", 19000.0, 10.0, ("month sin",), "dayfirst"),
         IndicatorColumn("größe is missing", "größe"),
+        NumericColumn("pay", 0.5, 2.0, asinh=(40.0, 3.0)),
     ),
     TargetColumn("wage", None, 10.0, 3.0),
     left_out=("id",),
@@ -44,6 +45,9 @@ def test_files_of_before_are_read(tmp_path):
     [
         (("columns", 0, "scale"), 0.0, "scale must be a finite number above 0"),
         (("columns", 0, "mean"), "1.5", "mean of a NumericColumn must be float"),
+        (("columns", 4, "asinh"), [40.0, 0.0], "scale must be a finite number above 0"),
+        (("columns", 4, "asinh"), [40.0], "description is not one that TableEncoding.to_json"),
+        (("columns", 4, "asinh"), ["40", 3.0], "asinh of a NumericColumn must be"),
         (("columns", 1, "levels"), "clerk", r"levels of a CategoricalColumn must be tuple"),
         (("columns", 1, "levels"), ["clerk", "clerk"], "levels must differ"),
         (("columns", 1, "pooled"), "cook", "pooled of column 'job' must be one of its levels"),

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from lexppl import ExplainerClassifier
-from lexppl.models import CategoricalLikelihood, Predictor
+from lexppl.data import TableEncoding
+from lexppl.data.encoding import TargetColumn
+from lexppl.models import CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.given_model import box_of_table, predictor_on_standardised_rows, same_of_all
 from tests.tabular.small import QUIET, small
 
@@ -105,6 +107,77 @@ def test_methods_that_explain_a_model_imitate_a_module_and_mask_a_predictor(pati
         told = inner(masked.encoding_.encode(frame)).probs
         torch.testing.assert_close(told, masked.model(raw).probs, atol=1e-4, rtol=1e-3)
     assert masked.encoding_.encode(frame).shape[1] == 6
+
+
+@pytest.fixture(scope="module")
+def incomes():
+    """Twice the logarithm of an income decides; two fortunes hide all others from a scale."""
+    draw = np.random.default_rng(0)
+    income, age = draw.lognormal(3.0, 2.0, 300), draw.normal(40.0, 10.0, 300)
+    fortune = draw.normal(50.0, 10.0, 300)
+    fortune[[7, 201]] = 1e12
+    member = draw.random(300) < 0.5
+    table = pd.DataFrame({"member": member, "income": income, "age": age, "fortune": fortune})
+    return table, np.log(income) > 3.0
+
+
+class Log(nn.Module):
+    """Takes an income, and fails where it is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.0))
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(x.detach())
+        logit = 2.0 * self.weight * (x[..., 1].clamp(min=1e-6).log() - 3.0)
+        return torch.stack([torch.zeros_like(logit), logit], -1)
+
+
+@pytest.mark.filterwarnings("ignore:column .* has a heavy tail")
+def test_a_given_model_has_the_values_of_a_heavy_tail_in_their_own_units(incomes):
+    frame, high = incomes
+    own = frame.to_numpy(float)
+    asked = []
+
+    def predict_proba(rows):
+        asked.append(np.asarray(rows, dtype=float))
+        above = 1.0 / (1.0 + (np.exp(3.0) / asked[-1][:, 1]) ** 2)
+        return np.stack([1.0 - above, above], 1)
+
+    model = SimpleNamespace(predict_proba=predict_proba, classes_=[False, True])
+    ExplainerClassifier(model=model, **{**QUICK, "epochs": 1}).fit(frame, high)
+    assert {row.tobytes() for row in np.concatenate(asked)} == {row.tobytes() for row in own}
+
+    net = Log()
+    masked = ExplainerClassifier(
+        "q_fit", model=Predictor(net, CategoricalLikelihood()), **{**QUICK, "epochs": 1}
+    ).fit(frame, high)
+    assert sum(bool(getattr(c, "asinh", None)) for c in masked.encoding_.columns) == 2
+    inner = predictor_on_standardised_rows(masked.model, masked.encoding_)
+    x = masked.encoding_.encode(frame).requires_grad_()
+    probabilities = inner(x).probs
+    np.testing.assert_allclose(net.seen[-1].numpy(), own, rtol=1e-4, atol=1e-3)
+    expected = predict_proba(own)
+    np.testing.assert_allclose(probabilities.detach().numpy(), expected, atol=1e-3)
+    probabilities[:, 1].sum().backward()
+    assert bool(x.grad.isfinite().all()) and float(x.grad.abs().max()) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:column .* has a heavy tail")
+def test_a_given_regressor_is_asked_of_a_row_in_its_own_units(incomes):
+    frame = incomes[0].drop(columns="member")
+    encoding = TableEncoding.fit(frame, TargetColumn("y", None, 100.0, 7.0))
+    inner = predictor_on_standardised_rows(Predictor(Sum(), NormalLikelihood(2.0)), encoding)
+    found = inner(encoding.encode(frame, torch.float64).float())
+    expected = (frame.sum(axis=1).to_numpy() - 100.0) / 7.0
+    np.testing.assert_allclose(found.mean.numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
+class Sum(nn.Module):
+    def forward(self, x):
+        return x.sum(-1, keepdim=True)
 
 
 def test_words_are_refused_with_what_to_do(patients):

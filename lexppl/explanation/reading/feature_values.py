@@ -1,7 +1,6 @@
 """Values and gains of features, beside the posterior of their rows."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +74,7 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             places = _places(part[:, : len(column.levels)])
             found[name] = FeatureValues(name, places, tuple(column.levels))
         else:
-            own = part[:, 0] * column.scale + column.mean
-            numbers = np.round(own, 5 - math.floor(math.log10(column.scale))) + 0.0
+            numbers = column.original(part[:, 0])
             found[name] = FeatureValues(name, numbers, dates=isinstance(column, DateColumn))
     return found
 

@@ -132,8 +132,6 @@ def test_large_numbers_with_decimal_commas_are_written_without_their_points():
         ([-999.0, *range(20, 69)] * 3, "'pay' holds -999, far from .* missing=\\('-999',\\)"),
         ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999, far from"),
         ([18, 40, 89, 99, 99] * 30, None),
-        ([*range(148), 1e6, -1e6], "a few values of column 'pay' hide the others"),
-        (np.exp(4.0 * np.random.default_rng(0).normal(size=150)), "take logarithms"),
         (np.exp(np.random.default_rng(0).normal(size=150)), None),
         ([0.0] * 120 + [1e300] * 30, None),
         ([-999, *range(149)], None),

@@ -1,0 +1,152 @@
+"""Columns of numbers with a heavy tail, which enter by asinh; all others enter as they did."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexppl.data import TableEncoding, dataset_from_frame, load
+from lexppl.data.columns import NumericColumn, asinh_of
+from lexppl.data.encoding import TargetColumn
+from lexppl.data.named_sets import TARGETS
+from lexppl.explanation.reading.feature_values import decoded_values
+
+ROWS = 400
+DRAW = np.random.default_rng(0)
+FAR = DRAW.normal(50.0, 10.0, ROWS)
+FAR[[7, 301]] = 1e12
+HEAVY = {
+    "log-normal": DRAW.lognormal(0.0, 2.0, ROWS),
+    "two of 1e12": FAR,
+    "Cauchy": 1e4 + DRAW.standard_cauchy(ROWS),
+    "zeros and a log-normal": np.where(DRAW.random(ROWS) < 0.8, 0.0, DRAW.lognormal(3, 3, ROWS)),
+    "negative": -DRAW.lognormal(5.0, 2.5, ROWS),
+}
+RARE = (DRAW.random(ROWS) < 0.02).astype(float)
+ORDINARY = {
+    "normal": DRAW.normal(1e6, 2.0, ROWS),
+    "uniform": DRAW.uniform(-1.0, 1.0, ROWS),
+    "exponential": DRAW.exponential(3.0, ROWS),
+    "log-normal": DRAW.lognormal(2.0, 1.0, ROWS),
+    "Student's t": DRAW.standard_t(3, ROWS),
+    "counts": DRAW.poisson(2.0, ROWS),
+    "rare counts": DRAW.poisson(0.05, ROWS),
+    "rare ones": RARE,
+    "zeros and large numbers": np.where(DRAW.random(ROWS) < 0.9, 0.0, DRAW.normal(7e3, 9e2, ROWS)),
+    "equal but for rounding": np.where(np.arange(ROWS) % 2, 0.3, 0.1 + 0.2) + RARE,
+}
+TARGET = TargetColumn("y", ("0", "1"))
+Y = np.arange(ROWS) % 2
+
+
+def fitted(values, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TableEncoding.fit(pd.DataFrame({"v": values}), TARGET, **options)
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+def test_an_ordinary_column_enters_as_before_to_the_last_bit(kind):
+    values = ORDINARY[kind].astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoding = TableEncoding.fit(pd.DataFrame({"v": values}), TARGET)
+    (column,) = encoding.columns
+    assert encoding.to_json()["columns"] == [
+        {"kind": "numeric", "name": "v", "mean": column.mean, "scale": column.scale}
+    ]
+    assert column.scale == pytest.approx(values.std()) and column.mean == pytest.approx(
+        values.mean()
+    )
+    found = encoding.encode(pd.DataFrame({"v": values}), torch.float64)[:, 0].numpy()
+    np.testing.assert_array_equal(found, (values - column.mean) / column.scale)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_shipped_set_has_a_heavy_tail(name):
+    assert not any(getattr(column, "asinh", None) for column in load(name).encoding.columns)
+
+
+@pytest.mark.parametrize("kind", HEAVY)
+def test_a_heavy_tail_enters_as_standardised_asinh_and_comes_back(kind, tmp_path):
+    values = HEAVY[kind]
+    frame = pd.DataFrame({"v": values, "y": Y})
+    with pytest.warns(UserWarning, match=r"column 'v' has a heavy tail: it enters by its asinh"):
+        data = dataset_from_frame(frame, "y", dtype=torch.float64)
+    (column,) = data.encoding.columns
+    centre, spread = column.asinh
+    assert centre == np.sort(values)[(ROWS - 1) // 2]
+    distances = np.sort(np.abs(values - centre)[values != centre])
+    assert spread == distances[(len(distances) - 1) // 2]
+    of_asinh = np.arcsinh((values - centre) / spread)
+    x = data.x[:, 0].numpy()
+    np.testing.assert_allclose(x, (of_asinh - of_asinh.mean()) / of_asinh.std(), atol=1e-12)
+    # The middle half of the values that differ from the median is no point, and none is far.
+    middle = np.quantile(x[values != centre], [0.25, 0.75])
+    assert np.ptp(middle) > 0.3 and np.abs(x).max() < 20.0
+    data.encoding.save(tmp_path / "encoding.json")
+    again = TableEncoding.load(tmp_path / "encoding.json")
+    assert again == data.encoding and torch.equal(again.encode(frame[["v"]], torch.float64), data.x)
+    for dtype in (torch.float32, torch.float64):
+        back = decoded_values(again.encode(frame[["v"]], dtype), again)["v"].numbers
+        unit = column.scale * np.hypot(values - centre, spread)
+        assert (np.abs(back - values) <= 2e-5 * unit).all()
+    assert back[values == 1e12].tolist() == [1e12] * int((values == 1e12).sum())
+
+
+NUMBERS, SPREADS = st.floats(-1e9, 1e9), st.floats(1e-3, 1e6)
+
+
+@given(
+    NUMBERS, st.floats(1e-3, 1e6), st.floats(-30.0, 30.0), st.floats(0.1, 10.0), NUMBERS, NUMBERS
+)
+def test_the_map_is_monotone_and_its_inverse_brings_values_back(centre, spread, mean, scale, v, w):
+    for asinh in (None, (centre, spread)):
+        column = NumericColumn("v", mean, scale, asinh=asinh)
+        values = np.array([v, w])
+        feature = column.standardised(values)
+        assert (feature[0] <= feature[1]) == (v <= w) or np.isclose(*feature)
+        unit = scale if asinh is None else scale * np.hypot(values - centre, spread)
+        size = 1e-9 * (np.abs(values) + abs(centre) + abs(mean))
+        assert (np.abs(column.original(feature) - values) <= 1e-5 * unit + size).all()
+
+
+def test_a_row_counts_as_often_as_its_weight_and_a_gap_for_nothing():
+    values, draw = HEAVY["log-normal"], np.random.default_rng(1)
+    times = draw.integers(0, 4, ROWS)
+    weighted = fitted(values, statistics_weights=times.astype(float)).columns[0]
+    repeated = fitted(np.repeat(values, times)).columns[0]
+    assert weighted.asinh == repeated.asinh
+    assert (weighted.mean, weighted.scale) == pytest.approx((repeated.mean, repeated.scale))
+    gaps = np.concatenate([values, np.full(30, np.nan)])
+    encoding = fitted(gaps, hide_missing=True)
+    whole = fitted(values).columns[0]
+    assert encoding.columns[0].asinh == whole.asinh
+    assert encoding.columns[0].mean == pytest.approx(whole.mean)
+    frame = pd.DataFrame({"v": gaps})
+    assert encoding.encode(frame)[-30:].tolist() == [[0.0, 1.0]] * 30
+    assert np.isnan(decoded_values(encoding.encode(frame), encoding)["v"].numbers[-30:]).all()
+
+
+def test_the_rows_that_statistics_are_of_decide():
+    rows = np.setdiff1d(np.arange(ROWS), [7, 301])
+    assert fitted(FAR).columns[0].asinh is not None
+    assert fitted(FAR, statistics_rows=rows).columns[0].asinh is None
+    assert asinh_of(np.full(5, 3.0)) is None
+
+
+def test_an_encoding_from_before_is_read_as_it_was(tmp_path):
+    before = {
+        "columns": [{"kind": "numeric", "name": "v", "mean": 5e9, "scale": 7e10}],
+        "target": {"name": "y", "class_names": ["0", "1"], "mean": 0.0, "scale": 1.0},
+    }
+    (tmp_path / "encoding.json").write_text(json.dumps(before))
+    encoding = TableEncoding.load(tmp_path / "encoding.json")
+    assert encoding.columns == (NumericColumn("v", 5e9, 7e10),)
+    found = encoding.encode(pd.DataFrame({"v": FAR}), torch.float64)[:, 0].numpy()
+    np.testing.assert_array_equal(found, (FAR - 5e9) / 7e10)
