@@ -178,7 +178,7 @@ def rescale_logits(
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
 MASKS = 50
-COPIES, MOST_COPIES = 4, 100_000
+COPIES, MOST_COPIES = 4, 40_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
 
 
