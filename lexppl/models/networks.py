@@ -129,7 +129,7 @@ class GapMLP(MLP):
         super().__init__(inputs, outputs, hidden, seed=seed)
         self.gaps = tuple(gaps)
         with initial_weights(seed):
-            self.layers[0] = _GapLinear(inputs, self.layers[0].out_features, self.gaps)
+            self.layers[0] = _GapLinear(inputs, (*self.hidden, outputs)[0], self.gaps)
 
 
 class _GapLinear(nn.Linear):

@@ -93,8 +93,8 @@ def test_it_learns_the_law_given_any_part_of_x(xor_like):
 
 
 def test_a_hidden_feature_differs_from_one_at_its_mean():
-    """Of a in {-1, 0, 1}, P(y = 1) is .1 at 0, .9 elsewhere and .633 where a is hidden; with 0 in its
-    place the two are one input."""
+    """Of a in {-1, 0, 1}, P(y = 1) is .1 at 0, .9 elsewhere and .633 where a is hidden; with 0 in
+    its place the two are one input."""
     x = torch.tensor([-1.0, 0.0, 1.0]).repeat_interleave(200)[:, None]
     y = torch.cat([(torch.arange(200) < 200 * p).long() for p in (0.9, 0.1, 0.9)])
     options = {"valid": (x, y), "hidden": (16,), "learning_rate": 1e-2, "progress": False}
