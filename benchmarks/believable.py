@@ -43,7 +43,7 @@ from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame
 
 SAME = ("kind", "rows", "seed", "method", "settings")
-ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs")
+ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs", "law")
 LIBRARIES = {"boruta": "boruta", "conditional": "hidimstat", "knockoffs": "hidimstat"}
 NEW_ROWS = 5_000
 FDR = 0.1
@@ -133,19 +133,21 @@ def by_others(run: dict, source: DividedTable) -> dict:
         boruta_found,
         conditional_found,
         knockoffs_found,
+        law_found,
         permutation_found,
         shap_found,
     )
 
     seed, start = run["seed"], time.process_time()
+    names = source.data.entry_names
     flags = {
         "shap": lambda: shap_found(source, seed),
         "permutation": lambda: permutation_found(source, seed, FDR),
         "boruta": lambda: boruta_found(source, seed),
         "conditional": lambda: conditional_found(source, seed, FDR),
         "knockoffs": lambda: knockoffs_found(source, seed, FDR),
+        "law": lambda: law_found(run["kind"], run["rows"], seed, list(names), FDR),
     }[run["method"]]()
-    names = source.data.entry_names
     found = [name for name, flag in zip(names, flags, strict=True) if flag]
     alone = [[column] for column in found]
     return {**judged(run["kind"], alone, []), "cpu_seconds": time.process_time() - start}

@@ -14,20 +14,23 @@ scikit-learn's guide judges it, and the procedure of Benjamini and Hochberg at t
 Boruta is `boruta.BorutaPy` on a random forest, its confirmed columns. Conditional importance is
 `hidimstat.CFI` of the same trees on the held-out rows, by its defaults, found at the rate;
 knockoffs are `hidimstat.ModelXKnockoff` of the rows to fit on, by its defaults (Gaussian ones, the
-lasso).
+lasso). The law is no rival but a bound: the test of `lexppl explain` with the law's own gains.
 """
 
 import importlib.util
 
 import numpy as np
 import shap
+import torch
 from numpy.typing import NDArray
+from planted_tables import gains_by_law
 from references import boosting, categories, codes
 from scipy.stats import false_discovery_control, norm
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.inspection import permutation_importance
 
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.gains import FeatureGains, gain_table
 
 SHADOW_FITS = 5
 SHUFFLES = 30
@@ -124,3 +127,13 @@ def boruta_found(source: DividedTable, seed: int) -> NDArray:
     selector = BorutaPy(forest, n_estimators="auto", random_state=seed)
     selector.fit(codes(source, source.table)[rows], source.data.y.numpy()[rows])
     return np.asarray(selector.support_)
+
+
+def law_found(name: str, rows: int, seed: int, columns: list[str], fdr: float) -> NDArray:
+    """Whether each column is found by the test of `lexppl explain` with the law's own gains, of a
+    column that does not matter 0, `(G,)`."""
+    gains = np.zeros((rows, len(columns)))
+    for unit, each in gains_by_law(name, rows, seed).items():
+        gains[:, columns.index(unit[0])] = each
+    table = gain_table(FeatureGains(torch.from_numpy(gains), tuple(columns)), fdr)
+    return table["found"].loc[columns].to_numpy()

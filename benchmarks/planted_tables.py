@@ -97,14 +97,32 @@ def planted(name: str, rows: int, seed: int, *, new: int | None = None) -> Plant
         new: so many new rows of the same law instead, their row numbers from those of the table.
     """
     kind = KINDS[name]
+    x, y = _drawn(name, rows, seed, new)
+    frame = pd.DataFrame({name: _cells(name, values) for name, values in x.items()})
+    frame[TARGET] = y if kind.spread is not None else np.array(LABELS)[y]
+    return PlantedTable(frame, kind.log_likelihood(x, y))
+
+
+def _drawn(name: str, rows: int, seed: int, new: int | None = None) -> tuple[Columns, NDArray]:
+    kind = KINDS[name]
     draw = np.random.default_rng([zlib.crc32(name.encode()), rows, seed, new is not None])
     x = kind.columns(draw, rows if new is None else new)
     if "row number" in x:
         x["row number"] = np.arange(rows) if new is None else draw.integers(0, rows, new)
-    y = kind.drawn(draw, x)
-    frame = pd.DataFrame({name: _cells(name, values) for name, values in x.items()})
-    frame[TARGET] = y if kind.spread is not None else np.array(LABELS)[y]
-    return PlantedTable(frame, kind.log_likelihood(x, y))
+    return x, kind.drawn(draw, x)
+
+
+def gains_by_law(name: str, rows: int, seed: int) -> dict[Unit, NDArray]:
+    """log p(y | x) − log p(y | x without the unit) of each row of a table, `(N,)`, by the law."""
+    kind = KINDS[name]
+    x, y = _drawn(name, rows, seed)
+    draw = np.random.default_rng([zlib.crc32(name.encode()), rows, seed, 2])
+    gains = {}
+    for unit in kind.units:
+        again = kind.given.get(unit, partial(_from_the_margin, kind, unit))
+        each = [kind.log_likelihood({**x, **again(draw, x)}, y) for _ in range(REDRAWS)]
+        gains[unit] = kind.log_likelihood(x, y) - logsumexp(each, 0) + math.log(REDRAWS)
+    return gains
 
 
 def _cells(name: str, values: NDArray) -> NDArray:
