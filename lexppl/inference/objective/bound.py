@@ -194,9 +194,8 @@ class BoundTerms:
         weighted = self.run.weighted
         if not weighted:
             raise ValueError(
-                "the program observes nothing inside mask_particles(); give y to the model, and "
-                "sample it from the predictor inside the particle plates, with "
-                f"{[site.name for site in self.run.drawn]}"
+                "the program observes nothing inside mask_particles(): sample y there, with obs=y; "
+                "a program without masks takes objective=pyro.infer.Trace_ELBO()"
             )
         run = self.run
         if is_validation_enabled():
