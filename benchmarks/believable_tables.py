@@ -119,7 +119,8 @@ def _grouped(records: list[Record]) -> list[tuple[tuple[Any, ...], list[Record]]
 
 
 def _called(method: str, settings: str | None) -> str:
-    return method if settings is None else f"{method}, {settings}"
+    named = {"law": "*best possible*"}.get(method, method)
+    return named if settings is None else f"{named}, {settings}"
 
 
 def _average(values: Iterable[float | None]) -> str:
