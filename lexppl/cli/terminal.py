@@ -210,9 +210,16 @@ def _handled(signals: tuple[signal.Signals, ...], handler: Any) -> Iterator[None
 
 
 @contextmanager
-def short_warnings() -> Iterator[None]:
-    """Print warnings in one line without their place; commands word a collapse themselves."""
+def short_warnings() -> Iterator[list[str]]:
+    """Print warnings in one line without their place, and list them; commands word a collapse
+    themselves."""
     from lexppl.inference import CollapseWarning  # noqa: PLC0415 - loads torch
+
+    printed: list[str] = []
+
+    def show(message: Warning, *_: Any) -> None:
+        printed.append(one_line(message))
+        warn(printed[-1])
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
@@ -224,8 +231,8 @@ def short_warnings() -> Iterator[None]:
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_: warn(one_line(message))
-        yield
+        setattr(warnings, "showwarning", show)  # noqa: B010 - of fewer named arguments
+        yield printed
 
 
 @contextmanager
