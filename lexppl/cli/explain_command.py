@@ -63,12 +63,11 @@ class Sections:
 
     Args:
         complete: False where Ctrl-C has ended the fit.
-        printed: warnings of the report that have been printed.
     """
 
-    def __init__(self, quiet: bool, complete: bool = True, printed: Sequence[str] = ()) -> None:
+    def __init__(self, quiet: bool, complete: bool = True) -> None:
         self.quiet, self.complete = quiet, complete
-        self.warnings = list(printed)
+        self.warnings: list[str] = []
 
     def warn(self, messages: Sequence[str], first: bool = False) -> None:
         """Print warnings and add them to the report, at its head if they come first."""
@@ -175,13 +174,15 @@ class ExplainRun(ABC):
         options, out, ended = self.options, Path(self.options.out), None
         device = device_of(options.device)
         with output_folder(out, options.overwrite, OUTPUTS) as folder:
-            with short_warnings() as of_data:
+            with short_warnings() as printed:
                 self.read(device)
+                with self.threads():
+                    self.fit()
             with self.threads():
-                self.fit()
                 if len(self.result.history) == 0 and self.result.sampler is None:
                     raise KeyboardInterrupt
-                self.sections = Sections(options.quiet, not self.result.interrupted, of_data)
+                self.sections = Sections(options.quiet, not self.result.interrupted)
+                self.sections.warnings += printed
                 with deferred_interrupts():
                     save(self.result, folder / EXPLAINER)
                     self.write_reading(folder)

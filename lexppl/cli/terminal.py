@@ -58,9 +58,10 @@ def show_progress(message: str, quiet: bool = False) -> None:
         print(f"lexppl: {message}", file=sys.stderr, flush=True)
 
 
-def warn(message: str) -> None:
-    """Print one line of warning on standard error."""
+def warn(message: str) -> str:
+    """Print one line of warning on standard error; the line."""
     print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
+    return message
 
 
 def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
@@ -216,11 +217,6 @@ def short_warnings() -> Iterator[list[str]]:
     from lexppl.inference import CollapseWarning  # noqa: PLC0415 - loads torch
 
     printed: list[str] = []
-
-    def show(message: Warning, *_: Any) -> None:
-        printed.append(one_line(message))
-        warn(printed[-1])
-
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         for category in (
@@ -231,7 +227,7 @@ def short_warnings() -> Iterator[list[str]]:
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
-        setattr(warnings, "showwarning", show)  # noqa: B010 - of fewer named arguments
+        warnings.showwarning = lambda message, *_: printed.append(warn(one_line(message)))
         yield printed
 
 
