@@ -52,12 +52,11 @@ class FeatureGains:
     @property
     def counts(self) -> NDArray[np.float64]:
         """The weights of the rows, of mean 1, `(N,)`."""
-        if self.weight is None:
-            return np.ones(len(self.gains))
-        weight = self.weight.detach().double().cpu().numpy()
-        if weight.shape != (len(self.gains),) or not 0 < weight.min() <= weight.max() < math.inf:
+        weight = torch.ones(len(self.gains)) if self.weight is None else self.weight
+        counts: NDArray[np.float64] = weight.detach().cpu().double().numpy()
+        if len(counts) != len(self.gains) or not 0 < counts.min() <= counts.max() < math.inf:
             raise ValueError("weight must be finite numbers above 0, one for each row of the gains")
-        return np.asarray(weight / weight.mean())
+        return counts / counts.mean()
 
     def where(self, rows: Tensor) -> FeatureGains:
         """The gains of some rows, by their places or a mask: what a feature is worth there."""
@@ -372,9 +371,9 @@ def interaction_table(
     here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
     each = np.hstack([here, here - elsewhere])
     free = np.tile(np.minimum(*np.split(units, 2)), 2) - 1
-    error = np.where(free > 0, np.sqrt(_variance(each, gains)), np.nan)
+    gain, error = _mean_and_error(each, gains)
+    error = np.where(free > 0, error, np.nan)
     half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
-    gain = np.average(each, axis=0, weights=gains.counts)
     found = np.stack([gain, error, gain - half, gain + half], 1)
     table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
     table.insert(0, "rows", own.sum(0))
@@ -392,8 +391,7 @@ def _tested(
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
     if not np.isfinite(values).all():
         raise ValueError("gains must be finite; they have NaN or infinite values")
-    mean = np.average(values, axis=0, weights=gains.counts)
-    error = np.sqrt(_variance(values, gains))
+    mean, error = _mean_and_error(values, gains)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
@@ -413,19 +411,22 @@ def _tested(
     )
 
 
-def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
+def _mean_and_error(
+    values: NDArray[np.float64], gains: FeatureGains
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weighted mean of each column of values of rows, `(N, K)`, and its standard error."""
     counts = gains.counts
-    sums = counts[:, None] * (values - np.average(values, axis=0, weights=counts))
-    if gains.unit is not None:
-        _, unit = np.unique(gains.unit.cpu().numpy(), return_inverse=True)
-        of_rows, sums = sums, np.zeros((unit.max() + 1, values.shape[1]))
-        np.add.at(sums, unit, of_rows)
-        if len(sums) < 2:
-            raise ValueError("errors by groups of rows need two groups or more; there is one")
-    count = len(sums)
-    variance: NDArray[np.float64] = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
-    if gains.part is None:
-        return variance
-    own = [gains.part.cpu().numpy() == fold for fold in gains.part.unique().tolist()]
-    means = np.stack([np.average(values[n], axis=0, weights=counts[n]) for n in own])
-    return np.maximum(variance, means.var(0, ddof=1) / len(means)) if len(means) > 1 else variance
+    mean = np.average(values, axis=0, weights=counts)
+    unit = np.arange(len(values)) if gains.unit is None else gains.unit.cpu().numpy()
+    names, unit = np.unique(unit, return_inverse=True)
+    if (count := len(names)) < 2:
+        raise ValueError("errors by groups of rows need two groups or more; there is one")
+    sums = np.zeros((count, values.shape[1]))
+    np.add.at(sums, unit, counts[:, None] * (values - mean))
+    variance = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
+    if gains.part is not None:
+        own = [gains.part.cpu().numpy() == fold for fold in gains.part.unique().tolist()]
+        means = np.stack([np.average(values[n], axis=0, weights=counts[n]) for n in own])
+        if len(means) > 1:
+            variance = np.maximum(variance, means.var(0, ddof=1) / len(means))
+    return mean, np.sqrt(variance)

@@ -184,8 +184,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
         Args:
             X, y: rows that were not fitted on.
-            sample_weight: how often each row counts, as in `fit`, for EVAL-X and in the means;
-                None for once. `class_weight` is not applied.
+            sample_weight: how often each row counts, as in `fit`; `class_weight` does not apply.
             groups: the mask entries of each group by its name; None for those that depend on each
                 other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
             fdr: false discovery rate of what is found.
@@ -218,15 +217,9 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         grouping = grouping_of(self.encoding_, self.groups)
         class_names = self.encoding_.target.class_names
         folds = Folds.of(target, JUDGE_FOLDS, seed)
-        rows = EncodedRows(
-            (x, target),
-            None,
-            grouping,
-            self.encoding_.feature_names,
-            class_names,
-            None if weight is None else (weight, None),
-            folds=folds,
-        )
+        of_rows = None if weight is None else (weight, None)
+        encoded = (x, target), None, grouping, self.encoding_.feature_names, class_names, of_rows
+        rows = EncodedRows(*encoded, folds=folds)
         unit = entropy_unit(target, None if class_names is None else len(class_names), weight)
         judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
         names = grouping.names
