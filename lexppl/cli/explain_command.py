@@ -39,6 +39,7 @@ from lexppl.cli.terminal import (
     ROWS,
     deferred_interrupts,
     progress_of,
+    short_warnings,
     show_progress,
     warn,
 )
@@ -173,12 +174,15 @@ class ExplainRun(ABC):
         options, out, ended = self.options, Path(self.options.out), None
         device = device_of(options.device)
         with output_folder(out, options.overwrite, OUTPUTS) as folder:
-            self.read(device)
+            with short_warnings() as printed:
+                self.read(device)
+                with self.threads():
+                    self.fit()
             with self.threads():
-                self.fit()
                 if len(self.result.history) == 0 and self.result.sampler is None:
                     raise KeyboardInterrupt
                 self.sections = Sections(options.quiet, not self.result.interrupted)
+                self.sections.warnings += printed
                 with deferred_interrupts():
                     save(self.result, folder / EXPLAINER)
                     self.write_reading(folder)

@@ -153,14 +153,9 @@ class TableRun(ExplainRun):
         show_progress(_what_is_fitted(plan), options.quiet)
         watch = partial(first_answer, groups=self.groups, seed=plan.seed, quiet=options.quiet)
         kept = self.checkpoint(TREES if plan.predictor_kind == TREES else NETWORK)
-        settings: dict[str, Any] = {
-            "full": full,
-            "checkpoint": kept,
-            "progress": self.progress,
-            "watch": watch,
-        }
-        with fit_warnings.warnings_of_posterior() as self.of_posterior:
-            self.fitted = fit_table(plan, rows, **settings)
+        self.fitted = fit_table(
+            plan, rows, full=full, checkpoint=kept, progress=self.progress, watch=watch
+        )
         self.plan, self.result = self.fitted.plan, self.fitted.result
         # A predictor that was fitted to a black box is no reference for the labels.
         self.full = full if self.outputs is None else None
@@ -201,9 +196,7 @@ class TableRun(ExplainRun):
                 f"so far is written, judged by itself on at most {HASTY_ROWS} held-out rows "
                 "(Ctrl-C again ends with the model alone)",
             )
-        elif plan.posterior is not None:
-            found += self.of_posterior
-        else:
+        elif plan.posterior is None:
             if (path := self.fitted.path) is not None:
                 found += fit_warnings.path_message(path.table["penalty"].tolist(), path.index)
             grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None

@@ -1,10 +1,7 @@
-"""Warnings about a table, a fit and a posterior, in words."""
+"""Warnings about a table and a fit, in words."""
 
-import contextlib
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -12,8 +9,6 @@ from torch import Tensor
 from lexppl.data.columns import CategoricalColumn, levels_in
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
-from lexppl.inference import NotSettledWarning
-from lexppl.inference.posterior.global_draws import SamplerWarning
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
 from lexppl.tabular.given_model import same_of_all
@@ -126,25 +121,6 @@ def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
         f"the penalty chosen, {penalties[chosen]:.3g} nats, is the {end} that was tried: a {other} "
         f"one, which keeps {more} features, may predict as well or better; try it with --penalty"
     ]
-
-
-@contextlib.contextmanager
-def warnings_of_posterior() -> Iterator[list[str]]:
-    """Warnings of chains and guides in the block, kept for the report; others are shown."""
-    kept: list[str] = []
-    with warnings.catch_warnings():
-        shown = warnings.showwarning
-        for category in (SamplerWarning, NotSettledWarning):
-            warnings.simplefilter("always", category)
-
-        def keep(message: Any, category: Any, *where: Any) -> None:
-            if issubclass(category, SamplerWarning | NotSettledWarning):
-                kept.append(" ".join(str(message).split()))
-            else:
-                shown(message, category, *where)
-
-        setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
-        yield kept
 
 
 def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:

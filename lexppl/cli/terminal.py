@@ -58,9 +58,10 @@ def show_progress(message: str, quiet: bool = False) -> None:
         print(f"lexppl: {message}", file=sys.stderr, flush=True)
 
 
-def warn(message: str) -> None:
-    """Print one line of warning on standard error."""
+def warn(message: str) -> str:
+    """Print one line of warning on standard error; the line."""
     print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
+    return message
 
 
 def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
@@ -210,10 +211,12 @@ def _handled(signals: tuple[signal.Signals, ...], handler: Any) -> Iterator[None
 
 
 @contextmanager
-def short_warnings() -> Iterator[None]:
-    """Print warnings in one line without their place; commands word a collapse themselves."""
+def short_warnings() -> Iterator[list[str]]:
+    """Print warnings in one line without their place, and list them; commands word a collapse
+    themselves."""
     from lexppl.inference import CollapseWarning  # noqa: PLC0415 - loads torch
 
+    printed: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         for category in (
@@ -224,8 +227,8 @@ def short_warnings() -> Iterator[None]:
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_: warn(one_line(message))
-        yield
+        warnings.showwarning = lambda message, *_: printed.append(warn(one_line(message)))
+        yield printed
 
 
 @contextmanager

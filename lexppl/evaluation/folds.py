@@ -108,7 +108,8 @@ class Folds:
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
         as `fold_selection_probability`, for the intervals of
-        :func:`lexppl.explanation.selection_table`.
+        :func:`lexppl.explanation.selection_table`: of all N rows, also of those that it has learned
+        from, so that replicates are compared on the same rows.
 
         Args:
             result: of R replicates.

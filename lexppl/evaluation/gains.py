@@ -37,6 +37,7 @@ class FeatureGains:
             another label than its own (a black box's likeliest one) and else 0, or the distance of
             the mean from a response; None where it is not known.
         unit: the group of each row, such as a patient, whose rows count as one in errors, `(N,)`.
+        weight: how often each row counts, above 0, `(N,)`; only the ratios count. None for once.
     """
 
     gains: Tensor
@@ -46,10 +47,20 @@ class FeatureGains:
     part: Tensor | None = None
     unit: Tensor | None = None
     errors: Tensor | None = None
+    weight: Tensor | None = None
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        """The weights of the rows, of mean 1, `(N,)`."""
+        weight = torch.ones(len(self.gains)) if self.weight is None else self.weight
+        counts: NDArray[np.float64] = weight.detach().cpu().double().numpy()
+        if len(counts) != len(self.gains) or not 0 < counts.min() <= counts.max() < math.inf:
+            raise ValueError("weight must be finite numbers above 0, one for each row of the gains")
+        return counts / counts.mean()
 
     def where(self, rows: Tensor) -> FeatureGains:
         """The gains of some rows, by their places or a mask: what a feature is worth there."""
-        by_row = ("gains", "of_groups", "part", "unit", "errors")
+        by_row = ("gains", "of_groups", "part", "unit", "errors", "weight")
         every = {name: getattr(self, name) for name in by_row}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
         return replace(self, **taken)
@@ -217,10 +228,12 @@ def group_table(
 
     With the gains `d_n` of N rows, columns:
 
-    - `members`, how many; `gain`: the mean, in nats a row.
-    - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
-      rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger, or of rows in C units
-      (`gains.unit`) C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
+    - `members`, how many; `gain`: the mean, in nats a row, weighted by `gains.weight`.
+    - `lower`, `upper`: the interval `gain ± t_{1−α, C−1} √V`, α as below. With C units of rows
+      (`gains.unit`; of one row each if None) and weights w of mean 1 (1 if None), V is
+      `C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − gain))² / N²`, that is var(d_n) / N without either, or
+      of rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger. Whole weights have the
+      intervals of as many copies of each row in one unit.
     - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
     - `found`: whether p ≤ α, that is, the interval is above 0, and N · gain is above a nat, the
       price of a parameter; else p counts as 1 in the procedure below.
@@ -262,7 +275,7 @@ def group_table(
     table = _tested(gains, values, fdr, fwer, level)
     table["members"] = sizes
     if gains.errors is not None:
-        errors = gains.errors.mean(0).cpu().numpy()
+        errors = np.average(gains.errors.cpu().numpy(), axis=0, weights=gains.counts)
         table["error"], table["error_without"] = errors[0], errors[1:]
     table.index = pd.Index(names, name="group")
     return table.sort_values("gain", ascending=False, kind="stable")
@@ -316,10 +329,10 @@ def interaction_table(
 ) -> pd.DataFrame:
     """The gain of a feature or group by strata of another: "A matters only where B is high".
 
-    With the gains `d_n` of N rows, N_s of them in stratum s with mean m_s and the rest with m_r,
-    columns:
+    With the gains `d_n` of N rows, N_s of them in stratum s (by weight) with mean m_s and the rest
+    with m_r, columns:
 
-    - `rows`, N_s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
+    - `rows`, in s; `gain`, m_s; `standard_error`, by rows, units or folds as in :func:`group_table`
       of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) N / N_s √((C − 1) C_s / (C (C_s − 1)))`, C the
       number of units (else of rows), C_s of those with rows in s.
     - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
@@ -348,8 +361,9 @@ def interaction_table(
     gains, own = gains.where(torch.tensor(seen)), inside.to_numpy()[seen]
     values = columns[feature].detach().double().cpu().numpy()[seen, None]
     parts = np.hstack([own, ~own])
-    sizes = parts.sum(0)
-    mean = (values * parts).sum(0) / sizes
+    weighted = parts * gains.counts[:, None]
+    sizes = weighted.sum(0)
+    mean = (values * weighted).sum(0) / sizes
     unit = np.arange(len(own)) if gains.unit is None else gains.unit.cpu().numpy()
     units = np.array([len(np.unique(unit[part])) for part in parts.T])
     corrected = (1 - 1 / len(np.unique(unit))) / (1 - 1 / np.maximum(units, 2))
@@ -357,9 +371,10 @@ def interaction_table(
     here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
     each = np.hstack([here, here - elsewhere])
     free = np.tile(np.minimum(*np.split(units, 2)), 2) - 1
-    error = np.where(free > 0, np.sqrt(_variance(each, gains)), np.nan)
+    gain, error = _mean_and_error(each, gains)
+    error = np.where(free > 0, error, np.nan)
     half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
-    found = np.stack([each.mean(0), error, each.mean(0) - half, each.mean(0) + half], 1)
+    found = np.stack([gain, error, gain - half, gain + half], 1)
     table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
     table.insert(0, "rows", own.sum(0))
     return table.rename_axis("stratum")
@@ -376,7 +391,7 @@ def _tested(
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
     if not np.isfinite(values).all():
         raise ValueError("gains must be finite; they have NaN or infinite values")
-    mean, error = values.mean(0), np.sqrt(_variance(values, gains))
+    mean, error = _mean_and_error(values, gains)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
@@ -396,18 +411,22 @@ def _tested(
     )
 
 
-def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
-    of_rows: NDArray[np.float64] = values.var(0, ddof=1) / len(values)
-    if gains.unit is not None:
-        _, unit = np.unique(gains.unit.cpu().numpy(), return_inverse=True)
-        count = unit.max() + 1
-        if count < 2:
-            raise ValueError("errors by groups of rows need two groups or more; there is one")
-        sums = np.zeros((count, values.shape[1]))
-        np.add.at(sums, unit, values - values.mean(0))
-        of_rows = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
-    if gains.part is None:
-        return of_rows
-    part = gains.part.cpu().numpy()
-    means = np.stack([values[part == fold].mean(0) for fold in np.unique(part)])
-    return np.maximum(of_rows, means.var(0, ddof=1) / len(means)) if len(means) > 1 else of_rows
+def _mean_and_error(
+    values: NDArray[np.float64], gains: FeatureGains
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weighted mean of each column of values of rows, `(N, K)`, and its standard error."""
+    counts = gains.counts
+    mean = np.average(values, axis=0, weights=counts)
+    unit = np.arange(len(values)) if gains.unit is None else gains.unit.cpu().numpy()
+    names, unit = np.unique(unit, return_inverse=True)
+    if (count := len(names)) < 2:
+        raise ValueError("errors by groups of rows need two groups or more; there is one")
+    sums = np.zeros((count, values.shape[1]))
+    np.add.at(sums, unit, counts[:, None] * (values - mean))
+    variance = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
+    if gains.part is not None:
+        own = [gains.part.cpu().numpy() == fold for fold in gains.part.unique().tolist()]
+        means = np.stack([np.average(values[n], axis=0, weights=counts[n]) for n in own])
+        if len(means) > 1:
+            variance = np.maximum(variance, means.var(0, ddof=1) / len(means))
+    return mean, np.sqrt(variance)

@@ -53,6 +53,7 @@ from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
 
 FEW = 20  # Rows on which a program is matched with the grammar
+LEAST = 4  # Rows that show whether one depends on the others
 BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)  # What is drawn, each from a stream of seeds of its own
 
@@ -85,6 +86,7 @@ class KnownProgram:
         """By a run on the first row, or on more where one row has no distribution."""
         guide = result.guides[0]
         try:
+            ParticleProgram(result.model, None, (x[:LEAST], None)).refuse_batch_dependence()
             sites = sites_of(result.model, x[:1], guide)
         except torch.linalg.LinAlgError:
             sites = sites_of(result.model, x[:BLOCK], guide)

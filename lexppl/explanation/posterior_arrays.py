@@ -21,6 +21,7 @@ from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSit
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
+from lexppl.inference.training.first_look import SUBSAMPLED
 
 if TYPE_CHECKING:
     from lexppl.explanation.row_plan import RowPlan
@@ -175,6 +176,8 @@ class PosteriorArrays:
         for site in self._masks(source):
             group = self._group_of(site, source)
             mask = drawn.masks[site.name]
+            if site.plate == ROWS and mask.shape[-2] != rows.stop - rows.start:
+                raise ValueError(SUBSAMPLED.format(mask.shape[-2]))
             where = _entries(site, rows)
             over = self._divisor if site.plate == ROWS else site.size
             shares = layout[average, self._named(site, "importance", average)]

@@ -171,6 +171,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         X: Any,
         y: Any,
         *,
+        sample_weight: Any = None,
         groups: Mapping[str, Sequence[str]] | None = None,
         fdr: float = FDR,
         by: Literal["group", "feature"] = "group",
@@ -183,6 +184,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
         Args:
             X, y: rows that were not fitted on.
+            sample_weight: how often each row counts, as in `fit`; `class_weight` does not apply.
             groups: the mask entries of each group by its name; None for those that depend on each
                 other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
             fdr: false discovery rate of what is found.
@@ -203,13 +205,22 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         check_consistent_length(X, y)
         x, seed = self._encoded(X, torch.get_default_dtype()), self._seed
         target = self._target_of(y, x.dtype)
+        feature, values = interaction or (None, None)
+        by_row = self._named(X)[values] if isinstance(values, str) else values
+        weights = checked_weights(sample_weight, len(x))
+        if weights is not None:
+            by_row = None if by_row is None else np.asarray(by_row)
+            check_consistent_length(x, by_row)
+            x, target, by_row, weights = _taken(weights > 0, x, target, by_row, weights)
+        weights = as_counts(weights)
+        weight = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         grouping = grouping_of(self.encoding_, self.groups)
         class_names = self.encoding_.target.class_names
         folds = Folds.of(target, JUDGE_FOLDS, seed)
-        rows = EncodedRows(
-            (x, target), None, grouping, self.encoding_.feature_names, class_names, folds=folds
-        )
-        unit = entropy_unit(target, None if class_names is None else len(class_names))
+        of_rows = None if weight is None else (weight, None)
+        encoded = (x, target), None, grouping, self.encoding_.feature_names, class_names, of_rows
+        rows = EncodedRows(*encoded, folds=folds)
+        unit = entropy_unit(target, None if class_names is None else len(class_names), weight)
         judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
         names = grouping.names
         judged = (
@@ -221,9 +232,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         )
         masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
         found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
-        if interaction is not None:
-            feature, values = interaction
-            by_row = self._named(X)[values] if isinstance(values, str) else values
+        found = replace(found, weight=weight)
+        if feature is not None:
             return interaction_table(found, feature, by_row)
         return (group_table if by == "group" else gain_table)(found, fdr)
 

@@ -64,6 +64,7 @@ def fit_judge(
         row_weights=None if folds is None else folds.weights,
         seed=plan.seed,
         progress=progress,
+        sample_weight=rows.weights,
         checkpoint=checkpoint,
     )
 

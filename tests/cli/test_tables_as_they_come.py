@@ -107,6 +107,20 @@ def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path,
     assert not out.exists()
 
 
+def test_warnings_of_the_table_are_in_the_report_too(tmp_path, capsys):
+    """Once each, with the column's name escaped."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"<b>a</b>": draw.normal(size=60), "b": draw.normal(size=60)})
+    frame.loc[::7, "<b>a</b>"] = -999
+    frame["y"] = draw.integers(0, 2, 60)
+    out = explained(tmp_path, *QUICK, frame=frame)
+    warned = "column '<b>a</b>' holds -999, far from its other values"
+    assert capsys.readouterr().err.count(warned) == 1
+    assert page_of(out).count(f"Mind:</strong> {warned}") == 1
+    raw = (out / "report.html").read_text(encoding="utf-8")
+    assert "<b>a</b>" not in raw and "&lt;b&gt;a&lt;/b&gt;&#39; holds -999" in raw
+
+
 @pytest.mark.complete
 def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
     import joblib
@@ -150,7 +164,8 @@ def test_all_mends_at_once_are_words_to_type():
 
 
 def test_warnings_have_options_and_names_stand_in_one_line(capsys):
-    with short_warnings():
+    with short_warnings() as printed:
         warnings.warn("leave it out with drop=['the id']", stacklevel=1)
+    assert printed == ["leave it out with --drop 'the id'"]
     assert capsys.readouterr().err == "lexppl: warning: leave it out with --drop 'the id'\n"
     assert text_table(["a"], [["two\nlines"], ["b"]]) == "  a\n  two lines\n  b"

@@ -1,6 +1,7 @@
 """Tables of gains and gains by strata against formulas, and how their tests do over many tables."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -363,6 +364,57 @@ def test_rows_of_a_unit_count_as_one_and_folds_add_their_spread():
     part = torch.arange(60) % 3
     shifted = gains_by(once + 5.0 * part.numpy(), part=part)(by)
     assert (shifted["standard_error"] > 2.0).all() and (plain["standard_error"] < 0.5).all()
+
+
+def test_whole_weights_have_the_intervals_of_copies_in_one_unit():
+    random = np.random.default_rng(4)
+    once, errors = (
+        torch.tensor(random.normal(0.2, 1.0, (40, 2))),
+        torch.tensor(random.random((40, 3))),
+    )
+    times, part = torch.tensor(random.integers(1, 5, 40)), torch.arange(40) % 4
+    by = np.repeat([0, 1], 20)
+    for folds in (None, part):
+        weighted = FeatureGains(once, ("a", "b"), part=folds, errors=errors, weight=times)
+        scaled = replace(weighted, weight=times * 0.01)
+        many = FeatureGains(
+            once.repeat_interleave(times, 0),
+            ("a", "b"),
+            part=None if folds is None else folds.repeat_interleave(times),
+            errors=errors.repeat_interleave(times, 0),
+            unit=torch.arange(40).repeat_interleave(times),
+        )
+        tables = [
+            group_table(each, None).drop(columns="found") for each in (weighted, scaled, many)
+        ]
+        pd.testing.assert_frame_equal(tables[0], tables[1])
+        pd.testing.assert_frame_equal(tables[0], tables[2])
+        strata = [
+            interaction_table(each, "a", given).drop(columns="rows")
+            for each, given in ((weighted, by), (many, by.repeat(times)))
+        ]
+        pd.testing.assert_frame_equal(*strata)
+    found = group_table(weighted.where(torch.arange(30)), None)
+    assert found.loc["a", "gain"] == pytest.approx(np.average(once[:30, 0], weights=times[:30]))
+
+
+def test_weighted_intervals_cover_the_weighted_mean_at_their_level():
+    """Rows are seen in inverse proportion to their weight."""
+    random, tables, missed = np.random.default_rng(5), 400, 0
+    for _ in range(tables):
+        rare = random.random(300) < 0.2
+        values = torch.tensor(random.normal(np.where(rare, 1.0, 0.0), 1.0))[:, None]
+        gains = FeatureGains(values, ("a",), weight=torch.tensor(np.where(rare, 4.0, 1.0)))
+        line = gain_table(gains, None).loc["a"]
+        missed += not line["lower"] < 0.5 < line["upper"]
+    assert binom.ppf(1e-5, tables, 0.1) <= missed <= binom.ppf(1 - 1e-5, tables, 0.1)
+
+
+@pytest.mark.parametrize("weight", [[1.0, 0.0], [1.0, math.nan], [1.0], [math.inf, 1.0]])
+def test_wrong_weights_are_refused(weight):
+    gains = FeatureGains(torch.zeros(2, 1), ("a",), weight=torch.tensor(weight))
+    with pytest.raises(ValueError, match="weight must be finite numbers above 0"):
+        gain_table(gains)
 
 
 def test_strata_are_levels_or_intervals_between_quantiles():

@@ -13,7 +13,7 @@ from pyro.poutine import block, scale
 from torch import nn
 
 from lexppl import explain, fit
-from lexppl.effects import mask_particles
+from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference import SGLD, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local
 from tests.programs.builders import Explainer, G, Guide, X, Y, coin
@@ -172,6 +172,119 @@ def test_what_no_run_may_do(program, message):
     with pytest.raises(ValueError, match=message):
         explain(program(), x, y, draws=2)
     assert torch.equal(x, X) and torch.equal(y, Y)
+
+
+class Subsampled(Explainer):
+    """Of the rows of a batch at most so many."""
+
+    size = 4
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), subsample_size=self.size, dim=-1) as own, mask_particles():
+            seen = None if y is None else y[own]
+            return self.respond(pyro.sample("mask", self.law(x[own])), x[own], seen)
+
+
+class AtMostFour(Subsampled):
+    def forward(self, x, y=None):
+        self.size = min(4, len(x))
+        return super().forward(x, y)
+
+
+@pytest.mark.parametrize("kind", [Subsampled, AtMostFour])
+def test_rows_that_a_program_takes_itself_are_fitted_and_not_explained(kind):
+    result = fit(kind, (X, Y), batch_size=16, **QUICK)
+    message = "a plate takes 4 of the rows, by subsample_size: leave it out to explain"
+    for program in (kind(), result):
+        for draws, y in ((2, None), (0, None), (2, Y)):
+            with pytest.raises(ValueError, match=message):
+                explain(program, X, y, draws=draws)
+
+
+class BatchCentred(Explainer):
+    """The mask, the imputation or the response by the mean of the batch."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    def centred(self, x, where):
+        return x - x.mean(0) if self.where in (where, None) else x
+
+    def forward(self, x, y=None):
+        seen, shown = (self.centred(x, where) for where in ("mask", "y"))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.law(seen))
+            with imputation_particles():
+                hidden = dist.Normal(x - self.centred(x, "x_imputed"), 0.1).to_event(1)
+                drawn = pyro.sample("x_imputed", hidden)
+                kept = mask * shown + (1 - mask) * drawn
+                pyro.sample("y", dist.Bernoulli(logits=self.logits(kept)), obs=y)
+
+
+@pytest.mark.parametrize("where", ["mask", "x_imputed", "y"])
+def test_a_row_that_depends_on_its_batch_is_refused(where):
+    message = (
+        f"site '{where}' in a row depends on the other rows of its batch.*from all rows before"
+    )
+    program, quick = BatchCentred(where), {**QUICK, "valid": None}
+    for rows in (X, X[:2]):
+        with pytest.raises(ValueError, match=message):
+            explain(program, rows, draws=2)
+    with pytest.raises(ValueError, match=f"{message}, or give batch_size=40"):
+        fit(program, (X, Y), batch_size=16, **quick)
+    fit(program, (X, Y), batch_size=40, **quick)
+    explain(BatchCentred("nowhere"), X, draws=2)
+
+
+def test_a_guide_and_a_sampler_whose_rows_depend_on_their_batch_are_refused():
+    class Centred(Guide):
+        def forward(self, x, y=None):
+            super().forward(x - x.mean(0), y)
+
+    message = "site 'mask' in a row depends on the other rows of its batch"
+    with pytest.raises(ValueError, match=message):
+        fit(Explainer, (X, Y), guide=Centred(), batch_size=16, **QUICK)
+
+    def program(x, y=None):
+        w = pyro.sample("w", dist.Normal(torch.zeros(G), 1.0).to_event(1))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", coin(w * (x - x.mean(0))))
+            pyro.sample("y", dist.Normal((x * mask).sum(-1), 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=f"{message}.* or give batch_size=40"):
+        fit(program, (X, Y), inference=SGLD(batch_size=8, samples=2, warmup=2), progress=False)
+
+
+class Normed(Explainer):
+    """Rows that depend on their batch in training, and not when they are explained."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(G, **options)
+
+    def law(self, x):
+        return super().law(self.norm(x))
+
+
+class PenalisedInTraining(Explainer):
+    def forward(self, x, y=None):
+        if self.training:
+            penalty("size", 0.1 * self.selector.layers[0].weight.square().sum())
+        return super().forward(x, y)
+
+
+def test_a_site_of_training_alone_is_no_site_of_other_rows():
+    explain(fit(PenalisedInTraining, (X, Y), batch_size=16, **QUICK), X, draws=2)
+
+
+def test_batch_norm_is_of_the_batch_in_training_alone():
+    result = fit(Normed, (X, Y), batch_size=16, replicates=2, **QUICK)
+    explain(result, X, draws=2)
+    explain(Normed().train(), X, Y, draws=2)
+    fit(scale(Normed(), scale=0.5), (X, Y), batch_size=16, **QUICK)
+    with pytest.raises(ValueError, match="site 'mask' in a row depends on the other rows"):
+        fit(Normed(track_running_stats=False), (X, Y), batch_size=16, **QUICK)
 
 
 def test_y_is_not_changed_in_place():

@@ -6,9 +6,14 @@ import pytest
 import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
-from lexppl.evaluation import gain_table, revealed_predictions
+from lexppl.choices.settings import Regime
+from lexppl.evaluation import Folds, gain_table, revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.gains import FeatureGains
+from lexppl.models import Grouping
+from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.predictors import fit_judge
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +110,44 @@ def test_rows_of_one_unit_count_as_one():
     pd.testing.assert_frame_equal(plain, units)
     wrong = gain_table(FeatureGains(many, ("a",)), None)
     assert wrong["p"].iloc[0] < 0.1 * plain["p"].iloc[0]
+
+
+def test_rows_of_weight_zero_are_not_there_in_gains(explainer, rows):
+    x, y = rows[0][200:], rows[1][200:]
+    weights = np.arange(200) % 4 > 0
+    tables = [{}, {"interaction": ("both", "b"), "groups": {"both": ["a", "copy"]}}]
+    for options in tables:
+        weighted = explainer.gains(x, y, sample_weight=weights, **options)
+        without = explainer.gains(x[weights], y[weights], **options)
+        pd.testing.assert_frame_equal(weighted, without)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        explainer.gains(x, y, sample_weight=weights, interaction=("a", [0, 1]))
+    with pytest.raises(ValueError, match="sample_weight must be above 0 for two rows"):
+        explainer.gains(x, y, sample_weight=np.arange(200) == 7)
+
+
+def test_rows_of_next_to_no_weight_say_nothing_in_gains(explainer, rows):
+    """Half of the rows have labels at random, of which neither EVAL-X nor the means know."""
+    x, y = rows[0][200:], rows[1][200:]
+    faint = np.arange(200) % 2 == 0
+    mixed = np.where(faint, np.random.default_rng(1).integers(0, 2, 200), y)
+    groups = {"both": ["a", "copy"]}
+    plain, weighted = (
+        explainer.gains(x, mixed, groups=groups, sample_weight=given).loc["both", "gain"]
+        for given in (None, np.where(faint, 1e-6, 1.0))
+    )
+    assert weighted > 0.3 and plain < 0.5 * weighted
+
+
+def test_eval_x_is_fitted_by_the_weights_of_the_rows():
+    """All rows are alike, so that it says the weighted share of ones."""
+    y = torch.arange(80) % 2
+    weights = torch.where(y == 1, 9.0, 1.0)
+    grouping, folds = Grouping([0], ["a"]), Folds.of(y, 2)
+    plan = plan_for(80, 1, "lex", regime=Regime.FREE_IN_SITU, unit=1.0, seed=0, learning_rate=0.05)
+    for given, share in ((None, 0.5), ((weights, None), 0.9)):
+        rows = EncodedRows(
+            (torch.zeros(80, 1), y), None, grouping, ("a",), ("0", "1"), given, folds=folds
+        )
+        said = fit_judge(plan, rows).predict(torch.zeros(1, 1), torch.ones(1, 1, 1))
+        assert float(said[0, 0, 1]) == pytest.approx(share, abs=0.1)

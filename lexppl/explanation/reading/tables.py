@@ -47,10 +47,10 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
       of new rows to fit on, new rows to explain, and new seeds, and covers at least 95 %; the
       explained rows must not be those of the fit. Of rows in folds
-      (:meth:`lexppl.evaluation.Folds.posterior`) these are the smallest and the largest mean of the
-      R fits, and of rows by the fits that hold them out. Where latents that all rows share were
-      drawn from their posterior, it is the central 95 % interval of `mean_n E[z_n | x_n, θ_d]`
-      over the draws d of all chains.
+      (:meth:`lexppl.evaluation.Folds.posterior`) these are the smallest and the largest of the R
+      fits' means over all rows, learned from or not, and the mean over rows by the fits that hold
+      them out. Where latents that all rows share were drawn from their posterior, it is the central
+      95 % interval of `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the masks' variance that is within replicates, pooled over rows n. Of selections whose
       distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact (of folds r is each fold's fit):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pyro
@@ -221,11 +221,15 @@ def steady_nodes(program: Program, args: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def refuse_outside_rows(
-    nodes: Mapping[str, Any], run: Program, rows: Any, plate: str | None, instead: str
+    nodes: Mapping[str, Any], program: Program | None, rows: Any, plate: str | None, instead: str
 ) -> None:
-    """Refuse a site outside the plate over rows that is another, or none, where a program runs on
-    other rows: without the first, or on one twice."""
-    others = run(tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in rows))
+    """Refuse a program with a site outside the plate over rows that is another, or none, on other
+    rows: without the first, or on one twice; and one in which rows depend on each other."""
+    if program is None:
+        return
+    fewer = tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in rows)
+    with torch.no_grad():
+        others = sample_nodes(as_called(program), fewer)
     for name, node in {**others, **nodes}.items():
         shapes = {found[name]["fn"].shape() for found in (nodes, others) if name in found}
         is_apart = len(shapes) > 1 or not (name in nodes and name in others)
@@ -234,6 +238,9 @@ def refuse_outside_rows(
                 f"site {name!r} has an entry for each row and stands outside the plate over rows, "
                 f"at dim -1, so that no part of rows stands for all: put it in, or give {instead}"
             )
+    run = ParticleProgram(program, None, rows)
+    with run.evaluating():  # Batch norm is of the batch in training alone.
+        run.refuse_batch_dependence(f", or give {instead}")
 
 
 def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any, ...]) -> None:
@@ -242,24 +249,39 @@ def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any,
     x, *others = args
     if not others or others[0] is None:
         return
-    given = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
-    program, runs = pyro.poutine.condition(model, data=given), []
-    for columns in (others, [column.roll(1, 0) for column in others]):
-        with torch.no_grad(), seeded(0, x.device):
-            runs.append(sample_nodes(program, (x, *columns)))
-    for name, node in drawn.items():
-        site = Site.of(node)
+    changes = _changes(model, drawn, args, (x, *(column.roll(1, 0) for column in others)))
+    for site in map(Site.of, drawn.values()):
         if site.observed and not (site.is_deterministic or site.is_penalty):
             return
-        if not site.is_mask:
-            continue
-        with suppress(NotImplementedError):  # A law may state no density.
-            one, other = (nodes[name]["fn"].log_prob(given[name]) for nodes in runs)
-            if not torch.allclose(one, other, 1e-4, equal_nan=True):
-                raise ValueError(
-                    f"the distribution of site {name!r} depends on y, which is to be predicted "
-                    "from it: draw it given x alone, and let a guide see y (guide=)"
-                )
+        if site.is_mask and changes(site.name):
+            raise ValueError(
+                f"the distribution of site {site.name!r} depends on y, which is to be predicted "
+                "from it: draw it given x alone, and let a guide see y (guide=)"
+            )
+
+
+def _changes(
+    program: Program, drawn: Mapping[str, Any], args: tuple[Any, ...], others: tuple[Any, ...]
+) -> Callable[..., bool]:
+    """Whether a site's density in the first rows is another with other arguments, given the
+    latents of a run."""
+    given = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
+    held = pyro.poutine.condition(program, data=given)
+
+    @cache
+    def run(columns: tuple[Any, ...]) -> Mapping[str, Any]:
+        with torch.no_grad(), seeded(0, args[0].device):
+            return sample_nodes(held, columns)
+
+    def changes(name: str, rows: int | None = None) -> bool:
+        # A law may state no density, or none of these values; copied rows may have no law.
+        with suppress(NotImplementedError, ValueError, KeyError, RuntimeError):
+            laws = [run(columns)[name] for columns in (args, others)]
+            one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
+            return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+        return False
+
+    return changes
 
 
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
@@ -365,6 +387,28 @@ class ParticleProgram:
             refuse_masks_of_y(self._model, sample_nodes(self._model, own), own)
             run = ParticleProgram(self.model, self.guide, own, self._kwargs).run(2)
         match(run.sites, run.guide_sites)
+
+    def refuse_batch_dependence(self, instead: str = "") -> None:
+        """Refuse masks of rows, and what is drawn or observed beside them, whose density in a row
+        is another where the second half of the rows is the first half again."""
+        args, program, size = self._args, self._model, len(self._args[0])
+        if size < 2:
+            return
+        with torch.no_grad(), seeded(0, args[0].device):
+            drawn = sample_nodes(program, args)
+        sites = [Site.of(node) for node in drawn.values()]
+        sites = [s for s in sites if (-1, size) in {(p.dim, p.size) for p in s.plates}]
+        if not any(site.is_mask for site in sites):
+            return
+        place = torch.arange(size, device=args[0].device) % (size // 2)
+        changes = _changes(program, drawn, args, tuple(c if c is None else c[place] for c in args))
+        for site in sites:
+            apart = site.is_penalty or getattr(site.distribution, "couples_rows", False)
+            if not apart and changes(site.name, size // 2):
+                raise ValueError(
+                    f"the distribution of site {site.name!r} in a row depends on the other rows of "
+                    f"its batch, such as on their mean: take it from all rows before{instead}"
+                )
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

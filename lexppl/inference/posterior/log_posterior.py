@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,8 +197,7 @@ class LogPosterior:
                         f"batch's is no share: give batch_size={count}"
                     )
             if size < count:
-                run, instead = partial(sample_nodes, self._program), f"batch_size={count}"
-                refuse_outside_rows(nodes, run, self._few, self._plate, instead)
+                refuse_outside_rows(nodes, model, self._few, self._plate, f"batch_size={count}")
             if objective is None:
                 objective = likelihood_bound(
                     latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,8 @@ from lexppl.inference.replicates import Replicates, weighing
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
 from lexppl.inference.training.distributed import Dealt, OneProcess
 from lexppl.inference.training.settings import FitSettings
+
+SUBSAMPLED = "a plate takes {} of the rows, by subsample_size: leave it out to explain each row"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def plate_errors_explained() -> Iterator[None]:
         yield
     except ValueError as error:
         plates = re.search(r'plates "(.+)" and "(.+)", collide at dim=(-\d+)', str(error))
+        taken = re.search(r"subsample_size does not match len\S+ (\d+) vs", str(error))
         shapes = re.search(
             r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)", str(error)
         )
@@ -93,6 +95,8 @@ def plate_errors_explained() -> Iterator[None]:
                 f"plate {plate!r} has {size}: what belongs to one entry of the plate is an event, "
                 "as Bernoulli(…).to_event(1) makes the features of a row"
             ) from error
+        if taken is not None:
+            raise ValueError(SUBSAMPLED.format(*taken.groups())) from error
         raise
 
 
@@ -261,6 +265,7 @@ def refuse_unshared(term: LossTerm, nodes: SampleNodes, plate: str | None, batch
 def refuse_apart(
     term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, instead: str
 ) -> None:
-    """Refuse a program with a site that grows with the rows outside the plate over them."""
-    for program, own in ((term.model, nodes.model), (term.guide, nodes.guide)):
-        refuse_outside_rows(own, partial(_samples, program), batch, plate, instead)
+    """Refuse a program whose rows are not apart in the plate over them."""
+    with plate_errors_explained():
+        refuse_outside_rows(nodes.model, term.model, batch, plate, instead)
+        refuse_outside_rows(nodes.guide, term.guide, batch, plate, instead)
