@@ -423,6 +423,14 @@ def test_swarm_is_of_gains_where_there_are_any():
     assert len(np.unique(job.get_facecolors(), axis=0)) == 1
 
 
+def test_points_of_a_swarm_at_one_place_stand_by_value():
+    made = with_gains(posterior(), np.zeros((20, 2)), list(range(20)))
+    age = next(c for c in drawn(plot_beeswarm(made, ["age"])).collections if len(c.get_offsets()))
+    down = np.asarray(age.get_offsets())[:, 1]
+    assert len(np.unique(down)) == 20 and np.abs(down.mean()) < 1e-9
+    assert (np.diff(AGES[np.argsort(-down, kind="stable")]) >= 0).all()
+
+
 def rgb(colour):
     return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
 

@@ -94,7 +94,7 @@ def _clustered(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Swarm:
-    """Points of :func:`lexppl.plots.plot_beeswarm`, `(B, J)`, ranks in [0, 1], offsets."""
+    """Points of :func:`lexppl.plots.plot_beeswarm`, `(B, J)`, ranks in [0, 1], offsets down."""
 
     names: list[str]
     points: NDArray[np.float64]
@@ -119,12 +119,13 @@ def swarm_of(posterior: Posterior, features: int | Sequence[str], rows: int) -> 
     chosen = _chosen(features, names, each[known].mean(0))
     values = feature_values(posterior)
     points = each[places][:, [names.index(name) for name in chosen]]
+    ranks = np.stack([_ranks(values.get(name), places) for name in chosen], 1)
     low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
     return Swarm(
         chosen,
         points,
-        np.stack([_ranks(values.get(name), places) for name in chosen], 1),
-        np.stack([_offsets(across, low, high) for across in points.T], 1),
+        ranks,
+        np.stack([_offsets(*own, low, high) for own in zip(points.T, ranks.T, strict=True)], 1),
         "gain in this row, nats" if GAIN in stats else kind_of(posterior).label,
         (low, high),
     )
@@ -144,17 +145,17 @@ def _chosen(
     return [str(name) for name in features]
 
 
-def _offsets(across: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """Up and down by turns, so that points of the same place stand side by side."""
-    step = (high - low) / BINS or 1.0
-    bins = np.floor((across - low) / step).astype(int)
-    offsets = np.zeros(len(across))
-    counts = np.bincount(bins) if len(bins) else np.zeros(1, int)
-    unit = min(0.07, 0.76 / max(1, counts.max()))
-    for place in np.unique(bins):
-        own = np.flatnonzero(bins == place)
-        turn = np.arange(len(own))
-        offsets[own] = unit * np.where(turn % 2, 1, -1) * ((turn + 1) // 2)
+def _offsets(
+    across: NDArray[np.float64], ranks: NDArray[np.float64], low: float, high: float
+) -> NDArray[np.float64]:
+    """Downwards, so that points of the same place stand one below the other, high values first."""
+    bins = np.floor((across - low) / ((high - low) / BINS or 1.0)).astype(int)
+    counts = np.bincount(bins)
+    unit = min(0.07, 0.76 / max(1, counts.max(initial=0)))
+    order = np.lexsort((-np.nan_to_num(ranks), bins))
+    own = counts[bins[order]]
+    offsets = np.empty(len(across))
+    offsets[order] = unit * (np.arange(len(own)) - np.cumsum(counts)[bins[order]] + (own + 1) / 2)
     return offsets
 
 
