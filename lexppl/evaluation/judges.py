@@ -46,7 +46,7 @@ from lexppl.models import (
     UnmaskedPredictor,
 )
 from lexppl.models.architectures.base import Architecture
-from lexppl.models.networks import GapMLP, ScaledOutput
+from lexppl.models.networks import ScaledOutput
 from lexppl.models.selectors import RandomSelector
 
 
@@ -122,10 +122,8 @@ def predictor_for(
     likelihood: Likelihood | None,
     seed: int,
     architecture: Architecture | None = None,
-    gaps: Sequence[int] = (),
 ) -> Predictor:
-    """A predictor of y, with network, likelihood and units chosen by the data if not given; `gaps`:
-    of a :class:`lexppl.models.networks.GapMLP`."""
+    """A predictor of y, with network, likelihood and units chosen by the data if not given."""
     y, table = data.y, architecture is None
     if architecture is not None and (
         data.event not in (architecture.event_shape, architecture.hidden_shape)
@@ -158,8 +156,7 @@ def predictor_for(
         if isinstance(likelihood, CategoricalLikelihood) and y is not None:
             outputs = data.classes or (int(y.shape[1]) if y.dim() == 2 else int(y.max()) + 1)
         if architecture is None:
-            sizes = data.event[0], outputs, hidden
-            network = GapMLP(*sizes, gaps, seed) if gaps else MLP(*sizes, seed=seed)
+            network = MLP(data.event[0], outputs, hidden, seed=seed)
         else:
             network = architecture.predictor(outputs, seed)
         network = network.to(data.device, data.dtype)
@@ -359,8 +356,7 @@ def fit_evalx(
             predictor, grouping and imputer EVAL-X then has where none are given.
         network: from imputed rows to the likelihood's outputs; if None a perceptron.
         hidden: widths of its hidden layers.
-        imputer: distribution of the hidden features; 0 if None. With :class:`lexppl.models
-            .GapImputer` the perceptron reads them as hidden, where 0 is also a common value.
+        imputer: distribution of the hidden features; 0 if None.
         grouping: which features an entry of a mask keeps; if None the architecture's, or the data
             set's own groups, or one entry a feature.
         likelihood: of y; if None categorical for labels, else normal with a learned scale.
@@ -400,12 +396,8 @@ def fit_evalx(
         raise ValueError(
             f"rows of shape {data.event} need a grouping=, or the architecture= that has one"
         )
+    predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
-    gaps: Sequence[int] = ()
-    if getattr(imputer, "leaves_gaps", False):
-        groups = range(entries) if grouping is None else grouping.index.flatten().tolist()
-        gaps = [list(groups).index(entry) for entry in range(entries)]
-    predictor = predictor_for(data, network, hidden, likelihood, seed, architecture, gaps)
     model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
     with warnings.catch_warnings():
         # One mask distribution for every row is what is wanted here.

@@ -96,60 +96,6 @@ class MLP(Configured, nn.Module):
         return last(x)
 
 
-GAP_SCALE = 0.3
-"""Of the indicators of gaps, beside standardised features: at 1 a network of few steps learns
-products of features later."""
-
-
-class GapMLP(MLP):
-    """An MLP that reads NaN as hidden: 0, with weights of its own that start from 0, in
-
-        W where(gap, 0, x) + s V gap + b,
-
-    its first layer. Without them a hidden feature is the same as one at its mean.
-
-    Args:
-        inputs, outputs, hidden, seed: as :class:`MLP`.
-        gaps: features whose gap has weights; one of each mask entry suffices.
-
-    Example:
-        >>> network = GapMLP(2, 1, hidden=(4,), gaps=(0, 1), seed=0)
-        >>> network(torch.tensor([[torch.nan, 1.0]])).equal(network(torch.tensor([[0.0, 1.0]])))
-        True
-    """
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        hidden: Sequence[int],
-        gaps: Sequence[int],
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(inputs, outputs, hidden, seed=seed)
-        self.gaps = tuple(gaps)
-        with initial_weights(seed):
-            self.layers[0] = _GapLinear(inputs, (*self.hidden, outputs)[0], self.gaps)
-
-
-class _GapLinear(nn.Linear):
-    def __init__(self, inputs: int, outputs: int, gaps: Sequence[int]) -> None:
-        self.inputs, self.gaps = inputs, list(gaps)
-        super().__init__(inputs + len(gaps), outputs)
-
-    def reset_parameters(self) -> None:
-        bound = self.inputs**-0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.uniform_(self.bias, -bound, bound)
-        with torch.no_grad():
-            self.weight[:, self.inputs :] = 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        gap = x.isnan()
-        indicators = GAP_SCALE * gap[..., self.gaps].to(x.dtype)
-        return super().forward(torch.cat([x.where(~gap, 0.0), indicators], -1))
-
-
 class ScaledOutput(Configured, nn.Module):
     """A network `(N, *event)` to `(N, 1)` in the units of a response: `shift + scale ·
     network(x)`."""

@@ -29,6 +29,7 @@ from lexppl.models import (
     Predictor,
     tree_predictor,
 )
+from lexppl.models.imputers.simple import LearnedConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
@@ -37,6 +38,9 @@ from lexppl.threads import evaluating
 
 JUDGE_BITS = 2000
 """Rows of one bit each from which EVAL-X has all epochs of a plan."""
+HIDDEN_RATE = 2.0
+"""How far EVAL-X's constant of a hidden number moves by a step, in standard deviations; hidden
+levels and markers stay at 0, which no level is."""
 
 
 def fit_judge(
@@ -46,14 +50,16 @@ def fit_judge(
     checkpoint: Checkpoints | None = None,
 ) -> EvalX:
     """Fit EVAL-X by a plan, of rows in folds one for each fold, with fewer steps and more decay for
-    few rows."""
+    few rows; a hidden number becomes a constant that is learned, as 0 is a common value."""
     folds = rows.folds
     share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
     fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
+    x = rows.train[0]
+    numbers = ((x != 0) & (x != 1)).any(0).to(x.dtype)
     return fit_evalx(
         rows.train,
         valid=rows.valid,
-        imputer=GapImputer(),
+        imputer=LearnedConstantImputer(HIDDEN_RATE * numbers),
         grouping=rows.grouping,
         hidden=plan.predictor_hidden,
         epochs=max(1, round(fewer * plan.epochs)),

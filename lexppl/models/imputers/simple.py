@@ -56,6 +56,46 @@ class ConstantImputer(Imputer):
         return dist.Delta(self.value.expand(x.shape[1:]), event_dim=x.ndim - 1)
 
 
+class LearnedConstantImputer(Imputer):
+    """Every hidden feature becomes a constant that is learned: `x̃ = z ⊙ x + (1 − z) ⊙ r ⊙ c`, c
+    from 0.
+
+    A predictor of `x̃` learns which value of a feature predicts as its absence does, where 0, often
+    the mean, is a value like others.
+
+    Args:
+        rates: r, how far a constant moves by a step of c, `(D,)`; 0 leaves it at 0.
+
+    Source: Le Morvan, Josse, Scornet, Varoquaux. What's a good imputation to predict with missing
+        values? NeurIPS 2021: constants suffice for a predictor that is learned with them.
+
+    Example:
+        >>> imputer = LearnedConstantImputer([2.0, 0.0])
+        >>> imputer.constant.data += 1.0
+        >>> imputer(torch.ones(1, 2), torch.zeros(2)).sample()
+        tensor([[2., 0.]])
+    """
+
+    puts_a_constant: ClassVar[bool] = True
+    """Whether hidden features become a number, not a draw."""
+
+    rates: Tensor
+
+    def __init__(self, rates: TensorOrShape) -> None:
+        super().__init__()
+        self._register("rates", rates)
+        self.event_shape = self.rates.shape
+        self.constant = nn.Parameter(torch.zeros_like(self.rates))
+
+    def reset_parameters(self) -> None:
+        """Put the constants to 0."""
+        nn.init.zeros_(self.constant)
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """A Delta at the constants, event shape `event`."""
+        return dist.Delta(self.rates * self.constant, event_dim=x.ndim - 1)
+
+
 class GapImputer(Imputer):
     """Every hidden feature becomes NaN: `x̃ = x` where kept, a gap where hidden; one imputation
     suffices.
