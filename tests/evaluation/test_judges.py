@@ -28,13 +28,13 @@ from lexppl.models import (
     MLP,
     BernoulliLikelihood,
     CategoricalLikelihood,
-    GapImputer,
     GaussianImputer,
     Grouping,
     NormalLikelihood,
     PoissonLikelihood,
 )
 from lexppl.models.black_box import black_box
+from lexppl.models.imputers.simple import LearnedConstantImputer
 from lexppl.models.networks import ScaledOutput
 from lexppl.models.selectors import RandomSelector
 from tests.evaluation.fitted_by_hand import judge_of, linear
@@ -99,23 +99,14 @@ def test_a_hidden_feature_differs_from_one_at_its_mean():
     y = torch.cat([(torch.arange(200) < 200 * p).long() for p in (0.9, 0.1, 0.9)])
     options = {"valid": (x, y), "hidden": (16,), "learning_rate": 1e-2, "progress": False}
     options |= {"batch_size": 50}
-    by_gap = fit_evalx((x, y), imputer=GapImputer(), epochs=60, samples=4, **options)
+    learned = fit_evalx((x, y), imputer=LearnedConstantImputer([2.0]), epochs=60, **options)
     by_zero = fit_evalx((x, y), epochs=2, **options)
     rows, masks = x[::200], torch.tensor([1.0, 0.0])[:, None, None].expand(2, 3, 1)
-    kept, hidden = by_gap.predict(rows, masks)[..., 1]
+    kept, hidden = learned.predict(rows, masks)[..., 1]
     assert (kept - torch.tensor([0.9, 0.1, 0.9])).abs().max() < 0.05
     assert (hidden - 1.9 / 3.0).abs().max() < 0.05
     kept, hidden = by_zero.predict(rows, masks)[..., 1]
     assert kept[1] == hidden[1]
-
-
-def test_gaps_of_an_entry_share_weights():
-    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    grouping = Grouping([0, 0, 1], ("pair", "third"))
-    options = {"hidden": (4,), "epochs": 1, "progress": False, "grouping": grouping}
-    judge = fit_evalx((x, (x[:, 0] > 0).long()), imputer=GapImputer(), **options)
-    assert judge.predictor.network.gaps == (0, 2)
-    assert judge.predictor.network.layers[0].weight.shape == (4, 3 + 2)
 
 
 def test_masks_that_encode_the_label_buy_nothing():

@@ -22,6 +22,7 @@ from lexppl.models import (
     MarginalImputer,
 )
 from lexppl.models.imputers.imputer import Imputed
+from lexppl.models.imputers.simple import LearnedConstantImputer
 from tests.models.imputers.builders import (
     NAMES,
     RANDOM,
@@ -387,3 +388,20 @@ def test_bad_parts_of_the_imputed_law():
     joint = Imputed(x, keep, dist.MultivariateNormal(torch.zeros(D), torch.eye(D)))
     with pytest.raises(NotImplementedError, match="does not factorise"):
         joint.log_prob(joint.sample())
+
+
+def test_a_learned_constant_has_the_gradient_of_the_hidden_entries():
+    imputer, x = LearnedConstantImputer([2.0, 1.0, 0.0]).double(), drawn(5, 3)
+    with torch.no_grad():
+        imputer.constant += 0.5
+    keep = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64).expand(5, 3)
+    imputed = imputer(x, keep).rsample()
+    assert torch.equal(imputed[:, 0], x[:, 0])
+    assert imputed[:, 1:].unique(dim=0).tolist() == [[0.5, 0.0]]
+    imputed.sum().backward()
+    assert imputer.constant.grad.tolist() == [0.0, 5.0, 0.0]
+    rebuilt = LearnedConstantImputer(**json.loads(json.dumps(imputer.config())))
+    rebuilt.load_state_dict(imputer.state_dict())
+    assert torch.equal(rebuilt(x, keep).sample(), imputed)
+    imputer.reset_parameters()
+    assert not imputer.constant.any()
