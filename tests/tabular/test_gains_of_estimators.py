@@ -9,11 +9,11 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.settings import Regime
 from lexppl.evaluation import Folds, gain_table, revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.gains import FeatureGains
+from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.predictors import fit_judge
+from lexppl.tabular.predictors import HIDDEN_RATE, fit_judge
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +151,20 @@ def test_eval_x_is_fitted_by_the_weights_of_the_rows():
         )
         said = fit_judge(plan, rows).predict(torch.zeros(1, 1), torch.ones(1, 1, 1))
         assert float(said[0, 0, 1]) == pytest.approx(share, abs=0.1)
+
+
+@pytest.mark.parametrize(("rate", "low", "high"), [(HIDDEN_RATE, -0.01, 0.01), (0.0, 0.015, 0.1)])
+def test_the_noisy_square_of_a_column_gains_nothing_beside_it(monkeypatch, rate, low, high):
+    """y is of |a|, which a hidden a has no part in at 0, its mean: the control."""
+    monkeypatch.setattr("lexppl.tabular.predictors.HIDDEN_RATE", rate)
+    draw = np.random.default_rng(0)
+    a = draw.normal(size=2000)
+    x = np.stack([a, (a**2 + 0.5 * draw.normal(size=2000) - 1.0) / 1.5], 1)
+    y = draw.random(2000) < 1.0 / (1.0 + np.exp(-2.5 * (np.abs(a) - 0.8)))
+    x, y = torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.long)
+    names, folds = ("a", "square"), Folds.of(y, 2)
+    rows = EncodedRows((x, y), None, Grouping([0, 1], names), names, ("0", "1"), folds=folds)
+    plan = plan_for(2000, 2, "lex", penalty="auto", regime=Regime.FREE_IN_SITU)
+    judge = fit_judge(plan, rows)
+    gains = feature_gains(judge, x, y, folds=folds).gains.mean(0)
+    assert gains[0] > 0.02 and low < gains[1] < high
