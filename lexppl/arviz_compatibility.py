@@ -107,8 +107,7 @@ def _unread_groups(posterior: Posterior) -> Mapping[str, xr.Dataset] | None:
     if callable(groups):
         groups = groups()
         object.__setattr__(posterior, _UNREAD, (groups, attrs))
-    found: Mapping[str, xr.Dataset] = groups
-    return found
+    return groups
 
 
 def _read(posterior: Posterior) -> Posterior:

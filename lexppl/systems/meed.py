@@ -112,8 +112,7 @@ class OutputFeedback(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output = self.model(x).probs.detach()
         both = torch.cat([x.flatten(1), output], -1) if self.join is None else self.join(x, output)
-        logits: Tensor = self.network(both)
-        return logits
+        return self.network(both)
 
 
 class FlippedTargets(Configured, PyroModule):

@@ -374,8 +374,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     def _importances_of(self, x: Tensor, penalty: float | None = None) -> NDArray[np.float64]:
         result = self.result_ if penalty is None else self.result_.at(penalty)
         kept = row_importances(result, x, int(self.prediction_masks), self._seed)
-        importances: NDArray[np.float64] = kept.numpy()
-        return importances
+        return kept.numpy()
 
     def _observed(self, observed: Tensor, dtype: torch.dtype) -> Tensor:
         """y, or what the given model says of the rows, as the explainer observes it."""
@@ -597,8 +596,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The explainer's own mean response of each row, `(n,)`, in the units of y."""
         standardised = self._predictions(X)
-        means: NDArray[np.float64] = self.encoding_.target.decode(standardised).numpy()
-        return means
+        return self.encoding_.target.decode(standardised).numpy()
 
     def explain(
         self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None

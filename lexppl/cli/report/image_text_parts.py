@@ -92,8 +92,7 @@ def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
         return image
     high, across = (size - size % step for size in image.shape[:2])
     blocks = image[:high, :across].reshape(high // step, step, across // step, step, -1)
-    small: Pixels = blocks.mean((1, 3))
-    return small
+    return blocks.mean((1, 3))
 
 
 def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str, Any]:

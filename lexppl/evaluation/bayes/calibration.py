@@ -76,8 +76,7 @@ class UniformRanks:
 
     def reached(self, ranks: np.ndarray) -> np.ndarray:
         """The distribution function of some ranks at `points`, `(S,)`."""
-        reached: np.ndarray = self._counts(ranks).cumsum()[:-1] / self.count
-        return reached
+        return self._counts(ranks).cumsum()[:-1] / self.count
 
     def distance(self, ranks: np.ndarray) -> float:
         """Kolmogorov's: the largest distance of the distribution function to the uniform one."""
@@ -429,8 +428,7 @@ def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
 
 
 def _entry(name: str, place: tuple[int, ...], samples: Samples, *_: Any) -> Tensor:
-    found: Tensor = samples[name].movedim(0, -1)[place]
-    return found
+    return samples[name].movedim(0, -1)[place]
 
 
 def _numbers(
