@@ -159,9 +159,7 @@ def writable_group(posterior: Posterior, name: str) -> Any:
 def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
     """The attributes of all groups together."""
     unread = _is_unread(posterior)
-    attrs: Mapping[str, Any]
-    attrs = object.__getattribute__(posterior, _UNREAD)[1] if unread else posterior.attrs
-    return attrs
+    return object.__getattribute__(posterior, _UNREAD)[1] if unread else posterior.attrs
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -62,8 +62,7 @@ class FeatureGains:
         """The gains of some rows, by their places or a mask: what a feature is worth there."""
         by_row = ("gains", "of_groups", "part", "unit", "errors", "weight")
         every = {name: getattr(self, name) for name in by_row}
-        taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
-        return replace(self, **taken)
+        return replace(self, **{k: None if v is None else v[rows] for k, v in every.items()})
 
 
 def feature_gains(
@@ -320,8 +319,7 @@ def gain_table(
         table.loc[tested, shared[:-1]] = family[shared[:-1]].to_numpy()
         table.loc[tested, "found"] = family["found"].to_numpy()
     place = by_group.index.get_indexer(pd.Index(table["group"]))
-    order = np.lexsort((-table["gain"].to_numpy(), place))
-    return table.iloc[order]
+    return table.iloc[np.lexsort((-table["gain"].to_numpy(), place))]
 
 
 def interaction_table(

@@ -286,8 +286,7 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
     if weights is None:
         return values.std(1, ddof=1) / math.sqrt(count)
     far = values - np.average(values, axis=1, weights=weights)[:, None]
-    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
-    return weighted / weights.sum()
+    return np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1)) / weights.sum()
 
 
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:

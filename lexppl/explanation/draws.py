@@ -114,8 +114,7 @@ def systematic_resampling(probabilities: Tensor, draws: int) -> Tensor:
     # Rounding must not carry the grid to 1, past the last proposal that has a probability.
     grid = grid.clamp(max=1.0 - torch.finfo(dtype).eps)
     chosen = torch.searchsorted(reached, grid, right=True).clamp(max=proposals - 1)
-    order = torch.rand(rows, draws, device=device).argsort(-1)
-    return chosen.gather(-1, order).T
+    return chosen.gather(-1, torch.rand(rows, draws, device=device).argsort(-1)).T
 
 
 TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
@@ -123,8 +122,7 @@ TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
 
 def log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:
     """log of the mean of exp over some axes, such as log 1/P Σ_p p(y | x, θ_p)."""
-    count = np.prod([values.shape[a] for a in axis])
-    return logsumexp(values, axis) - np.log(count)
+    return logsumexp(values, axis) - np.log(np.prod([values.shape[a] for a in axis]))
 
 
 def by_draw(values: NDArray[np.float64], draws: int, are_draws: bool) -> NDArray[np.float64]:

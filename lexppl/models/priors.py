@@ -353,8 +353,7 @@ def _refuse_unfit(module: nn.Module, chosen: Mapping[str, Any], parts: list[str]
 
 def _become_pyro(part: nn.Module) -> None:
     """Pyro's `to_pyro_module_` for one module alone, also of an abstract class's subclass."""
-    kind: Any = type(part)
-    part.__class__ = _pyro_class(kind)
+    part.__class__ = _pyro_class(type(part))
     blank = vars(PyroModule())
     for name in ("_pyro_name", "_pyro_context", "_pyro_params", "_pyro_samples"):
         vars(part)[name] = blank[name]
@@ -627,8 +626,7 @@ class SiteOffsets(Configured, PyroModule):
         others = torch.cat([x[..., : self.column], x[..., self.column + 1 :]], -1)
         # A product in place of an index runs for replicates at once.
         is_site = site.unsqueeze(-1) == torch.arange(self.sites, device=x.device)
-        logits: Tensor = self.network(others)
-        return logits + self.spread * (is_site.to(x.dtype) @ self.effect)
+        return self.network(others) + self.spread * (is_site.to(x.dtype) @ self.effect)
 
 
 def _each(one: TorchDistribution, *shape: int) -> TorchDistribution:

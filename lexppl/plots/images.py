@@ -46,8 +46,7 @@ def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
     values = ((values - low) / (high - low)).clip(0.0, 1.0)
     if values.shape[-3] == 3:
         return np.moveaxis(values, -3, -1)
-    grey = values.mean(-3)
-    return np.repeat(grey[..., None], 3, axis=-1)
+    return np.repeat(values.mean(-3)[..., None], 3, axis=-1)
 
 
 def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:

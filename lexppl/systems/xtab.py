@@ -44,8 +44,7 @@ class SubsetNetwork(Configured, nn.Module):
         self.encoder, self.network = encoder, network
 
     def forward(self, x: Tensor) -> Tensor:
-        pieces = x[:, self.columns]
-        return self.network(leaky_relu(self.encoder(pieces)).mean(-2))
+        return self.network(leaky_relu(self.encoder(x[:, self.columns])).mean(-2))
 
 
 def subset_width(features: int, subsets: int, overlap: float) -> int:

@@ -107,8 +107,7 @@ class UniformRanks:
     def _statistic(self, counts: np.ndarray) -> np.ndarray:
         """γ `(M,)` of `(M, S + 1)` counts."""
         reached = counts.cumsum(1)[:, :-1]
-        tails: np.ndarray = self._tails[np.arange(self.draws), reached]
-        return tails.min(1)
+        return self._tails[np.arange(self.draws), reached].min(1)
 
     @cached_property
     def _tails(self) -> np.ndarray:
@@ -121,8 +120,7 @@ class UniformRanks:
     @cached_property
     def _null_counts(self) -> np.ndarray:
         share = np.full(self.draws + 1, 1.0 / (self.draws + 1))
-        generator = np.random.default_rng(self.seed)
-        return generator.multinomial(self.count, share, size=NULL_SETS)
+        return np.random.default_rng(self.seed).multinomial(self.count, share, size=NULL_SETS)
 
     @cached_property
     def _null(self) -> np.ndarray:

@@ -172,8 +172,7 @@ def _r_hat(posterior: Posterior, mask: xr.DataArray) -> NDArray[np.float64]:
         return np.full(mask.shape[-1], np.nan)
     rhat = arviz_library().rhat
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
-    return found
+        return rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
 
 
 def covers_rows(posterior: Posterior) -> bool:
