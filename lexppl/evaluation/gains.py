@@ -62,7 +62,8 @@ class FeatureGains:
         """The gains of some rows, by their places or a mask: what a feature is worth there."""
         by_row = ("gains", "of_groups", "part", "unit", "errors", "weight")
         every = {name: getattr(self, name) for name in by_row}
-        return replace(self, **{k: None if v is None else v[rows] for k, v in every.items()})
+        taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
+        return replace(self, **taken)
 
 
 def feature_gains(

@@ -353,7 +353,8 @@ def _refuse_unfit(module: nn.Module, chosen: Mapping[str, Any], parts: list[str]
 
 def _become_pyro(part: nn.Module) -> None:
     """Pyro's `to_pyro_module_` for one module alone, also of an abstract class's subclass."""
-    part.__class__ = _pyro_class(type(part))
+    kind: Any = type(part)
+    part.__class__ = _pyro_class(kind)
     blank = vars(PyroModule())
     for name in ("_pyro_name", "_pyro_context", "_pyro_params", "_pyro_samples"):
         vars(part)[name] = blank[name]
