@@ -107,8 +107,7 @@ def _unread_groups(posterior: Posterior) -> Mapping[str, xr.Dataset] | None:
     if callable(groups):
         groups = groups()
         object.__setattr__(posterior, _UNREAD, (groups, attrs))
-    found: Mapping[str, xr.Dataset] = groups
-    return found
+    return groups
 
 
 def _read(posterior: Posterior) -> Posterior:
@@ -160,9 +159,7 @@ def writable_group(posterior: Posterior, name: str) -> Any:
 def attrs_of(posterior: Posterior) -> Mapping[str, Any]:
     """The attributes of all groups together."""
     unread = _is_unread(posterior)
-    attrs: Mapping[str, Any]
-    attrs = object.__getattribute__(posterior, _UNREAD)[1] if unread else posterior.attrs
-    return attrs
+    return object.__getattribute__(posterior, _UNREAD)[1] if unread else posterior.attrs
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -45,8 +45,7 @@ class Method:
         """The factory itself, loaded if need be."""
         if not isinstance(self.source, str):
             return self.source
-        found: Callable[..., Any] = resolve_name(self.source)
-        return found
+        return resolve_name(self.source)
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:

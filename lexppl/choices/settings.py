@@ -159,10 +159,6 @@ class Setting:
     choices: Sequence[str] | None = None
 
 
-def _any(_: str, value: Any) -> Any:
-    return value
-
-
 BY_ROWS = "by the number of rows"
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
@@ -180,7 +176,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             "penalty",
         ),
         "imputer": Setting(
-            _any,
+            lambda _, value: value,
             "what hidden features are replaced with: "
             + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items()),
             "LAW",

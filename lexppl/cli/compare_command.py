@@ -42,8 +42,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     for size in dict.fromkeys(name.partition("@")[2] for name in figures):
         shown = [name for name in figures if name.partition("@")[2] == size]
         cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
-        print()
-        print(text_table(["method", *shown], cells))
+        print(f"\n{text_table(['method', *shown], cells)}")
     print("  @k: each row's k most important features are kept; random is the order to beat")
     if options.leaks:
         print("  encoded: nats in the choice of k features beyond their values; honest ones 0")

@@ -148,25 +148,23 @@ class RowsRun(ExplainRun):
         write_reading(self.source, folder)
 
     def fit_full(self) -> FittedPredictor:
-        fitted: FittedPredictor = self._fitted(
+        return self._fitted(
             partial(fit_predictor, architecture=self.source.architecture),
             "full-predictor",
             epochs=self.plan.epochs,
             learning_rate=self.plan.schedule,
             patience=None,
         )
-        return fitted
 
     def fit_judge(self) -> EvalX:
         """Fit EVAL-X, to which hidden entries are black, or padding."""
-        judge: EvalX = self._fitted(
+        return self._fitted(
             partial(fit_evalx, architecture=self.source.architecture),
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
             patience=JUDGE_PATIENCE,
         )
-        return judge
 
     def warnings_of_fit(self) -> list[str]:
         result, plan, found = self.result, self.plan, []

@@ -303,8 +303,7 @@ class TableRun(ExplainRun):
         rows, count = [row.number for row in details.rows], len(masks_of(posterior)["row"])
         work = partial(at_each_penalty, self.table, path, own, rows, count)
         early = "the fit at other penalties was interrupted"
-        found: AllPenalties | None = self.sections.run("", work, None, early)
-        return found
+        return self.sections.run("", work, None, early)
 
     def write(self, folder: Path, report: TableReport) -> None:
         posterior, data, details = report.posterior, report.source.data, report.details

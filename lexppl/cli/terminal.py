@@ -48,8 +48,7 @@ def json_output(
 def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
     """Lines of a table for JSON, its index first; None for what is missing."""
     flat = table.reset_index()
-    found: list[dict[Any, Any]] = flat.astype(object).where(flat.notna(), None).to_dict("records")
-    return found
+    return flat.astype(object).where(flat.notna(), None).to_dict("records")
 
 
 def show_progress(message: str, quiet: bool = False) -> None:

@@ -228,8 +228,7 @@ def _model_of(
 ) -> tuple[Any, float]:
     if model is None and explained:
         started = time.perf_counter()
-        model = fit_predictor(train, **options)
-        return model, time.perf_counter() - started
+        return fit_predictor(train, **options), time.perf_counter() - started
     known = isinstance(model, FittedPredictor)
     return model, float(np.sum(model.result.history.seconds)) if known else math.nan
 

@@ -167,8 +167,7 @@ def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, i
         rarest = min(m, n) if rarest == 0 else min(rarest, m, n)
     if not found:
         return np.full(len(labels), np.nan), 0
-    influence: Values = np.mean(found, axis=0)
-    return influence, rarest
+    return np.mean(found, axis=0), rarest
 
 
 def _selected(masks: Tensor, truth: Tensor) -> dict[str, Figure]:

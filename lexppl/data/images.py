@@ -59,6 +59,7 @@ class ImageDataset(Divisible, Summarised):
     """
 
     by_row: ClassVar[tuple[str, ...]] = ("pixels", "y", "truth", "row_names")
+    task: ClassVar[Literal["classification"]] = "classification"
 
     pixels: Tensor
     y: Tensor
@@ -95,11 +96,6 @@ class ImageDataset(Divisible, Summarised):
     def n_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
-
-    @property
-    def task(self) -> Literal["classification"]:
-        """``"classification"``."""
-        return "classification"
 
     @cached_property
     def x(self) -> Tensor:

@@ -92,8 +92,7 @@ class ParquetTable:
                     whole = pq.ParquetFile(group.file).read_row_group(group.place, self.columns)
                 parts.append(whole.slice(low, high - low))
         # A column that is empty in one file may have another type there.
-        joined = pa.concat_tables(parts, promote_options="permissive")
-        return joined.to_pandas(ignore_metadata=True)
+        return pa.concat_tables(parts, promote_options="permissive").to_pandas(ignore_metadata=True)
 
     def batches(self, group: RowGroup, rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, `rows` at a time."""

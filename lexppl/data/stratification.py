@@ -137,8 +137,7 @@ class Divisible:
     def _changed(self, change: Callable[[Any], Any], **others: Any) -> Self:
         held = {name: getattr(self, name) for name in self.by_row}
         changed = {name: change(value) for name, value in held.items() if value is not None}
-        made: Self = replace(self, **changed, **others)  # type: ignore[type-var]
-        return made
+        return replace(self, **changed, **others)  # type: ignore[type-var]
 
     def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:
         """The numbers of the rows of ``index``, as :meth:`subset` takes them."""

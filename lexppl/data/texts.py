@@ -240,6 +240,7 @@ class TextDataset(Divisible, Summarised):
     """
 
     by_row: ClassVar[tuple[str, ...]] = ("x", "y", "words")
+    task: ClassVar[str] = "classification"
 
     x: Tensor
     y: Tensor
@@ -267,11 +268,6 @@ class TextDataset(Divisible, Summarised):
     def n_classes(self) -> int:
         """Number of classes, ``C``."""
         return len(self.class_names)
-
-    @property
-    def task(self) -> str:
-        """The kind of y: always ``"classification"``."""
-        return "classification"
 
     @property
     def entry_names(self) -> tuple[str, ...]:

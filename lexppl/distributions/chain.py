@@ -275,8 +275,7 @@ def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
 @register_kl(ChainMask, ChainMask)
 def _kl_chain(p: ChainMask, q: ChainMask) -> Tensor:
     """E_p[log p(z)] − E_p[log q(z)], exact."""
-    score = q._rows.score(p.mean, p.switches) - q._rows.log_total()
-    return -p.entropy() - score
+    return -p.entropy() - (q._rows.score(p.mean, p.switches) - q._rows.log_total())
 
 
 @register_kl(ChainMask, Independent)

@@ -28,8 +28,7 @@ def computed_once(method: Callable[[Any], Value]) -> Callable[[Any], Value]:
         # What was computed without a graph (in a sampler, say) must not cut later gradients.
         if known is None or (graph and not known[0]):
             known = self._computed[method.__name__] = (graph, method(self))
-        result: Value = known[1]
-        return result
+        return known[1]
 
     return value
 

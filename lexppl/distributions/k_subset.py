@@ -368,8 +368,7 @@ class KSubset(MaskDistribution):
         shape = self._extended_shape(sample_shape)
         own = self._rows.logits.dim() - 1
         lead, batch = shape[: len(shape) - 1 - own], shape[len(shape) - 1 - own : -1]
-        masks = self._rows.draw(math.prod(lead), batch)
-        return masks.reshape(shape)
+        return self._rows.draw(math.prod(lead), batch).reshape(shape)
 
     @property
     def mean(self) -> Tensor:

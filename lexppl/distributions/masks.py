@@ -29,8 +29,7 @@ class Vectors(constraints.independent):
         super().__init__(numbers, 1)
 
     def check(self, value: Tensor) -> Tensor:
-        inside: Tensor = self.base_constraint.check(value)
-        return inside.all(-1)
+        return self.base_constraint.check(value).all(-1)
 
 
 class KHot(constraints.Constraint):

@@ -344,8 +344,7 @@ class OrderedTopKRelaxation(_OfKeys):
         self._ordered = distribution
 
     def draw(self, noise: Tensor) -> Tensor:
-        keys = (self._logits + noise).detach()
-        return keys.topk(self._k, -1).indices
+        return (self._logits + noise).detach().topk(self._k, -1).indices
 
     def mask(self, draw: Tensor) -> Tensor:
         return self._ordered.mask(draw)

@@ -64,8 +64,7 @@ class _WithoutReplacement(MaskDistribution):
     @torch.no_grad()
     def _order(self, sample_shape: Any) -> Tensor:
         shape = torch.Size(sample_shape) + self.logits.shape
-        keys = self.logits + gumbel(shape, self.logits)
-        return keys.topk(self.k, -1).indices
+        return (self.logits + gumbel(shape, self.logits)).topk(self.k, -1).indices
 
 
 class OrderedTopK(_WithoutReplacement):

@@ -376,7 +376,6 @@ class RowSteps:
         for the base rate and the prediction."""
         order = self.table["step"].abs().sort_values(ascending=False, kind="stable")
         own = self.table.index.isin(order.index[:features])
-        lines: list[tuple[str, float, float, bool]] = []
         if not np.isnan(self.base):
             first = "base rate" if self.label is not None else "mean"
             lines = [(first, self.base, 0.0, True)]
@@ -532,8 +531,7 @@ def revealed_predictions(
     def kept_shares(run: Run, _: slice) -> list[Tensor]:
         """Share of the draws that keep a member of each group, `(B, K)`."""
         drawn = torch.cat(run(None)[0]).double()
-        members = together.members
-        return [torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)]
+        return [torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in together.members], -1)]
 
     kept = runs.each(_outcomes, kept_shares)[0].mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)

@@ -344,8 +344,7 @@ class DifferenceNetwork(Configured, nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         seen, selected = rows[..., :-1], rows[..., -1:]
         difference = self.last(nn.functional.relu(self.difference(seen)))
-        outputs: Tensor = self.common(seen) + (2.0 * selected - 1.0) * difference
-        return outputs
+        return self.common(seen) + (2.0 * selected - 1.0) * difference
 
 
 class _FromZero(nn.Linear):

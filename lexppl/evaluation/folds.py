@@ -128,8 +128,7 @@ class Folds:
             return with_fold_means(found, every)
 
         names = list(range(len(x)) if row_names is None else row_names)
-        found: Posterior = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
-        return found
+        return self.values(explained, result, x, y, names, **{"seed": 0, **settings})
 
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any

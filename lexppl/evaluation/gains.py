@@ -320,8 +320,7 @@ def gain_table(
         table.loc[tested, shared[:-1]] = family[shared[:-1]].to_numpy()
         table.loc[tested, "found"] = family["found"].to_numpy()
     place = by_group.index.get_indexer(pd.Index(table["group"]))
-    order = np.lexsort((-table["gain"].to_numpy(), place))
-    return table.iloc[order]
+    return table.iloc[np.lexsort((-table["gain"].to_numpy(), place))]
 
 
 def interaction_table(

@@ -207,8 +207,7 @@ def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> T
     keep = (order >= hidden).to(x.dtype)
     if grouping is None:
         return keep.bool().reshape(x.shape).to(x.device)
-    features: Tensor = grouping(keep.to(x.device))
-    return features.expand(x.shape).bool()
+    return grouping(keep.to(x.device)).expand(x.shape).bool()
 
 
 SITE = "x_imputed"

@@ -284,11 +284,9 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
     if count < 2:
         return np.full(len(values), math.nan)
     if weights is None:
-        error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
-        return error
+        return values.std(1, ddof=1) / math.sqrt(count)
     far = values - np.average(values, axis=1, weights=weights)[:, None]
-    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
-    return weighted / weights.sum()
+    return np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1)) / weights.sum()
 
 
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
@@ -398,8 +396,7 @@ def base_density(train_y: Tensor, y: Tensor) -> Tensor:
     """`log p(y)` of responses by the normal distribution of those of the training rows, `(N,)`."""
     exact = train_y.double()
     spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
-    density: Tensor = Normal(exact.mean(), spread).log_prob(y.double())
-    return density
+    return Normal(exact.mean(), spread).log_prob(y.double())
 
 
 LEAST_RARE = 20

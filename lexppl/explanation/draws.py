@@ -66,8 +66,7 @@ def _shape(excess: NDArray[np.float64], sizes: NDArray[np.intp]) -> NDArray[np.f
         weight = np.where(weight >= 10 * np.finfo(float).eps, weight, 0.0)
         chosen = np.where(weight > 0, b * weight, 0.0).sum(0) / weight.sum(0)
         shape = np.log1p(-chosen * excess).sum(0) / sizes
-    pooled: NDArray[np.float64] = (sizes * shape + PRIOR_WEIGHT * PRIOR_K) / (sizes + PRIOR_WEIGHT)
-    return pooled
+    return (sizes * shape + PRIOR_WEIGHT * PRIOR_K) / (sizes + PRIOR_WEIGHT)
 
 
 def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,8 +114,7 @@ def systematic_resampling(probabilities: Tensor, draws: int) -> Tensor:
     # Rounding must not carry the grid to 1, past the last proposal that has a probability.
     grid = grid.clamp(max=1.0 - torch.finfo(dtype).eps)
     chosen = torch.searchsorted(reached, grid, right=True).clamp(max=proposals - 1)
-    order = torch.rand(rows, draws, device=device).argsort(-1)
-    return chosen.gather(-1, order).T
+    return chosen.gather(-1, torch.rand(rows, draws, device=device).argsort(-1)).T
 
 
 TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
@@ -124,9 +122,7 @@ TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
 
 def log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:
     """log of the mean of exp over some axes, such as log 1/P Σ_p p(y | x, θ_p)."""
-    count = np.prod([values.shape[a] for a in axis])
-    mean: NDArray[np.float64] = logsumexp(values, axis) - np.log(count)
-    return mean
+    return logsumexp(values, axis) - np.log(np.prod([values.shape[a] for a in axis]))
 
 
 def by_draw(values: NDArray[np.float64], draws: int, are_draws: bool) -> NDArray[np.float64]:
@@ -151,8 +147,7 @@ def by_draw(values: NDArray[np.float64], draws: int, are_draws: bool) -> NDArray
     # Quantiles of a normal distribution, each once, in an order without a trend.
     places = np.random.default_rng(0).permutation(chains * draws)
     scores = ndtri((places + 0.5) / (chains * draws)).reshape(chains, draws, 1)
-    differing: NDArray[np.float64] = values + TIE * scores
-    return differing
+    return values + TIE * scores
 
 
 Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]

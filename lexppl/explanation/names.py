@@ -146,9 +146,7 @@ def tensor_of(values: Any, name: str, dtype: torch.dtype) -> Tensor:
             f"{array.dtype}"
         )
     tensor = torch.as_tensor(np.ascontiguousarray(array))
-    if tensor.is_floating_point() or name == "x":
-        return tensor.to(dtype)
-    return tensor.long()
+    return tensor.to(dtype) if tensor.is_floating_point() or name == "x" else tensor.long()
 
 
 RESERVED = ("chain", "draw", "row")

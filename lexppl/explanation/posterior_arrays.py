@@ -101,9 +101,7 @@ class ArvizLayout:
 def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Names or numbers of a dimension as an array that netCDF can hold: never of objects."""
     array = np.asarray(values)
-    if array.dtype.kind in "iuf":
-        return array
-    return np.asarray([str(value) for value in values])
+    return array if array.dtype.kind in "iuf" else np.asarray([str(value) for value in values])
 
 
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"

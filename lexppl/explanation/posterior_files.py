@@ -147,8 +147,7 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
     tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
-    attrs = {str(name): value for name, value in tree.attrs.items()}
-    return posterior_of(groups, attrs)
+    return posterior_of(groups, {str(name): value for name, value in tree.attrs.items()})
 
 
 class ZarrPosterior:
@@ -231,8 +230,7 @@ class ZarrPosterior:
         zarr.consolidate_metadata(str(self.path))
 
     def _open(self, mode: str) -> Any:
-        zarr = extra_library("zarr", EXTRA)
-        return zarr.open_group(str(self.path), mode=mode, zarr_format=2)
+        return extra_library("zarr", EXTRA).open_group(str(self.path), mode=mode, zarr_format=2)
 
 
 def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:

@@ -70,8 +70,7 @@ def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
     own_draws = getattr(type(model), "_sample_masks", None) is not vars(owner).get("_sample_masks")
     if own_draws or model._forward_hooks or model._forward_pre_hooks:
         return None
-    law: Callable[[Tensor], Any] = model.mask_distribution
-    return law
+    return model.mask_distribution
 
 
 def stated_means(

@@ -211,9 +211,7 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
 @effectful(type="random_state")
 def random_state(like: Tensor) -> Any:
     """State of the generator that draws tensors like this one; in a trace a count of draws."""
-    if like.is_cuda:
-        return torch.cuda.get_rng_state(like.device)
-    return torch.get_rng_state()
+    return torch.cuda.get_rng_state(like.device) if like.is_cuda else torch.get_rng_state()
 
 
 @effectful(type="set_random_state")

@@ -119,8 +119,7 @@ class Replicates:
 
         def one(state: dict[str, Tensor], rows: Columns, weights: Tensor | None = None) -> Tensor:
             with self._holding(state), weighing(weights, plate):
-                loss: Tensor = self.template(term, objective, rows)
-            return loss
+                return self.template(term, objective, rows)
 
         if self.count == 1:
             if by_replicate:
@@ -264,9 +263,7 @@ class Replicates:
 
 def weighing(weights: Tensor | None, plate: str | None) -> AbstractContextManager[Any]:
     """Run a program with the weights of its rows, `(B,)`, or without where there are none."""
-    if weights is None or plate is None:
-        return nullcontext()
-    return RowWeights(weights, plate)
+    return nullcontext() if weights is None or plate is None else RowWeights(weights, plate)
 
 
 def tracked_buffers(module: nn.Module) -> list[str]:
@@ -439,9 +436,7 @@ def alike(one: Any, other: Any) -> bool:
             [cell.cell_contents for cell in function.__closure__ or ()] for function in (one, other)
         ]
         return one.__code__ is other.__code__ and alike(cells[0], cells[1])
-    if hasattr(one, "__dict__"):
-        return alike(vars(one), vars(other))
-    return bool(one == other)
+    return alike(vars(one), vars(other)) if hasattr(one, "__dict__") else bool(one == other)
 
 
 def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:

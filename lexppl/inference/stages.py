@@ -122,9 +122,7 @@ class Stage:
     @property
     def keeps_last(self) -> bool:
         """Whether it ends with its last state, and so chooses none by validation rows."""
-        if self.keep is not None:
-            return self.keep == "last"
-        return self.learns_guides_alone
+        return self.keep == "last" if self.keep is not None else self.learns_guides_alone
 
     @property
     def learns_guides_alone(self) -> bool:

@@ -93,8 +93,7 @@ class LEX(Configured, PyroModule):
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         """The distribution of the masks that penalties charge, and the masks."""
-        mask: Tensor = pyro.sample("mask", distribution, infer=self._mask_options())
-        return distribution, mask
+        return distribution, pyro.sample("mask", distribution, infer=self._mask_options())
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
@@ -119,8 +118,7 @@ class SequentialLEX(LEX):
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         chosen = ChosenMask(pyro.sample("steps", distribution))
-        mask: Tensor = pyro.sample("mask", chosen, infer=self._mask_options())
-        return chosen, mask
+        return chosen, pyro.sample("mask", chosen, infer=self._mask_options())
 
 
 def _penalties_of_rows(selector: Any, x: Tensor) -> Tensor | None:
@@ -145,13 +143,11 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
     if isinstance(distribution, dist.Bernoulli):
         y = y.to(distribution.probs.dtype)
     if y.dim() - len(distribution.event_shape) < 2:
-        value = pyro.sample(name, distribution, obs=y)
-        return value
+        return pyro.sample(name, distribution, obs=y)
     if not distribution.has_enumerate_support:
         raise ValueError(
             f"y holds probabilities of {y.shape[-1]} labels, and the distribution of {name!r}, "
             f"{type(distribution).__name__}, is not one of labels; give a response of shape (B,)"
         )
     with label_expectation(y) as labels:
-        value = pyro.sample(name, distribution, obs=labels.to(y.dtype))
-    return value
+        return pyro.sample(name, distribution, obs=labels.to(y.dtype))

@@ -255,8 +255,7 @@ class OrdinalLikelihood(Likelihood):
     @property
     def cutpoints(self) -> Tensor:
         """κ, `(C − 1,)`, rising."""
-        steps = torch.cat([self.first.reshape(1), self.log_steps.exp()])
-        return steps.cumsum(0)
+        return torch.cat([self.first.reshape(1), self.log_steps.exp()]).cumsum(0)
 
     def check_responses(self, y: Tensor) -> None:
         """Refuse labels outside 0 … C−1, or probabilities of another number of classes."""

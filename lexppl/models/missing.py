@@ -41,9 +41,7 @@ def among_possible(network: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
 def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
     """k where all entries can be kept, else by row `(B,)`, from 1 to the entries that there are."""
     there = possible_entries(network, x)
-    if there is None:
-        return k
-    return there.sum(-1).clamp(max=k).clamp(min=1)
+    return k if there is None else there.sum(-1).clamp(max=k).clamp(min=1)
 
 
 def can_be_kept(logits: Tensor) -> Tensor:
@@ -203,12 +201,10 @@ class ObservedSelector(Configured, MarkedRows):
 
     def missing(self, x: Tensor) -> Tensor:
         """Whether all values of an entry are missing, `(B, G)`."""
-        there = self.observed(x) @ self.entry.to(x.dtype)
-        return there < 0.5
+        return (self.observed(x) @ self.entry.to(x.dtype)) < 0.5
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        distribution = self.selector(self.values(x))
-        return restricted(distribution, self.missing(x))
+        return restricted(self.selector(self.values(x)), self.missing(x))
 
 
 def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistribution:
@@ -216,8 +212,7 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
     kept."""
     base = distribution.base_dist if isinstance(distribution, Independent) else distribution
     if isinstance(base, dist.Bernoulli):
-        logits = torch.where(missing, NEVER, base.logits)
-        return dist.Bernoulli(logits=logits).to_event(1)
+        return dist.Bernoulli(logits=torch.where(missing, NEVER, base.logits)).to_event(1)
     if isinstance(base, KSubset):
         there = (~missing).sum(-1)
         k = there.clamp(max=base.k).clamp(min=1)

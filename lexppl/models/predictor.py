@@ -75,8 +75,7 @@ class Predictor(Configured, nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim
         outputs = self.network(x.reshape(-1, *x.shape[split:]))
-        each = prod(outputs.shape[1:])
-        return self.likelihood(outputs.reshape(*x.shape[:split], each))
+        return self.likelihood(outputs.reshape(*x.shape[:split], prod(outputs.shape[1:])))
 
 
 def check_classes(classes: int | None) -> None:

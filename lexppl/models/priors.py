@@ -627,8 +627,7 @@ class SiteOffsets(Configured, PyroModule):
         others = torch.cat([x[..., : self.column], x[..., self.column + 1 :]], -1)
         # A product in place of an index runs for replicates at once.
         is_site = site.unsqueeze(-1) == torch.arange(self.sites, device=x.device)
-        logits: Tensor = self.network(others)
-        return logits + self.spread * (is_site.to(x.dtype) @ self.effect)
+        return self.network(others) + self.spread * (is_site.to(x.dtype) @ self.effect)
 
 
 def _each(one: TorchDistribution, *shape: int) -> TorchDistribution:

@@ -283,8 +283,7 @@ class RandomSelector(Selector):
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        probabilities = x.new_full((len(x), self.entries), self.rate)
-        return dist.Bernoulli(probs=probabilities).to_event(1)
+        return dist.Bernoulli(probs=x.new_full((len(x), self.entries), self.rate)).to_event(1)
 
 
 class MaxConcreteSelector(_NetworkSelector):

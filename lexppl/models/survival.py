@@ -100,9 +100,7 @@ class MeanHazards(TorchDistribution):
 
 def log_mean(value: Tensor) -> Tensor:
     """`log 1/C Σ exp` over the first dimension."""
-    if len(value) == 1:
-        return value[0]
-    return value.logsumexp(0) - math.log(len(value))
+    return value[0] if len(value) == 1 else value.logsumexp(0) - math.log(len(value))
 
 
 class ProportionalHazards(MeanHazards):

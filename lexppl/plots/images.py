@@ -46,8 +46,7 @@ def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
     values = ((values - low) / (high - low)).clip(0.0, 1.0)
     if values.shape[-3] == 3:
         return np.moveaxis(values, -3, -1)
-    grey = values.mean(-3)
-    return np.repeat(grey[..., None], 3, axis=-1)
+    return np.repeat(values.mean(-3)[..., None], 3, axis=-1)
 
 
 def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:
@@ -56,8 +55,7 @@ def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = Fa
     share = np.asarray(values, dtype=np.float64)[..., None] / most
     strength = STRONGEST * (np.abs(share) if signed else share).clip(0.0, 1.0)
     hue = np.where(share < 0.0, to_rgb(ORANGE), to_rgb(BLUE)) if signed else np.array(to_rgb(BLUE))
-    mixed: Pixels = (1.0 - strength) * light + strength * hue
-    return mixed
+    return (1.0 - strength) * light + strength * hue
 
 
 def tints(signed: bool = False) -> LinearSegmentedColormap:
@@ -72,8 +70,7 @@ def tints(signed: bool = False) -> LinearSegmentedColormap:
 def only_kept(colours: Pixels, keep: NDArray[Any]) -> Pixels:
     """Images `(…, H, W, 3)` of which a mask `(…, H, W)`, between 0 and 1, hides a part, lilac."""
     share = np.asarray(keep, dtype=np.float64)[..., None].clip(0.0, 1.0)
-    mixed: Pixels = share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
-    return mixed
+    return share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
 
 
 def widest_of(widths: NDArray[Any], most: float) -> float:

@@ -167,8 +167,7 @@ def fields_of(result: FitResult) -> dict[str, Any]:
     if isinstance(objective, NestedIWAE):
         names = ("masks", "imputations", "samples")
         described["objective"] = {name: getattr(objective, name) for name in names}
-    plain: dict[str, Any] = _plain(described)
-    return plain
+    return _plain(described)
 
 
 def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -> dict[str, Any]:

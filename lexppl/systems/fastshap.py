@@ -37,8 +37,7 @@ class UniformSizeSelector(Configured, nn.Module):
         self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        masks: UniformSize = self._kept.like(x, self.entries, UniformSize)
-        return masks.expand((len(x),))
+        return self._kept.like(x, self.entries, UniformSize).expand((len(x),))
 
 
 class TeacherTargets(Configured, PyroModule):

@@ -144,10 +144,8 @@ class PredictorBaseline(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         distribution = self.predictor(x)
         if y.dim() == 2:
-            expected: Tensor = (y * distribution.logits.log_softmax(-1)).sum(-1)
-            return expected
-        value: Tensor = distribution.log_prob(y)
-        return value
+            return (y * distribution.logits.log_softmax(-1)).sum(-1)
+        return distribution.log_prob(y)
 
 
 def invase(

@@ -112,8 +112,7 @@ class OutputFeedback(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output = self.model(x).probs.detach()
         both = torch.cat([x.flatten(1), output], -1) if self.join is None else self.join(x, output)
-        logits: Tensor = self.network(both)
-        return logits
+        return self.network(both)
 
 
 class FlippedTargets(Configured, PyroModule):
@@ -207,9 +206,7 @@ def meed(
         zero, groups = architecture.imputer(), architecture.grouping
         # Where what is hidden is 0 the gradient in x does, and costs less.
         hides = None if isinstance(zero, ConstantImputer) else zero
-        fading = []
-        if prior > 0.0:
-            fading = [FadingPrior(prior, black_box, prior_epochs, groups, hides)]
+        fading = [FadingPrior(prior, black_box, prior_epochs, groups, hides)] if prior > 0.0 else []
         explainer = LEX(selector, zero, predictor_of(architecture, classes), fading, groups)
         objective = NestedIWAE(1, samples=samples, estimator=Pathwise())
         terms = [LossTerm(explainer, objective)]

@@ -101,8 +101,7 @@ def real_x(
         )
         return [Stage([select, predict])] if alternate else [Stage([predict]), Stage([select])]
 
-    published = {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0}
-    return System(build, published, folds)
+    return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0}, folds)
 
 
 def base_x(

@@ -80,5 +80,4 @@ def system_for(method: str | Method, settings: Settings) -> System:
         for name, value in given.items()
         if method.takes(name) and (value is not None or name == "classes")
     }
-    system: System = method.factory(**taken, **method.fixed)
-    return system
+    return method.factory(**taken, **method.fixed)

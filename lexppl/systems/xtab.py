@@ -44,9 +44,7 @@ class SubsetNetwork(Configured, nn.Module):
         self.encoder, self.network = encoder, network
 
     def forward(self, x: Tensor) -> Tensor:
-        pieces = x[:, self.columns]
-        outputs: Tensor = self.network(leaky_relu(self.encoder(pieces)).mean(-2))
-        return outputs
+        return self.network(leaky_relu(self.encoder(x[:, self.columns])).mean(-2))
 
 
 def subset_width(features: int, subsets: int, overlap: float) -> int:
@@ -103,8 +101,7 @@ class NoisyFeatures(Configured, nn.Module):
         if self.training and self.share > 0.0:
             noise = self.scale * torch.randn_like(x)
             x = torch.where(torch.rand_like(x) < self.share, noise, x)
-        outputs: Tensor = self.network(x)
-        return outputs
+        return self.network(x)
 
 
 def xtab(

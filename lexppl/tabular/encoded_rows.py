@@ -88,8 +88,7 @@ def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[n
     values = [place for place, marker in enumerate(encoding.markers) if marker != place]
     columns, first = np.unique(np.asarray(encoding.groups)[values], return_index=True)
     read = [not isinstance(encoding.columns[column], IndicatorColumn) for column in columns]
-    entries: NDArray[np.int64] = grouping.index.cpu().numpy()[first[read]]
-    return entries
+    return grouping.index.cpu().numpy()[first[read]]
 
 
 MOST_JUDGED = 10_000
@@ -254,8 +253,7 @@ def with_class_weights(
             "class_weight must be finite and at least 0, and above 0 for two labels or more; it is "
             f"{class_weight!r}"
         )
-    found: Counts = times * each[labels]
-    return found
+    return times * each[labels]
 
 
 def as_counts(weights: Counts | None) -> Counts | None:

@@ -120,8 +120,7 @@ class SelectsColumns(SelectorMixin):
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "result_")
         kept = kept_entries(self.feature_importances_, checked_threshold(self.threshold))
-        support: NDArray[np.bool_] = kept[self._column_entries]
-        return support
+        return kept[self._column_entries]
 
 
 def checked_threshold(threshold: Any) -> float | None:

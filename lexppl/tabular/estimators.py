@@ -373,9 +373,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
 
     def _importances_of(self, x: Tensor, penalty: float | None = None) -> NDArray[np.float64]:
         result = self.result_ if penalty is None else self.result_.at(penalty)
-        kept = row_importances(result, x, int(self.prediction_masks), self._seed)
-        importances: NDArray[np.float64] = kept.numpy()
-        return importances
+        return row_importances(result, x, int(self.prediction_masks), self._seed).numpy()
 
     def _observed(self, observed: Tensor, dtype: torch.dtype) -> Tensor:
         """y, or what the given model says of the rows, as the explainer observes it."""
@@ -525,8 +523,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest label of each row, `(n,)`."""
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
     def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         check_classification_targets(y)
@@ -596,9 +593,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The explainer's own mean response of each row, `(n,)`, in the units of y."""
-        standardised = self._predictions(X)
-        means: NDArray[np.float64] = self.encoding_.target.decode(standardised).numpy()
-        return means
+        return self.encoding_.target.decode(self._predictions(X)).numpy()
 
     def explain(
         self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None
@@ -617,8 +612,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
         target = self.encoding_.target
-        values = np.asarray(column_or_1d(y), dtype=np.float64)
-        return (values - target.mean) / target.scale
+        return (np.asarray(column_or_1d(y), dtype=np.float64) - target.mean) / target.scale
 
 
 def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:

@@ -231,8 +231,7 @@ class OnStandardisedRows(Configured, nn.Module):
     @property
     def likelihood(self) -> Likelihood:
         """That of the predictor."""
-        given: Likelihood = self.predictor.likelihood  # type: ignore[assignment]
-        return given
+        return self.predictor.likelihood  # type: ignore[return-value]
 
     def forward(self, x: Tensor) -> Any:
         read = x if self.places is None else x[..., self.places]

@@ -39,17 +39,12 @@ def _uniform(like: Tensor, *shape: int) -> Tensor:
     return torch.rand(shape, dtype=like.dtype, device=like.device)
 
 
-def _bernoulli(p: Tensor) -> Tensor:
-    return (_uniform(p, *p.shape) < p).to(p.dtype)
-
-
 def _multinomial(p: Tensor, count: int, replacement: bool = False, **_: Any) -> Tensor:
     if count > 1 and not replacement:
         raise NotImplementedError("draws without replacement have no common random numbers")
     reached = p.cumsum(-1)
     level = _uniform(p, *p.shape[:-1], count) * reached[..., -1:]
-    passed = reached[..., None, :-1] <= level[..., None]
-    return passed.sum(-1)
+    return (reached[..., None, :-1] <= level[..., None]).sum(-1)
 
 
 def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
@@ -79,7 +74,7 @@ def standard_gamma(alpha: Tensor) -> Tensor:
 
 SAMPLERS: Mapping[Any, Callable[..., Tensor]] = MappingProxyType(
     {
-        torch.bernoulli: _bernoulli,
+        torch.bernoulli: lambda p: (_uniform(p, *p.shape) < p).to(p.dtype),
         torch.multinomial: _multinomial,
         torch.normal: _normal,
         torch._standard_gamma: standard_gamma,
@@ -154,9 +149,7 @@ def _of_rows(program: FittedProgram, x: Tensor, masks: int, read: Read, seed: in
 
 def _no_response(site: Site) -> Tensor | None:
     """A placeholder for the response; only its distribution is used."""
-    if site.name != RESPONSE:
-        return None
-    return torch.zeros(site.distribution.shape())
+    return torch.zeros(site.distribution.shape()) if site.name == RESPONSE else None
 
 
 def _selection(site: Site) -> Tensor:

@@ -77,7 +77,9 @@ def check_options(options: argparse.Namespace) -> None:
         regime_of(options)
         _check_checkpoint(options)
     if command == "compare":
-        _check_libraries(options.methods)
+        for name in options.methods:
+            if (library := LIBRARIES.get(name)) is not None:
+                _check_installed(name, library, "compare")
     if command == "impute":
         options.imputers = imputers_of(options.imputers, kind_of_data(options) == IMAGES)
     if command in SHOWN and options.hide_missing:
@@ -213,12 +215,6 @@ def _check_method(options: argparse.Namespace) -> None:
         check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _check_libraries(names: list[str]) -> None:
-    for name in names:
-        if (library := LIBRARIES.get(name)) is not None:
-            _check_installed(name, library, "compare")
 
 
 def _check_installed(name: str, library: str, extra: str) -> None:

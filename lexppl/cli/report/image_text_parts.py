@@ -92,8 +92,7 @@ def shrunk(image: Pixels, most: int = LARGEST) -> Pixels:
         return image
     high, across = (size - size % step for size in image.shape[:2])
     blocks = image[:high, :across].reshape(high // step, step, across // step, step, -1)
-    small: Pixels = blocks.mean((1, 3))
-    return small
+    return blocks.mean((1, 3))
 
 
 def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str, Any]:
@@ -135,9 +134,7 @@ class _Maps:
         self.word = "attributions" if self.signed else self.kind.label
         largest = max(float(np.abs(self.means).max(initial=0.0)), LEAST)
         self.most = 1.0 if self.kind is PROBABILITY else largest
-        masks = masks_of(posterior)
-        count = len(self.means)
-        self.names = masks["row"].values if "row" in masks.coords else np.arange(count)
+        self.names = masks_of(posterior)["row"].values
 
     def image(self, place: int) -> Pixels:
         return as_colours(self.geometry.images[place], self.ends)
@@ -240,8 +237,7 @@ def text_parts(
     """
     means = mask_means(posterior)
     values = means.values.mean(0, dtype=np.float64)
-    masks, kind = masks_of(posterior), kind_of(posterior)
-    names = list(masks["row"].values) if "row" in masks.coords else list(range(len(values)))
+    kind, names = kind_of(posterior), list(masks_of(posterior)["row"].values)
     outcomes = row_outcomes(posterior)
     groups = shown_rows(outcomes, TEXTS_PER_CLASS)
     if len(selected):

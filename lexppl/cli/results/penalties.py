@@ -204,5 +204,4 @@ class _PickedRows:
             same = np.abs(y[:, None] - y) <= max(float(data.y.double().std()), 1e-12)
         far[same] = np.inf
         order = np.argsort(far, 1, kind="stable")[:, :CLOSEST]
-        missing = np.isinf(np.take_along_axis(far, order, 1))
-        return np.where(missing, -1, order)
+        return np.where(np.isinf(np.take_along_axis(far, order, 1)), -1, order)

@@ -136,8 +136,7 @@ def judge_explainer(
 def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
     """Wrong labels or squared distances, mean over replicates, `(N,)`."""
     far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
-    found: NDArray[np.float64] = far.double().mean(0).cpu().numpy()
-    return found
+    return far.double().mean(0).cpu().numpy()
 
 
 def _selects(posterior: Posterior) -> bool:

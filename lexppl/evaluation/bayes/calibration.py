@@ -76,8 +76,7 @@ class UniformRanks:
 
     def reached(self, ranks: np.ndarray) -> np.ndarray:
         """The distribution function of some ranks at `points`, `(S,)`."""
-        reached: np.ndarray = self._counts(ranks).cumsum()[:-1] / self.count
-        return reached
+        return self._counts(ranks).cumsum()[:-1] / self.count
 
     def distance(self, ranks: np.ndarray) -> float:
         """Kolmogorov's: the largest distance of the distribution function to the uniform one."""
@@ -108,8 +107,7 @@ class UniformRanks:
     def _statistic(self, counts: np.ndarray) -> np.ndarray:
         """γ `(M,)` of `(M, S + 1)` counts."""
         reached = counts.cumsum(1)[:, :-1]
-        tails: np.ndarray = self._tails[np.arange(self.draws), reached]
-        return tails.min(1)
+        return self._tails[np.arange(self.draws), reached].min(1)
 
     @cached_property
     def _tails(self) -> np.ndarray:
@@ -122,8 +120,7 @@ class UniformRanks:
     @cached_property
     def _null_counts(self) -> np.ndarray:
         share = np.full(self.draws + 1, 1.0 / (self.draws + 1))
-        generator = np.random.default_rng(self.seed)
-        return generator.multinomial(self.count, share, size=NULL_SETS)
+        return np.random.default_rng(self.seed).multinomial(self.count, share, size=NULL_SETS)
 
     @cached_property
     def _null(self) -> np.ndarray:
@@ -429,8 +426,7 @@ def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
 
 
 def _entry(name: str, place: tuple[int, ...], samples: Samples, *_: Any) -> Tensor:
-    found: Tensor = samples[name].movedim(0, -1)[place]
-    return found
+    return samples[name].movedim(0, -1)[place]
 
 
 def _numbers(

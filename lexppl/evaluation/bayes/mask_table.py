@@ -122,8 +122,7 @@ def mask_table(
         raise ValueError(
             "the entries of a plate have no likelihood of their own: all are observed in one"
         )
-    prior = listed.log_prior(run).expand_as(likelihood)
-    return MaskTable(values[:, 0], prior, likelihood)
+    return MaskTable(values[:, 0], listed.log_prior(run).expand_as(likelihood), likelihood)
 
 
 def match_program(
@@ -294,8 +293,7 @@ def _at_all(
     chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
     try:
         with OutOfPlaceDraws():
-            made: Tensor = torch.vmap(one, randomness="different", chunk_size=chunk)(each)
-        return made
+            return torch.vmap(one, randomness="different", chunk_size=chunk)(each)
     except RuntimeError as error:
         if "vmap" not in str(error) and "data-dependent" not in str(error):
             raise

@@ -87,8 +87,7 @@ def column_values(column: pd.Series) -> FeatureValues:
     if column.dtype.kind in "iuf":
         return FeatureValues(name, column.to_numpy(np.float64, na_value=np.nan), dates=dates)
     places, levels = pd.factorize(column, sort=True)
-    numbers: NDArray[np.float64] = np.where(places < 0, np.nan, places)
-    return FeatureValues(name, numbers, tuple(map(str, levels)))
+    return FeatureValues(name, np.where(places < 0, np.nan, places), tuple(map(str, levels)))
 
 
 def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:

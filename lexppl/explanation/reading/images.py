@@ -86,8 +86,7 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
             "with_images(posterior, (C, H, W), groups), groups the entry of each pixel"
         )
     pixels = constant[FEATURE_MAP].transpose(..., *PIXELS)
-    images = constant[known[0]].transpose("row", *EVENT)
-    return ImageGeometry(images.values, pixels.values)
+    return ImageGeometry(constant[known[0]].transpose("row", *EVENT).values, pixels.values)
 
 
 def with_images(

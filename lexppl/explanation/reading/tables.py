@@ -172,8 +172,7 @@ def _r_hat(posterior: Posterior, mask: xr.DataArray) -> NDArray[np.float64]:
         return np.full(mask.shape[-1], np.nan)
     rhat = arviz_library().rhat
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
-    return found
+        return rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
 
 
 def covers_rows(posterior: Posterior) -> bool:
@@ -191,8 +190,7 @@ def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.fl
     """
     count = len(replicates)
     spread = replicates.std(0, ddof=1)
-    error: NDArray[np.float64] = spread * np.sqrt((1 + 1 / count) if weighted else 1 / count)
-    return error
+    return spread * np.sqrt((1 + 1 / count) if weighted else 1 / count)
 
 
 def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
@@ -202,8 +200,7 @@ def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     rows = len(by_row)
     if rows < 2:
         return np.zeros(by_row.shape[1])
-    half: NDArray[np.float64] = stdtrit(rows - 1, upper) * by_row.std(0, ddof=1) / np.sqrt(rows)
-    return half
+    return stdtrit(rows - 1, upper) * by_row.std(0, ddof=1) / np.sqrt(rows)
 
 
 def chain_probabilities(posterior: Posterior) -> xr.DataArray:

@@ -31,8 +31,7 @@ def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
     if bound is None:
         bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
     if masks == 1:
-        others = (bound.sum(-3, keepdim=True) - bound) / (samples - 1)
-        return bound - others
+        return bound - ((bound.sum(-3, keepdim=True) - bound) / (samples - 1))
     stand_in = (log_weight.sum(-2, keepdim=True) - log_weight) / (masks - 1)
     left_out = torch.eye(masks, dtype=torch.bool, device=log_weight.device).unsqueeze(-1)
     without = torch.where(left_out, stand_in.unsqueeze(-2), log_weight.unsqueeze(-3))
@@ -113,9 +112,7 @@ def average_per_draw(site: Site, terms: BoundTerms) -> Tensor | float:
 
 def per_mask(value: Tensor) -> Tensor:
     """The mean over imputations of a value by particle."""
-    if value.dim() >= -IMPUTATION_DIM:
-        return value.mean(IMPUTATION_DIM, keepdim=True)
-    return value
+    return value.mean(IMPUTATION_DIM, keepdim=True) if value.dim() >= -IMPUTATION_DIM else value
 
 
 class GradientEstimator(ABC):

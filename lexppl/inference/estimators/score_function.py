@@ -291,8 +291,7 @@ class LeaveOneOut(SampledEstimator):
             )
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
-        score = imputation_score if site.in_imputations else mask_score
-        return score(site, terms)
+        return (imputation_score if site.in_imputations else mask_score)(site, terms)
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
         if self.labels == "observed" or not self._averages_now(estimate.terms.spec):

@@ -360,8 +360,7 @@ def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
             "out"
         ) from error
     entries = distribution.event_shape[-1]
-    log_prior = size * math.log(towards) + (entries - size) * math.log(1.0 - towards)
-    return entropy + log_prior
+    return entropy + (size * math.log(towards) + (entries - size) * math.log(1.0 - towards))
 
 
 def score_of(site: Site) -> Tensor | None:

@@ -266,8 +266,7 @@ class LogPosterior:
 
     def prior_vectors(self, count: int) -> Tensor:
         """Draws of u from the prior, `(count, D)`."""
-        drawn = [self.sites.prior_draw(self.model, self._few) for _ in range(count)]
-        return torch.stack(drawn)
+        return torch.stack([self.sites.prior_draw(self.model, self._few) for _ in range(count)])
 
     def draws(
         self,

@@ -403,8 +403,7 @@ def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
 
     with torch.no_grad():
-        run: Callable[..., Any] = _inductor.compile(graph, inputs, options=dict(OPTIONS))
-    return run
+        return _inductor.compile(graph, inputs, options=dict(OPTIONS))
 
 
 def _line(error: Exception) -> str:

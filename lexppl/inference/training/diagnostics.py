@@ -148,8 +148,7 @@ class Settled:
     def settled(self) -> np.ndarray:
         """Whether the loss is known to fall by less than half a nat, `(R,)`: `fall + 2 noise`."""
         with np.errstate(invalid="ignore"):
-            small: np.ndarray = self.fall + ERRORS * self.noise <= MOST_FALL
-        return small
+            return self.fall + ERRORS * self.noise <= MOST_FALL
 
     @property
     def warning(self) -> str | None:

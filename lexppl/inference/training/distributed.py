@@ -220,15 +220,10 @@ def processes_of(given: Any) -> OneProcess:
                 "start the script with torchrun --nproc-per-node 2 script.py, or call "
                 "torch.distributed.init_process_group before the fit"
             )
-        _begin_group()
+        store, rank, count = next(rendezvous("env://"))
+        named = dist.PrefixStore(name_of_round(store, rank, count), store)
+        dist.init_process_group(store=named, rank=rank, world_size=count)
     return Processes() if dist.get_world_size() > 1 else OneProcess()
-
-
-def _begin_group() -> None:
-    """Initialise the default group, of the processes that `torchrun` has started."""
-    store, rank, count = next(rendezvous("env://"))
-    named = dist.PrefixStore(name_of_round(store, rank, count), store)
-    dist.init_process_group(store=named, rank=rank, world_size=count)
 
 
 def name_of_round(store: Any, rank: int, count: int) -> str:

@@ -219,9 +219,8 @@ class TrainingLoop:
         """The validation loss, or this process's part in it, `(R,)`."""
         runner, look, processes = self.runner, self._look, self.processes
         dealt = Dealt(held_out, processes.rank, processes.count)
-        seed = self.settings.seed
-        if processes.count > 1:
-            seed = own_seed(seed, -1, processes.rank)
+        given = self.settings.seed
+        seed = own_seed(given, -1, processes.rank) if processes.count > 1 else given
         objective = term.objective.at(1.0)
         runner.template.eval()
         total: Tensor | float = 0.0

@@ -140,9 +140,7 @@ def _copies(
     if builder[1]:
         return [own(*builder) for _ in range(replicates)]
     given = own(*builder)
-    if replicates == 1:
-        return [given]
-    return [reinitialised(given) for _ in range(replicates)]
+    return [given] if replicates == 1 else [reinitialised(given) for _ in range(replicates)]
 
 
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:

@@ -113,9 +113,7 @@ class TrainingStep:
         gradients = _gradients(
             loss, parameters, term.weight, self.total, create_graph=bool(controls)
         )
-        of_controls: tuple[Tensor | None, ...] = ()
-        if controls:
-            of_controls = gradient_of_square(gradients, controls, rows.share)
+        of_controls = gradient_of_square(gradients, controls, rows.share) if controls else ()
         return TermGradients(loss.detach(), gradients, of_controls)
 
 
@@ -195,16 +193,12 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
     return found
 
 
-def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """A gradient with the strides of its parameter: fused Adam pairs the two by place in memory."""
-    if gradient.stride() == parameter.stride():
-        return gradient
-    return torch.empty_like(parameter).copy_(gradient)
-
-
 def _add(parameter: Tensor, gradient: Tensor) -> None:
     """Add a gradient to that which a parameter has."""
-    gradient = laid_out_as(parameter, gradient.detach())
+    gradient = gradient.detach()
+    if gradient.stride() != parameter.stride():
+        # Fused Adam pairs the two by place in memory.
+        gradient = torch.empty_like(parameter).copy_(gradient)
     parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 

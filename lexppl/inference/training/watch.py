@@ -207,9 +207,6 @@ class EpochLines(AbstractContextManager[Any]):
         self._losses = ""
         self._start = time.perf_counter()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         """Leave errors as they are."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -277,7 +277,11 @@ class TorchvisionNetwork(Configured, nn.Module):
         if weights is None:
             self.network = models.get_model(name, weights=None, num_classes=self.outputs)
         else:
-            _check_weights(models, name, weights)
+            known = [weight.name for weight in models.get_model_weights(name)]
+            if weights not in (*known, "DEFAULT"):
+                raise ValueError(
+                    f"weights of {name} must be one of {known}, or None; they are {weights!r}"
+                )
             self.network = models.get_model(name, weights=weights)
             _replace_last(self.network, self.outputs)
         mean, scale = (0.0, 1.0) if weights is None else (IMAGENET_MEAN, IMAGENET_SCALE)
@@ -298,12 +302,6 @@ class TorchvisionNetwork(Configured, nn.Module):
             size = [max(side, LEAST) for side in x.shape[-2:]]
             x = interpolate(x, size, mode="bilinear", align_corners=False)
         return self.network(x)
-
-
-def _check_weights(models: Any, name: str, weights: str) -> None:
-    known = [weight.name for weight in models.get_model_weights(name)]
-    if weights not in (*known, "DEFAULT"):
-        raise ValueError(f"weights of {name} must be one of {known}, or None; they are {weights!r}")
 
 
 def _replace_last(network: nn.Module, outputs: int) -> None:
@@ -327,8 +325,7 @@ class ExtraChannel(Configured, nn.Module):
         self.map = nn.Linear(self.shown, height * width)
 
     def forward(self, x: Tensor, output: Tensor) -> Tensor:
-        channel = self.map(output).reshape(len(x), 1, *x.shape[-2:])
-        return torch.cat([x, channel], 1)
+        return torch.cat([x, self.map(output).reshape(len(x), 1, *x.shape[-2:])], 1)
 
 
 class Flattened(Configured, nn.Module):

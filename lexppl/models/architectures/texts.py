@@ -35,8 +35,7 @@ class WordEmbedding(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Vectors `(N, T, width)`."""
         words, keep = self.read(x)
-        vectors = nn.functional.embedding(words, self.vectors)
-        return vectors * keep.unsqueeze(-1)
+        return nn.functional.embedding(words, self.vectors) * keep.unsqueeze(-1)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Word numbers and how much of each word is kept, 0 for padding: each `(N, T)`."""
@@ -109,8 +108,7 @@ class TextCNN(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         vectors = dropout(self.words(x), self.dropout, self.training)
         found = relu(self.convolution(vectors.mT)).amax(-1)
-        dense = relu(dropout(self.dense(found), self.dropout, self.training))
-        return self.last(dense)
+        return self.last(relu(dropout(self.dense(found), self.dropout, self.training)))
 
 
 class TextSelector(Configured, nn.Module):
@@ -195,8 +193,7 @@ class TextSelector(Configured, nn.Module):
             local = relu(layer(local)) * there
         beside = [part.unsqueeze(-1).expand(*part.shape, self.length) for part in parts]
         joined = dropout(torch.cat([*beside, local], -2), self.dropout, self.training)
-        numbers = self.last(relu(self.joined(joined))) * there
-        return numbers.flatten(-2)
+        return (self.last(relu(self.joined(joined))) * there).flatten(-2)
 
 
 PREDICTORS = ("bag", "cnn")

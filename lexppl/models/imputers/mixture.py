@@ -69,8 +69,7 @@ class IndependentFeatures(ComponentFeatures):
     def draw(self, component: Tensor) -> Tensor:
         own = (at_component(each, component) for each in (self.loc, self.scale))
         distribution = self.family(*own, validate_args=False)
-        draw = distribution.rsample if distribution.has_rsample else distribution.sample
-        return draw()
+        return (distribution.rsample if distribution.has_rsample else distribution.sample)()
 
     def log_prob(self, value: Tensor) -> Tensor:
         distribution = self.family(self.loc.mT, self.scale.mT, validate_args=False)

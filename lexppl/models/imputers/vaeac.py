@@ -58,8 +58,7 @@ class ImageEncoder(Configured, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
             x = silu(layer(x))
-        pooled = nn.functional.adaptive_avg_pool2d(x, POOLED)
-        return self.last(pooled.flatten(1))
+        return self.last(nn.functional.adaptive_avg_pool2d(x, POOLED).flatten(1))
 
 
 class ImageDecoder(Configured, nn.Module):
@@ -184,8 +183,7 @@ def _masks(x: Tensor, grouping: nn.Module | None) -> Tensor:
     # By uniform noise, which is reparameterised, as Pyro's mean-field objective asks of guides.
     noise = pyro.sample("noise", _uniform(x.new_zeros(len(x), *shape)).to_event(len(shape)))
     mask = (noise < share.reshape(-1, *(1 for _ in shape))).to(x.dtype)
-    carried: Any = mask if grouping is None else grouping(mask)
-    return carried.expand(x.shape)
+    return (mask if grouping is None else grouping(mask)).expand(x.shape)
 
 
 def _uniform(low: Tensor) -> Any:

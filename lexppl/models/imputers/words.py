@@ -112,8 +112,7 @@ class HiddenWords(HiddenFeatures):
     def log_prob(self, value: Tensor) -> Tensor:
         """As :meth:`log_prob_hidden`; a text that differs where words are kept has no mass."""
         same = ((value.long() == self._row) | ~self._fixed).all(-1)
-        log_prob = self.log_prob_hidden(value, ~self._fixed)
-        return torch.where(same, log_prob, -torch.inf)
+        return torch.where(same, self.log_prob_hidden(value, ~self._fixed), -torch.inf)
 
     def _word(self, state: Tensor, after: Tensor) -> Tensor:
         """A word given its class and the next word's."""
