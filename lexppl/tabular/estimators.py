@@ -523,7 +523,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest label of each row, `(n,)`."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
 
     def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         check_classification_targets(y)
@@ -593,7 +594,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The explainer's own mean response of each row, `(n,)`, in the units of y."""
-        return self.encoding_.target.decode(self._predictions(X)).numpy()
+        standardised = self._predictions(X)
+        return self.encoding_.target.decode(standardised).numpy()
 
     def explain(
         self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None

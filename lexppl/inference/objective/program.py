@@ -402,9 +402,11 @@ class ParticleProgram:
             return
         place = torch.arange(size, device=args[0].device) % (size // 2)
         changes = _changes(program, drawn, args, tuple(c if c is None else c[place] for c in args))
+        again = tuple(c if c is None else c.clone() for c in args)
+        by_itself = _changes(program, drawn, args, again)
         for site in sites:
             apart = site.is_penalty or getattr(site.distribution, "couples_rows", False)
-            if not apart and changes(site.name, size // 2):
+            if not apart and changes(site.name, size // 2) and not by_itself(site.name):
                 raise ValueError(
                     f"the distribution of site {site.name!r} in a row depends on the other rows of "
                     f"its batch, such as on their mean: take it from all rows before{instead}"
