@@ -12,7 +12,7 @@ by Monte Carlo over the law of the unit given the other columns.
 import math
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 import numpy as np
@@ -117,12 +117,7 @@ def gains_by_law(name: str, rows: int, seed: int) -> dict[Unit, NDArray]:
     kind = KINDS[name]
     x, y = _drawn(name, rows, seed)
     draw = np.random.default_rng([zlib.crc32(name.encode()), rows, seed, 2])
-    gains = {}
-    for unit in kind.units:
-        again = kind.given.get(unit, partial(_from_the_margin, kind, unit))
-        each = [kind.log_likelihood({**x, **again(draw, x)}, y) for _ in range(REDRAWS)]
-        gains[unit] = kind.log_likelihood(x, y) - logsumexp(each, 0) + math.log(REDRAWS)
-    return gains
+    return {unit: _change(kind, unit, draw, x, y) for unit in kind.units}
 
 
 def _cells(name: str, values: NDArray) -> NDArray:
@@ -135,19 +130,8 @@ def true_gains(name: str) -> dict[Unit, float]:
     kind = KINDS[name]
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     x = kind.columns(draw, TRUTH_ROWS)
-    if kind.spread is None:
-        log_p, y = log_softmax(kind.output(x), -1), None
-    else:
-        y = kind.drawn(draw, x)
-        log_p = kind.log_likelihood(x, y)
-    gains = {}
-    for unit in kind.units:
-        again = kind.given.get(unit, partial(_from_the_margin, kind, unit))
-        each = [_law(kind, {**x, **again(draw, x)}, y) for _ in range(REDRAWS)]
-        without = logsumexp(each, 0) - math.log(REDRAWS)
-        change = log_p - without
-        gains[unit] = float((change if y is not None else (np.exp(log_p) * change).sum(-1)).mean())
-    return gains
+    y = None if kind.spread is None else kind.drawn(draw, x)
+    return {unit: _mean_change(kind, unit, draw, x, y) for unit in kind.units}
 
 
 @cache
@@ -157,12 +141,23 @@ def group_gain(name: str, columns: Unit) -> float:
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     x = kind.columns(draw, TRUTH_ROWS)
     y = None if kind.spread is None else kind.drawn(draw, x)
-    log_p = _law(kind, x, y)
-    each = [
-        _law(kind, {**x, **_from_the_margin(kind, columns, draw, x)}, y) for _ in range(REDRAWS)
-    ]
-    change = log_p - logsumexp(each, 0) + math.log(REDRAWS)
-    return float((change if y is not None else (np.exp(log_p) * change).sum(-1)).mean())
+    return _mean_change(replace(kind, given={}), columns, draw, x, y)
+
+
+def _change(
+    kind: Kind, unit: Unit, draw: np.random.Generator, x: Columns, y: NDArray | None
+) -> NDArray:
+    """What the law's log p(y | x) of :func:`_law` loses without a unit, which is drawn again."""
+    again = kind.given.get(unit, partial(_from_the_margin, kind, unit))
+    each = [_law(kind, {**x, **again(draw, x)}, y) for _ in range(REDRAWS)]
+    return _law(kind, x, y) - logsumexp(each, 0) + math.log(REDRAWS)
+
+
+def _mean_change(
+    kind: Kind, unit: Unit, draw: np.random.Generator, x: Columns, y: NDArray | None
+) -> float:
+    change = _change(kind, unit, draw, x, y)
+    return float((change if y is not None else (np.exp(_law(kind, x, y)) * change).sum(-1)).mean())
 
 
 def _from_the_margin(kind: Kind, unit: Unit, draw: np.random.Generator, x: Columns) -> Columns:
