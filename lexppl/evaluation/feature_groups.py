@@ -135,6 +135,11 @@ class FeatureGroups:
         each = [1.0 - (1.0 - probability[..., list(group)]).prod(-1) for group in self.members]
         return np.stack(each, -1)
 
+    @property
+    def several(self) -> bool:
+        """Whether a group has several members."""
+        return any(len(group) > 1 for group in self.members)
+
     def of_entries(self) -> NDArray[np.int64]:
         """The group of each entry, `(G,)`."""
         found = np.empty(sum(map(len, self.members)), np.int64)

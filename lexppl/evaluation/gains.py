@@ -84,13 +84,16 @@ def feature_gains(
         p(y | x, z) = 1/L Σ_l p(y | x_{z_l}),    z_l ~ q(z | x_n),
 
     with the masks z of an explainer, or everything kept, and p(y | x_S) by a predictor of random
-    masks (:func:`lexppl.evaluation.fit_evalx`). With everything kept the mean over rows is the
-    conditional mutual information I(y; x_S | rest), where the predictor is that of the law. Of a
-    member j of a group S it is what is lost without j where the rest of S is known, in the draws
-    that keep any of S: of two copies of a feature each is worth nothing, and their group is.
+    masks (:func:`lexppl.evaluation.fit_evalx`), or by the explainer's own program. The bias of the
+    logarithm of a mean of L draws is taken off by the jackknife where L is even. With everything
+    kept the mean over rows is the conditional mutual information I(y; x_S | rest), where the
+    predictor is that of the law. Of a member j of a group S it is what is lost without j where the
+    rest of S is known, in the draws that keep any of S: of two copies of a feature each is worth
+    nothing, and their group is.
 
     Args:
-        judge: fitted to other rows, or of folds.
+        judge: fitted to other rows, or of folds; `EvalX(result, G)` of an explainer that draws
+            hidden features judges by its own predictor.
         x: held-out rows, `(N, *event)`: on rows of the fit whatever identifies a row gains.
         y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`, of which it is the
             expectation Σ_c y_c gain(c).
@@ -153,64 +156,86 @@ def _gains(
     *,
     entries: int,
     members: Sequence[tuple[int, ...]],
-    imputations: int,
-    seed: int,
+    **drawing: int,
 ) -> Tensor:
     """Gains of the entries and of the groups, and errors with everything and without each group,
     `(1, N, G + K + 1 + K)`, of masks `(N, L, G)`."""
     judges = [EvalX(result.subset([number]), entries) for number in range(result.replicates)]
-    drawn = masks.movedim(0, 1)
-
-    def judged_by(given: Tensor) -> Tensor:
-        """Log-likelihood of the mixture of all masks and judges, and its error, `(N, 2)`."""
-        drawing: dict[str, Any] = {"masks": given, "imputations": imputations, "seed": seed}
-        label = y.argmax(-1) if y.dim() == 2 else y
-        if y.dim() == 2:
-            # Of each class the mixture's: an expectation of each draw would be another mean.
-            mean = torch.cat([j.predict(x, **drawing) for j in judges]).double().mean(0)
-            each = _expected_log(y, mean)[None]
-        else:
-            found = [j.outcomes(x, y, **drawing) for j in judges]
-            mean, each = (torch.cat(parts).double() for parts in zip(*found, strict=True))
-            mean = mean.mean(0)
-        if not bool(each.isfinite().all()):
-            raise FloatingPointError(
-                f"log p(y | x) is NaN or infinite in {int((~each.isfinite()).any(0).sum())} of "
-                f"{len(x)} rows, so that a gain has no value there; look for a y outside the "
-                "support of its distribution"
-            )
-        wrong = (mean.argmax(-1) != label) if mean.dim() == 2 else (mean - label).abs()
-        return torch.stack([each.logsumexp(0) - math.log(len(each)), wrong.double()], -1)
-
-    def without(given: Tensor, some: Sequence[int]) -> Tensor:
-        hidden = given.clone()
-        hidden[..., list(some)] = 0.0
-        return judged_by(hidden)
-
-    full, single, together = judged_by(drawn), {}, []
+    by = partial(_judged_by, judges, x, y, **drawing)
+    drawn, single, together = masks.movedim(0, 1), {}, []
+    full = by(drawn)
     for group in members:
-        together.append(without(drawn, group))
+        together.append(by(_without(drawn, group)))
         if len(group) == 1:
             single[group[0]] = (full - together[-1])[:, 0]
             continue
-        filled = drawn.clone()
-        places = list(group)
+        filled, places = drawn.clone(), list(group)
         filled[..., places] = drawn[..., places].amax(-1, keepdim=True).expand(-1, -1, len(group))
-        whole = judged_by(filled)
-        single |= {entry: (whole - without(filled, [entry]))[:, 0] for entry in group}
+        whole = by(filled)
+        single |= {entry: (whole - by(_without(filled, [entry])))[:, 0] for entry in group}
     each_group = torch.stack(together, -1)
     gains = [torch.stack([single[g] for g in range(entries)], -1), full[:, :1] - each_group[:, 0]]
     return torch.cat([*gains, full[:, 1:], each_group[:, 1]], -1)[None]
 
 
-def _expected_log(y: Tensor, predicted: Tensor) -> Tensor:
+def _without(masks: Tensor, some: Sequence[int]) -> Tensor:
+    hidden = masks.clone()
+    hidden[..., list(some)] = 0.0
+    return hidden
+
+
+def _judged_by(
+    judges: Sequence[EvalX], x: Tensor, y: Tensor, masks: Tensor, **drawing: int
+) -> Tensor:
+    """Log-likelihood of the mixture of masks `(L, N, G)` and judges, and its error, `(N, 2)`."""
+    label = y.argmax(-1) if y.dim() == 2 else y
+    if y.dim() == 2:
+        # Of each class the mixture's: an expectation of each draw would be another mean.
+        drawn = torch.stack([j.predict(x, masks, **drawing) for j in judges]).double()
+        mean, each = drawn.mean((0, 1)), _expected(y.double(), _log_mean(drawn.log()))
+    else:
+        found = [j.outcomes(x, y, masks, **drawing) for j in judges]
+        mean, drawn = (torch.stack(parts).double() for parts in zip(*found, strict=True))
+        mean, each = mean.mean((0, 1)), _log_mean(drawn)
+    if not bool(each.isfinite().all()):
+        raise FloatingPointError(
+            f"log p(y | x) is NaN or infinite in {int((~each.isfinite()).sum())} of {len(x)} rows, "
+            "so that a gain has no value there; look for a y outside the support of its "
+            "distribution"
+        )
+    wrong = (mean.argmax(-1) != label) if mean.dim() == 2 else (mean - label).abs()
+    return torch.stack([each, wrong.double()], -1)
+
+
+def _log_mean(each: Tensor) -> Tensor:
+    """Log of the mean of exp(each) over replicates and draws, `(R, L, N, …)`, without the
+    first-order bias of an even number of draws: 2 log m − (log m₁ + log m₂) / 2, m₁ and m₂ the
+    means of both halves (the jackknife)."""
+    count = each.shape[0] * each.shape[1]
+    whole = each.logsumexp((0, 1)) - math.log(count)
+    if each.shape[1] % 2:
+        return whole
+    halves = each.unflatten(1, (2, -1)).logsumexp((0, 2)) - math.log(count / 2)
+    return torch.where(halves.isfinite().all(0), 2.0 * whole - halves.mean(0), whole)
+
+
+def members_by(found: FeatureGains, other: FeatureGains) -> FeatureGains:
+    """Gains with those of another judge for the members of groups of several."""
+    single = found.gains.clone()
+    for group in () if found.groups is None else found.groups.members:
+        if len(group) > 1:
+            single[:, group] = other.gains[:, group]
+    return replace(found, gains=single, part=other.part)
+
+
+def _expected(y: Tensor, log_p: Tensor) -> Tensor:
     """Σ_c y_c log p_c of probabilities y under predicted ones, `(N, C)`."""
-    if predicted.shape[-2:] != y.shape:
+    if log_p.shape != y.shape:
         raise ValueError(
             f"y of shape {tuple(y.shape)} must hold the probabilities of the judge's classes; its "
-            f"predictions have shape {tuple(predicted.shape[-2:])}"
+            f"predictions have shape {tuple(log_p.shape)}"
         )
-    return torch.xlogy(y.to(predicted), predicted).sum(-1)
+    return torch.where(y > 0, y * log_p, 0.0).sum(-1)
 
 
 FDR, LEVEL = 0.1, 0.9
@@ -228,13 +253,17 @@ def group_table(
 
     With the gains `d_n` of N rows, columns:
 
-    - `members`, how many; `gain`: the mean, in nats a row, weighted by `gains.weight`.
-    - `lower`, `upper`: the interval `gain ± t_{1−α, C−1} √V`, α as below. With C units of rows
+    - `members`, how many; `gain`: the mean, in nats a row, weighted by `gains.weight`, of `d_n` or
+      of `log((1 + exp d_n) / 2)`, whichever is larger: what p(y | x, z) gains, or its even mixture
+      with p(y | x, z without S). No predictor is expected to gain more than the law's own, and of
+      an effect δ that is small the mixture's score is 3/2 times as large.
+    - `lower`, `upper`: the intervals `gain ± t_{1−α, C−1} √V` of both, the larger of each end, α as
+      below. With C units of rows
       (`gains.unit`; of one row each if None) and weights w of mean 1 (1 if None), V is
       `C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − gain))² / N²`, that is var(d_n) / N without either, or
       of rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger. Whole weights have the
       intervals of as many copies of each row in one unit.
-    - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
+    - `p`: of the hypothesis that the gain is not above 0, one-sided, the smaller of both.
     - `found`: whether p ≤ α, that is, the interval is above 0, and N · gain is above a nat, the
       price of a parameter; else p counts as 1 in the procedure below.
     - `error` and `error_without`, where errors are known: the share of rows whose likeliest label
@@ -272,7 +301,7 @@ def group_table(
         names, sizes = gains.groups.names, [len(group) for group in gains.groups.members]
     if fwer is not None and max(sizes) > 1:
         fwer = fraction("fwer", fwer) / 2.0
-    table = _tested(gains, values, fdr, fwer, level)
+    table = _tested(gains, values, fdr, fwer, level, mixed=True)
     table["members"] = sizes
     if gains.errors is not None:
         errors = np.average(gains.errors.cpu().numpy(), axis=0, weights=gains.counts)
@@ -290,7 +319,8 @@ def gain_table(
     Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
     is a group by itself has the group's line. The members of groups of several are tested where
     their group is found, as a family of their own (with `fwer`, at half of it over all members of
-    such groups, found or not); members of groups that are not found are not found.
+    such groups, found or not), without the mixture, which gains by errors of p(y | x, z without j)
+    where features depend; members of groups that are not found are not found.
 
     Args:
         gains, fdr, fwer, level: as in :func:`group_table`.
@@ -380,9 +410,15 @@ def interaction_table(
 
 
 def _tested(
-    gains: FeatureGains, given: object, fdr: float | None, fwer: float | None, level: float
+    gains: FeatureGains,
+    given: object,
+    fdr: float | None,
+    fwer: float | None,
+    level: float,
+    mixed: bool = False,
 ) -> pd.DataFrame:
-    """Mean, interval, p and whether found of each column of gains, `(N, K)`, as one family."""
+    """Mean, interval, p and whether found of each column of gains, `(N, K)`, as one family; of the
+    better of two predictors if `mixed`."""
     most = (1.0 - fraction("level", level)) / 2.0
     values = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given, np.float64)
     rows, count = values.shape
@@ -390,13 +426,14 @@ def _tested(
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
     if not np.isfinite(values).all():
         raise ValueError("gains must be finite; they have NaN or infinite values")
-    mean, error = _mean_and_error(values, gains)
+    free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1
+    each = [values, np.logaddexp(values, 0.0) - math.log(2.0)][: 1 + mixed]
+    mean, error = map(np.stack, zip(*(_mean_and_error(v, gains) for v in each), strict=True))
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
-    free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1
-    p = t.sf(score, free)
-    tested = np.where(rows * mean > LEAST_FOUND, p, 1.0)
+    gain, p = mean.max(0), t.sf(score, free).min(0)
+    tested = np.where(rows * gain > LEAST_FOUND, p, 1.0)
     alpha = most
     if fwer is not None:
         alpha = min(fraction("fwer", fwer) / count, most)
@@ -405,9 +442,8 @@ def _tested(
         passed = np.flatnonzero(np.sort(tested) <= steps)
         alpha = steps[passed[-1] if len(passed) else 0]
     half = t.isf(alpha, free) * error
-    return pd.DataFrame(
-        {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": tested <= alpha}
-    )
+    ends = {"lower": (mean - half).max(0), "upper": (mean + half).max(0)}
+    return pd.DataFrame({"gain": gain, **ends, "p": p, "found": tested <= alpha})
 
 
 def _mean_and_error(

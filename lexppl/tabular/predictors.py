@@ -20,11 +20,14 @@ from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.watch import Progress
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
+    CopulaImputer,
     GapImputer,
+    MarginalImputer,
     NormalLikelihood,
     Predictor,
     tree_predictor,
@@ -73,6 +76,23 @@ def fit_judge(
         sample_weight=rows.weights,
         checkpoint=checkpoint,
     )
+
+
+def own_judge(result: FitResult, entries: int) -> EvalX | None:
+    """An explainer's own program as the judge of its groups of features, where its predictors are
+    cross-fitted networks and hidden features are drawn; else None.
+
+    What it was fitted with, `p(y | x_z) = E[p(y | x̃)]` with x̃ drawn given x_z, is nearer to the law
+    than a predictor of every mask; where a feature depends on kept ones in other ways than the
+    imputer knows, as within groups, it is not.
+    """
+    own = all(
+        isinstance(model, LEX)
+        and isinstance(model.imputer, MarginalImputer | CopulaImputer)
+        and isinstance(model.predictor, CrossFitted)
+        for model in result.models
+    )
+    return EvalX(result, entries) if own else None
 
 
 def fit_full_predictor(

@@ -1,6 +1,7 @@
 """`lexppl explain` ranks groups of features by what they are worth, and says which are found."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from sklearn.linear_model import LogisticRegression
 
 import lexppl
 from lexppl.cli import explain_table, main
+from lexppl.cli.results import gains
 from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
+from lexppl.evaluation.gains import members_by
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
+from lexppl.tabular.predictors import own_judge
 from tests.cli.tables import explained, numbers, page_of, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -97,9 +101,12 @@ def again(judged, folder):
     x, y = source.test.x, judged["targets"][source.test_rows]
     masks = masks_of(folds.values(explain, explainer, x, draws=20, seed=0))["mask"].values
     masks = torch.as_tensor(masks).flatten(0, 1).float()
-    return feature_gains(
-        judged["judge"], x, y, masks, groups=judged["found"].each.groups, folds=folds
+    own = own_judge(explainer, judged["judge"].entries)
+    by_own, random = (
+        feature_gains(judge, x, y, masks, groups=judged["found"].each.groups, folds=folds)
+        for judge in (own or judged["judge"], judged["judge"])
     )
+    return members_by(by_own, random)
 
 
 @pytest.mark.parametrize(("frame", "target"), [(people, "income"), (numbers, "price")])
@@ -172,6 +179,24 @@ def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "the mean over 7 rows that no fit has seen" in flat(capsys)
     assert table["gain"].notna().all()
+
+
+def test_of_many_rows_rare_labels_are_judged_first_and_weigh_less(monkeypatch):
+    """Weighted means of any value are those of all rows; 1 % positives are all judged."""
+    monkeypatch.setattr(gains, "GAIN_ROWS", 300)
+    draw = np.random.default_rng(0)
+    y = torch.from_numpy((draw.random(9000) < 0.01).astype(int))
+    value = 3.0 * y + torch.from_numpy(draw.normal(size=9000))
+    means = []
+    for seed in range(200):
+        rows, weight = gains._judged_rows(y, seed, labels=True)
+        assert len(rows) == len(rows.unique()) == 300 and y[rows].sum() == y.sum()
+        torch.testing.assert_close(y[rows].bincount(weight), y.bincount(), check_dtype=False)
+        means.append(float((weight * value[rows]).sum() / weight.sum()))
+    z = (np.mean(means) - float(value.mean())) / (np.std(means) / math.sqrt(len(means)))
+    assert abs(z) < 4.5
+    plain = gains._judged_rows(y, 0)
+    assert plain[1] is None and y[plain[0]].sum() < 15 < y.sum()
 
 
 @pytest.mark.complete

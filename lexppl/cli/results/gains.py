@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,13 @@ from lexppl.cli.results.scores import test_folds
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, group_table
+from lexppl.evaluation.gains import (
+    FeatureGains,
+    feature_gains,
+    gain_table,
+    group_table,
+    members_by,
+)
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
 from lexppl.explanation import explain, mask_means, selection_table
@@ -25,6 +32,7 @@ from lexppl.explanation.reading.masks import PROBABILITY, STATED, by_groups, dra
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.predictors import own_judge
 
 GAIN_ROWS = 2000
 """Most held-out rows that are judged."""
@@ -134,16 +142,29 @@ def judge_gains(
         ValueError: fewer than two held-out rows.
     """
     source, groups, seed = fitted.source, fitted.groups, fitted.seed
-    chosen = _judged_rows(source.test.x, seed)
+    every = fitted.targets(source.test_rows)
+    labels = fitted.observes_labels and source.data.class_names is not None
+    chosen, weight = _judged_rows(every, seed, labels)
     x, places = source.test.x[chosen], source.test_rows[chosen.cpu().numpy()]
-    cost = len(x) * (source.data.n_entries + len(groups.names))
-    draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
+    cost = 2 * len(x) * (source.data.n_entries + len(groups.names))
+    draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
     masks = drawn_masks(judged(folds, explain, fitted.result, x, draws=draws, seed=seed))
-    y = fitted.targets()[places]
-    gains = feature_gains(judge, x, y, masks.to(x), groups=groups, folds=folds, seed=seed)
-    if source.unit is not None:
-        gains = replace(gains, unit=torch.from_numpy(source.unit[places]))
+    by = partial(
+        feature_gains,
+        x=x,
+        y=every[chosen],
+        masks=masks.to(x),
+        groups=groups,
+        folds=folds,
+        seed=seed,
+    )
+    own = own_judge(fitted.result, judge.entries)
+    gains = by(judge if own is None else own)
+    if own is not None and groups.several:
+        gains = members_by(gains, by(judge))
+    unit = None if source.unit is None else torch.from_numpy(source.unit[places])
+    gains = replace(gains, unit=unit, weight=weight)
     members = {
         name: [gains.entry_names[g] for g in group]
         for name, group in zip(groups.names, groups.members, strict=True)
@@ -169,8 +190,8 @@ def judge_gains(
 def judge_learning(fitted: FittedTable) -> BaseRateGain:
     """Gain of the predictions of held-out rows over the base rate."""
     source, seed = fitted.source, fitted.seed
-    chosen = _judged_rows(source.test.x, seed)
     train_y, y = fitted.targets(source.train_rows), fitted.targets(source.test_rows)
+    chosen = _judged_rows(y, seed)[0]
     x, folds = source.test.x[chosen], _folds(source, chosen)
     return gain_over_base_rate(fitted.result, train_y, x, y[chosen], seed=seed, folds=folds)
 
@@ -194,9 +215,16 @@ def _folds(source: DividedTable, chosen: Tensor) -> Folds | None:
     return None if folds is None else folds.take(chosen)
 
 
-def _judged_rows(x: Tensor, seed: int) -> Tensor:
-    """Places of the rows that are judged, at random of many."""
-    if len(x) <= GAIN_ROWS:
-        return torch.arange(len(x), device=x.device)
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(len(x), generator=generator)[:GAIN_ROWS].to(x.device)
+def _judged_rows(y: Tensor, seed: int, labels: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Places of the rows that are judged, at random of many; of labels as many of each as there
+    are, and with weights that make up for it, so that rare ones are judged too."""
+    if len(y) <= GAIN_ROWS:
+        return torch.arange(len(y), device=y.device), None
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed)).to(y.device)
+    if not labels:
+        return order[:GAIN_ROWS], None
+    label = pd.Series(y[order].cpu())
+    rank = torch.from_numpy(label.groupby(label).cumcount().to_numpy())
+    chosen = order[rank.argsort(stable=True)[:GAIN_ROWS]]
+    own = y[chosen]
+    return chosen, (y.bincount().double() / own.bincount(minlength=int(y.max()) + 1))[own]
