@@ -35,17 +35,30 @@ from explained import (
     likelihoods,
     typed,
 )
-from planted_tables import KINDS, TARGET, group_gain, least_gain, planted, true_gains
+from planted_tables import (
+    KINDS,
+    TARGET,
+    gains_by_law_at,
+    group_gain,
+    least_gain,
+    planted,
+    true_gains,
+)
 from record import Records, options_of
 from references import against_others
 
+from lexppl.cli.results.scores import folds_at
 from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame
+from lexppl.evaluation.folds import judged as judged_by_folds
+from lexppl.explanation import explain
+from lexppl.explanation.reading.masks import drawn_masks
 
 SAME = ("kind", "rows", "seed", "method", "settings")
 ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs", "law")
 LIBRARIES = {"boruta": "boruta", "conditional": "hidimstat", "knockoffs": "hidimstat"}
 NEW_ROWS = 5_000
+LAW_ROWS, LAW_DRAWS = 1_000, 10
 FDR = 0.1
 SMALL = ("--epochs", "3", "--replicates", "2", "--draws", "2")
 
@@ -104,10 +117,12 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
     x, y = encoded(source, frame)
     own = likelihoods(result, x, y, source.target_scale)
     groups, features = ran.groups(), ran.features()
+    at_masks = _law_at_masks(name, rows, seed, source, result, [g.split("+") for g in groups])
     return {
         **judged(name, ran.found, ran.members),
         "groups": {
-            label: {**group, "law": _law_of(name, label)} for label, group in groups.items()
+            label: {**group, "law": _law_of(name, label), "law_at_masks": gain}
+            for (label, group), gain in zip(groups.items(), at_masks, strict=True)
         },
         "features": features,
         **against_others(own, shared, frame, *encoded(shared, frame), seed),
@@ -118,6 +133,22 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
         "seconds": ran.seconds,
         "cpu_seconds": ran.cpu_seconds,
     }
+
+
+def _law_at_masks(
+    name: str, rows: int, seed: int, source: DividedTable, result: Any, groups: list[list[str]]
+) -> list[float]:
+    """What groups are worth beside what the explainer keeps, by the law, of some rows."""
+    chosen = np.random.default_rng(seed).permutation(rows)[:LAW_ROWS]
+    places = {int(row): place for place, row in enumerate(source.test_rows)}
+    at = np.array([places[int(row)] for row in chosen])
+    folds = folds_at(source, chosen)
+    posterior = judged_by_folds(
+        folds, explain, result, source.test.x[at], draws=LAW_DRAWS, seed=seed
+    )
+    masks = drawn_masks(posterior).numpy()
+    table = planted(name, rows, seed).take(chosen)
+    return gains_by_law_at(name, table, masks, list(source.data.entry_names), groups)
 
 
 def _law_of(name: str, label: str) -> float | None:

@@ -33,7 +33,7 @@ BENT_NOISE = 0.5
 BANDS = (-1.2, -0.4, 0.4, 1.2)
 LEAST_GAIN = 0.03
 """Nats from which a unit should be found, where labels are as even as a coin's."""
-TRUTH_ROWS, REDRAWS = 4000, 200
+TRUTH_ROWS, REDRAWS, MASK_REDRAWS = 4000, 200, 20
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Kind:
         output: logits `(N, C)` of the labels, or means `(N,)`.
         units: what y depends on.
         given: by a unit, a draw of its columns given all the others; the margin where absent.
+        partner: by a column of `given`, the null column that it depends on; of a copy, the copy.
         spread: the response's standard deviation given x; None for labels.
         sizes: numbers of rows at which the table is of use.
         about: one line.
@@ -57,6 +58,7 @@ class Kind:
     given: Mapping[Unit, Callable[[np.random.Generator, Columns], Columns]] = field(
         default_factory=dict
     )
+    partner: Mapping[str, str] = field(default_factory=dict)
     spread: float | None = None
     sizes: tuple[int, ...] = (300, 2_000, 20_000)
 
@@ -81,10 +83,19 @@ class PlantedTable:
     Args:
         frame: as a user would have it, the target last.
         log_likelihood: log p(y | x) of each row by the law itself, `(N,)`.
+        x, y: as the law takes them.
     """
 
     frame: pd.DataFrame
     log_likelihood: NDArray
+    x: Columns
+    y: NDArray
+
+    def take(self, rows: NDArray) -> "PlantedTable":
+        """Some rows."""
+        x = {name: values[rows] for name, values in self.x.items()}
+        frame = self.frame.iloc[rows].reset_index(drop=True)
+        return PlantedTable(frame, self.log_likelihood[rows], x, self.y[rows])
 
 
 def planted(name: str, rows: int, seed: int, *, new: int | None = None) -> PlantedTable:
@@ -100,7 +111,7 @@ def planted(name: str, rows: int, seed: int, *, new: int | None = None) -> Plant
     x, y = _drawn(name, rows, seed, new)
     frame = pd.DataFrame({name: _cells(name, values) for name, values in x.items()})
     frame[TARGET] = y if kind.spread is not None else np.array(LABELS)[y]
-    return PlantedTable(frame, kind.log_likelihood(x, y))
+    return PlantedTable(frame, kind.log_likelihood(x, y), x, y)
 
 
 def _drawn(name: str, rows: int, seed: int, new: int | None = None) -> tuple[Columns, NDArray]:
@@ -118,6 +129,48 @@ def gains_by_law(name: str, rows: int, seed: int) -> dict[Unit, NDArray]:
     x, y = _drawn(name, rows, seed)
     draw = np.random.default_rng([zlib.crc32(name.encode()), rows, seed, 2])
     return {unit: _change(kind, unit, draw, x, y) for unit in kind.units}
+
+
+def gains_by_law_at(
+    name: str, table: PlantedTable, masks: NDArray, names: list[str], groups: list[list[str]]
+) -> list[float]:
+    """The mean over rows of log p(y | x_z) − log p(y | x_z without a group), by the law.
+
+    Args:
+        table: n rows.
+        masks: draws of what an explainer keeps of these rows, `(L, n, G)`; p is the mean over them.
+        names: of the G columns.
+        groups: of columns.
+    """
+
+    def likelihood(kept: NDArray) -> NDArray:
+        return _law_of_masks(name, table, dict(zip(names, kept, strict=True)))
+
+    kept = np.moveaxis(masks > 0, -1, 0)
+    full, lost = likelihood(kept), []
+    for group in groups:
+        without = kept & ~np.isin(names, group)[:, None, None]
+        lost.append(float((full - likelihood(without)).mean()))
+    return lost
+
+
+def _law_of_masks(name: str, table: PlantedTable, kept: Mapping[str, NDArray]) -> NDArray:
+    """log p(y | x_z) of rows, by so many draws of what masks `(L, n)` by column hide."""
+    kind, draws = KINDS[name], MASK_REDRAWS
+    shape = (draws, *next(iter(kept.values())).shape)
+    draw, rows = np.random.default_rng(zlib.crc32(name.encode())), math.prod(shape)
+    x = {c: np.broadcast_to(v, shape).reshape(-1) for c, v in table.x.items()}
+    kept = {c: np.broadcast_to(v, shape).reshape(-1) for c, v in kept.items()}
+    filled, fresh = dict(x), kind.columns(draw, rows)
+    for column in {column for unit in kind.units for column in unit}:
+        drawn, partner = fresh[column], kind.partner.get(column)
+        if partner is not None:
+            given = kind.given.get((column,))
+            again = x[partner] if given is None else given(draw, x)[column]
+            drawn = np.where(kept[partner], again, drawn)
+        filled[column] = np.where(kept[column], x[column], drawn)
+    each = kind.log_likelihood(filled, np.broadcast_to(table.y, shape).reshape(-1)).reshape(shape)
+    return logsumexp(each, (0, 1)) - math.log(shape[0] * shape[1])
 
 
 def _cells(name: str, values: NDArray) -> NDArray:
@@ -330,6 +383,7 @@ KINDS: Mapping[str, Kind] = {
         (("a",), ("b",), ("product",)),
         "two nulls correlated .8 with true columns",
         given={(name,): partial(_given_its_like, name) for name in ("a", "b")},
+        partner={"a": "like a", "b": "like b"},
     ),
     "bent": Kind(
         _bent,
@@ -337,6 +391,7 @@ KINDS: Mapping[str, Kind] = {
         (("a",), ("b",), ("product",)),
         "a null that is the square of a true column, with noise",
         given={("a",): _given_its_square},
+        partner={"a": "bent a"},
     ),
     "banded": Kind(
         _banded,
@@ -344,12 +399,14 @@ KINDS: Mapping[str, Kind] = {
         (("a",), ("b",), ("product",)),
         "a null that is a category of a true column",
         given={("a",): _given_its_band},
+        partner={"a": "band"},
     ),
     "duplicated": Kind(
         _twice,
         _two_and_product,
         (("a", "a again"), ("b",), ("product",)),
         "a true column stands there twice; either copy counts",
+        partner={"a": "a again"},
     ),
     "switch": Kind(
         _switched,

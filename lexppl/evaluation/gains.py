@@ -161,8 +161,11 @@ def _gains(
     """Gains of the entries and of the groups, and errors with everything and without each group,
     `(1, N, G + K + 1 + K)`, of masks `(N, L, G)`."""
     judges = [EvalX(result.subset([number]), entries) for number in range(result.replicates)]
-    by = partial(_judged_by, judges, x, y, **drawing)
     drawn, single, together = masks.movedim(0, 1), {}, []
+
+    def by(given: Tensor) -> Tensor:
+        return _judged_by(judges, x, y, given, **drawing)
+
     full = by(drawn)
     for group in members:
         together.append(by(_without(drawn, group)))

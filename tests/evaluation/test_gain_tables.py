@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 from scipy.optimize import brentq
-from scipy.stats import binom, norm, t, ttest_ind
+from scipy.special import expit, log_expit
+from scipy.stats import binom, norm, t, ttest_1samp, ttest_ind
 from torch import nn
 
 from lexppl.evaluation import (
@@ -256,6 +257,28 @@ def test_what_folds_differ_by_is_not_found():
     """Without their folds rows of fits that differ look more sure than they are."""
     assert z(rates(shift=0.25, part=PART)[0], 0.1) < MOST
     assert z(rates(shift=0.25)[0], 0.1) > MOST
+
+
+def test_the_mixture_finds_more_and_no_more_that_is_false():
+    """Labels of log-odds ±δ, predicted as ±δ and noise with the feature, and as even without."""
+    random, tables, rows = np.random.default_rng(6), 600, 200
+
+    def found(delta, noise, without=0.0):
+        """How often a table finds the feature, and how often the mean of d alone does."""
+        side = random.choice([-1.0, 1.0], (tables, rows))
+        y = np.where(random.random(side.shape) < expit(delta * side), 1.0, -1.0)
+        with_it, none = (size * random.normal(size=side.shape) for size in (noise, without))
+        d = log_expit(y * (delta * side + with_it)) - log_expit(y * none)
+        ours = [group_table(gains_of(each[:, None]), None)["found"].item() for each in d]
+        plain = ttest_1samp(d, 0.0, axis=1, alternative="greater").pvalue < 0.05
+        return sum(ours), sum(plain & (d.sum(1) > 1.0))
+
+    most = binom.isf(FAILURE, tables, 0.05)
+    assert found(0.0, 0.4)[0] <= most
+    ours, plain = found(0.5, 0.4)
+    assert ours > plain + 6 * math.sqrt(tables * 0.25)
+    # Errors of two different fits are less in their mixture.
+    assert found(0.0, 0.8, without=0.8)[0] > most
 
 
 @pytest.mark.parametrize(

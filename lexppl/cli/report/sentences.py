@@ -48,14 +48,22 @@ def reading(report: TableReport) -> list[str]:
 
 def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
+    random = "EVAL-X, a predictor of any choice of features"
+    by, of_members = (
+        ("its own predictor, which averages over draws of what is hidden", f", by {random}")
+        if gains.by_own
+        else (random, "")
+    )
+    weighted = "" if gains.each.weight is None else ", weighted as rare labels are judged first,"
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
-        "from what the explainer keeps, by EVAL-X, a predictor of any choice of features: the mean "
+        f"from what the explainer keeps, by {by}: the mean{weighted} "
         f"over {gains.rows} rows that no fit has seen, so that what only helps to remember the "
         "rows of the fit gains nothing. Features that depend on each other are one group; a "
-        "member's gain is what it says beyond the rest of its group. Found is what has an interval "
-        "above 0 and gains more than a nat on all rows together: one-sided tests of the mean gain, "
-        f"given the fits, at {gains.rate}."
+        f"member's gain is what it says beyond the rest of its group{of_members}. Found is what "
+        "has an interval above 0 and gains more than a nat on all rows together: one-sided tests "
+        "of the mean gain, or of the gain of the predictions with the group mixed evenly with "
+        f"those without it, given the fits, at {gains.rate}."
     )
 
 

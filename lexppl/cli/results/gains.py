@@ -104,6 +104,7 @@ class JudgedGains:
         predicted: what is predicted, in words.
         each: gains of rows.
         row_names: their places in the table.
+        by_own: whether groups are judged by the explainer's own predictor, and not by EVAL-X.
     """
 
     groups: pd.DataFrame
@@ -112,6 +113,7 @@ class JudgedGains:
     predicted: str
     each: FeatureGains
     row_names: tuple[int, ...]
+    by_own: bool = False
 
     @property
     def rows(self) -> int:
@@ -135,7 +137,8 @@ def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def judge_gains(
     fitted: FittedTable, judge: EvalX, posterior: Posterior, fdr: float, fwer: float | None
 ) -> JudgedGains:
-    """Gains of groups and features, by EVAL-X of the targets and masks of held-out rows.
+    """Gains of groups and features of held-out rows, by the explainer's masks, and by its own
+    predictor or EVAL-X of the targets.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
@@ -184,6 +187,7 @@ def judge_gains(
         fitted.predicted,
         gains,
         tuple(int(place) for place in places),
+        own is not None,
     )
 
 
