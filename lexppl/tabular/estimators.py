@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +35,7 @@ from lexppl.evaluation import (
     revealed_predictions,
 )
 from lexppl.evaluation.effects import RowSteps
-from lexppl.evaluation.gains import FDR, members_by
+from lexppl.evaluation.gains import FDR
 from lexppl.explanation import explain
 from lexppl.explanation.reading.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.masks import drawn_masks
@@ -61,7 +60,7 @@ from lexppl.tabular.given_model import (
     outputs_of,
     predictor_on_standardised_rows,
 )
-from lexppl.tabular.predictors import fit_judge, own_judge
+from lexppl.tabular.predictors import fit_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.table_fit import fit_table
 
@@ -180,10 +179,9 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     ) -> pd.DataFrame:
         """What groups of features are worth for the prediction of y, and which are found.
 
-        With the masks of this explainer (:func:`lexppl.evaluation.feature_gains`): by its own
-        predictors, where they learned in cross-fitting and draw hidden features; members of groups
-        of several, and all others, by EVAL-X fitted to the rows in five folds, each row by the fit
-        without it.
+        EVAL-X is fitted to the rows in five folds; each row is judged by the fit without it, with
+        the masks of this explainer (:func:`lexppl.evaluation.feature_gains`). (`lexppl explain`
+        knows which rows the explainer has not learned from, and judges by its own predictor.)
 
         Args:
             X, y: rows that were not fitted on.
@@ -219,7 +217,13 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         weight = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         grouping = grouping_of(self.encoding_, self.groups)
         class_names = self.encoding_.target.class_names
-        names, count = grouping.names, None if class_names is None else len(class_names)
+        folds = Folds.of(target, JUDGE_FOLDS, seed)
+        of_rows = None if weight is None else (weight, None)
+        encoded = (x, target), None, grouping, self.encoding_.feature_names, class_names, of_rows
+        rows = EncodedRows(*encoded, folds=folds)
+        unit = entropy_unit(target, None if class_names is None else len(class_names), weight)
+        judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
+        names = grouping.names
         judged = (
             FeatureGroups.dependent(
                 x, grouping.index.tolist(), names, markers=markers_in(self.encoding_)
@@ -227,26 +231,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             if groups is None
             else FeatureGroups.named(groups, names)
         )
-        masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed)).to(x)
-        judge_by = partial(feature_gains, x=x, y=target, masks=masks, groups=judged, seed=seed)
-        own = own_judge(self.result_, grouping.entries)
-        found = None if own is None else judge_by(own)
-        if found is None or judged.several:
-            folds = Folds.of(target, JUDGE_FOLDS, seed)
-            of_rows = None if weight is None else (weight, None)
-            encoded = (
-                (x, target),
-                None,
-                grouping,
-                self.encoding_.feature_names,
-                class_names,
-                of_rows,
-            )
-            plan = self._plan(
-                len(x), grouping.entries, seed, entropy_unit(target, count, weight), True
-            )
-            random = judge_by(fit_judge(plan, EncodedRows(*encoded, folds=folds)), folds=folds)
-            found = random if found is None else members_by(found, random)
+        masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
+        found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
         found = replace(found, weight=weight)
         if feature is not None:
             return interaction_table(found, feature, by_row)
