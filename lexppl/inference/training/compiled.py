@@ -22,21 +22,8 @@ from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
 from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
 
-BY_SHAPE = frozenset(
-    f"aten::{name}"
-    for name in [
-        "rand",
-        "randn",
-        "rand_like",
-        "randn_like",
-        "randint",
-        "randperm",
-        "normal_",
-        "uniform_",
-        "exponential_",
-        "cauchy_",
-    ]
-)
+_SHAPED = "rand randn rand_like randn_like randint randperm normal_ uniform_ exponential_ cauchy_"
+BY_SHAPE = frozenset(f"aten::{name}" for name in _SHAPED.split())
 """Draws that depend on no tensor's values, and so are the same when they are made again."""
 
 
@@ -126,25 +113,27 @@ def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 VIEWS = frozenset(f"aten::{n}" for n in ("alias", "detach", "view", "_unsafe_view", "expand"))
 """Of which one is left out where it has the shape and strides of its tensor."""
-READS_A_NUMBER = "the program reads a number from a tensor, for a branch, a shape or an .item()"
+_READS = ["__bool__", "__float__", "__int__", "__index__", "item", "equal", "allclose"]
+REFUSED: Mapping[Any, str] = {
+    **dict.fromkeys(
+        [torch.equal, torch.allclose, *(getattr(Tensor, name) for name in _READS)],
+        "the program reads a number from a tensor, for a branch, a shape or an .item()",
+    ),
+    **dict.fromkeys(
+        [Tensor.numpy, Tensor.__array__, Tensor.tolist],
+        "the program takes a tensor out of torch, to NumPy",
+    ),
+}
 
 
 class _ReadsRefused(TorchFunctionMode):
     """Refuses what a program reads from tensors, but not what torch's own checks of values read."""
 
-    _NUMBERS = frozenset(
-        [getattr(Tensor, f"__{name}__") for name in ("bool", "float", "int", "index")]
-        + [Tensor.item, Tensor.equal, Tensor.allclose, torch.equal, torch.allclose]
-    )
-    _ARRAYS = frozenset([Tensor.numpy, Tensor.__array__, Tensor.tolist])
-
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func in self._NUMBERS:
-            raise NotTraceableError(READS_A_NUMBER)
-        if func in self._ARRAYS:
-            raise NotTraceableError("the program takes a tensor out of torch, to NumPy")
+        if func in REFUSED:
+            raise NotTraceableError(REFUSED[func])
         return func(*args, **(kwargs or {}))
 
 
@@ -185,7 +174,8 @@ class Recorder(_Operations):
         found = func(*args, **kwargs)
         if torch.Tag.data_dependent_output in func.tags:
             return found
-        if func._schema.name in VIEWS and _alike(args[0], found):
+        is_view = func._schema.name in VIEWS and args[0].shape == found.shape
+        if is_view and args[0].stride() == found.stride():
             self._known[id(found)] = found, given[0]
             return found
         number = len(self._operations)
@@ -217,10 +207,6 @@ class Recorder(_Operations):
         return run
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.stride() == other.stride()
-
-
 class ProgressReads(Messenger):
     """Notes whether a program reads the fit's progress, and the shares that it compares it with."""
 
@@ -236,21 +222,25 @@ class ProgressReads(Messenger):
         self.shares.add(msg["args"][0])
 
 
-@dataclass(frozen=True)
-class TracedTerm:
+@dataclass
+class _Graph:
     """The graph of a term's loss and gradients for rows of one shape, which gradients are
     `present`, how many are of learned parameters, and the shares of the fit that decide branches.
     """
 
-    graph: Callable[..., Any]
+    run: Callable[..., Any]
     present: Sequence[bool]
     learned: int
     shares: frozenset[float]
+    compiled: bool = False
+    uses: int = 0
+    next_check: int = 1
+    misses: int = 0
 
-    def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
+    def gradients(self, inputs: Sequence[Tensor]) -> TermGradients:
         """The loss and gradients by the graph."""
         with torch.no_grad():
-            loss, *found = run(*inputs)
+            loss, *found = self.run(*inputs)
         values = iter(found)
         every = [next(values) if there else None for there in self.present]
         return TermGradients(loss, every[: self.learned], every[self.learned :])
@@ -274,7 +264,7 @@ def traced_term(
     rows: StepRows,
     objective: Objective,
     numbers: Mapping[str, float],
-) -> TracedTerm:
+) -> _Graph:
     """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
     runner = step.runner
     inputs = [value.detach().clone() for value in graph_inputs(step, rows, numbers)]
@@ -303,7 +293,7 @@ def traced_term(
         )
         error.shares = frozenset(share for share in reads.shares if share > rows.at)
         raise error
-    return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
+    return _Graph(graph, present, len(moved.learned), frozenset(reads.shares))
 
 
 MOST_GRAPHS = 8
@@ -314,18 +304,6 @@ and a draw that falls between the two is another one."""
 OPTIONS: Mapping[str, Any] = MappingProxyType({"fallback_random": True, "triton.cudagraphs": False})
 """Of inductor: torch's own random numbers; and no CUDA graphs, whatever TORCHINDUCTOR_CUDAGRAPHS
 says, as these write the next step's losses and gradients over those of this one."""
-
-
-@dataclass
-class _Graph:
-    """A graph in use."""
-
-    traced: TracedTerm
-    run: Callable[..., Any]
-    compiled: bool = False
-    uses: int = 0
-    next_check: int = 1
-    misses: int = 0
 
 
 @dataclass
@@ -412,7 +390,7 @@ class CompiledTerms:
         if graph.uses >= graph.next_check:
             return self._checked(one, graph)
         self._counts["compiled" if graph.compiled else "traced"] += 1
-        return graph.traced.gradients(graph.run, one.inputs)
+        return graph.gradients(one.inputs)
 
     def _eager(self, one: _TermStep) -> TermGradients:
         self._counts["eager"] += 1
@@ -436,13 +414,12 @@ class CompiledTerms:
         like = one.rows.batch[0]
         state = random_state(like)
         try:
-            traced = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
-            known.shares |= traced.shares
+            graph = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
+            known.shares |= graph.shares
             known.compiled_rows = known.compiled_rows or one.shapes
-            graph = _Graph(traced, traced.graph)
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
             if self.backend == "inductor" and known.compiled_rows == one.shapes:
-                graph.run, graph.compiled = self._compiled(one, traced.graph)
+                graph.run, graph.compiled = self._compiled(one, graph.run)
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
@@ -479,7 +456,7 @@ class CompiledTerms:
         _put(buffers, before)
         set_random_state(like, state)
         try:
-            by_graph = graph.traced.gradients(graph.run, one.inputs)
+            by_graph = graph.gradients(one.inputs)
             others = zip(after, buffers, strict=True)
             gap = disagreement(found, by_graph, others, self._rounded)
             why = (
