@@ -13,6 +13,7 @@ from pyro.distributions import TorchDistribution, constraints
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from lexppl.argument_checks import finite_float, int_between
 from lexppl.distributions.gradients import may_carry_gradient
@@ -328,7 +329,7 @@ def _at(choice: Tensor, chosen: Tensor) -> Tensor:
 def may_choose_rows(which: Tensor) -> bool:
     """Whether a row number that depends on values is possible without a wait: on the CPU, outside
     `torch.vmap` and graphs."""
-    plain = type(which) is Tensor and not may_carry_gradient(which)
+    plain = type(which) is Tensor and not (may_carry_gradient(which) or is_in_torch_dispatch_mode())
     return plain and which.device.type == "cpu" and which.dim() > 0
 
 

@@ -19,6 +19,7 @@ from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.draws import RESPONSE, label_values
+from lexppl.explanation.explained_rows import kept_program
 from lexppl.explanation.names import entry_names as names_of
 from lexppl.explanation.names import named_rows
 from lexppl.explanation.program_sites import sites_of
@@ -49,8 +50,9 @@ class ForcedRuns:
         int_at_least("seed", seed, 0)
         self.rows = named_rows(result, x, None, None)
         keep_parameters_local(*result.models, *result.guides)
+        known = kept_program(result, self.rows.x)
         with drawing(seed, self.rows.x.device):
-            self.sites = sites_of(result.model, self.rows.x[:1])
+            self.sites = known.sites if known else sites_of(result.model, self.rows.x[:1])
         self.rows.check_response(self.sites.response)
         self.mask = self.sites.masks[0]
         if self.mask.kind not in (None, "selection"):

@@ -18,6 +18,7 @@ from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.prediction import mean_errors, predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
+from lexppl.inference.training.result import with_penalty
 
 HASTY_ROWS = 200
 """Most rows on which what Ctrl-C has interrupted is judged, so that it is there in seconds: of the
@@ -227,17 +228,17 @@ def penalty_path(
     weights = None if sample_weight is None else np.asarray(sample_weight)
     sizes, by_row, entries = [], [], 1
     seed = result.seed
+    each = [(result, torch.arange(len(x)))] if folds is None else list(folds.each(result))
     for penalty in path:
-        fitted = result.at(penalty)
-        each = [(fitted, torch.arange(len(x)))] if folds is None else folds.each(fitted)
         own, scores = [], np.empty(len(x))
         for some, places in each:
-            likelihoods = predictive_log_likelihood(
-                some, x[places], y[places], masks=masks, seed=seed
-            )
-            at = places.cpu().numpy()
+            at, part = places.cpu().numpy(), x[places]
+            with with_penalty(some.models, penalty):
+                likelihoods = predictive_log_likelihood(
+                    some, part, y[places], masks=masks, seed=seed
+                )
+                kept = mask_means(explain(some, part, draws=0, seed=seed))
             scores[at] = likelihoods.double().mean(0).cpu().numpy()
-            kept = mask_means(explain(some, x[places], draws=0, seed=seed))
             counts = None if weights is None else weights[at]
             own.append(np.average(kept.values.sum(-1), axis=-1, weights=counts))
             entries = kept.shape[-1]

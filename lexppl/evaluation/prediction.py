@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions import Normal
-from sklearn.metrics import average_precision_score, roc_auc_score
+from scipy.stats import rankdata
 from torch import Tensor
 
 from lexppl.evaluation.folds import Folds, judged
@@ -220,7 +220,14 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         1.0
     """
     classes = [1] if probabilities.shape[-1] == 2 else range(probabilities.shape[-1])
-    return _mean_over(classes, roc_auc_score, probabilities, y)
+    return _mean_over(classes, _area, probabilities, y)
+
+
+def _area(own: np.ndarray, score: np.ndarray) -> float:
+    """Area under the ROC curve by ranks of the scores `(N,)`, given which rows are of the class."""
+    count = own.sum()
+    above = rankdata(score)[own].sum() - count * (count + 1) / 2
+    return float(above / (count * (len(own) - count)))
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
@@ -229,7 +236,15 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
         classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]
-    return _mean_over(classes, average_precision_score, probabilities, y)
+    return _mean_over(classes, _precision, probabilities, y)
+
+
+def _precision(own: np.ndarray, score: np.ndarray) -> float:
+    """Average precision of scores `(N,)`; rows of one score come together."""
+    order = np.argsort(-score, kind="stable")
+    ends = np.flatnonzero(np.diff(score[order], append=-np.inf))
+    found = own[order].cumsum()[ends]
+    return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
 
 
 def _mean_over(

@@ -106,6 +106,12 @@ class KnownProgram:
         return same and self.rows == _kind(x)
 
 
+def kept_program(result: FitResult, x: Tensor) -> KnownProgram | None:
+    """What a call before has found of a fit's programs; None if nothing, or of other ones."""
+    known: KnownProgram | None = result.kept_between_calls.get(PROGRAM)
+    return known if known is not None and known.is_of(result, x) else None
+
+
 def _parts(result: FitResult) -> list[Any]:
     programs = (*result.models, *result.guides)
     return [
@@ -188,8 +194,8 @@ def _prepared(
         start = part.block * BLOCK
         rows = replace(rows, names=range(start, start + len(rows)))
     keep_parameters_local(*result.models, *result.guides)
-    known: KnownProgram | None = result.kept_between_calls.get(PROGRAM)
-    if how.samples is not None or known is None or not known.is_of(result, rows.x):
+    known = kept_program(result, rows.x)
+    if how.samples is not None or known is None:
         with drawing(how.seed, rows.x.device), plate_errors_explained():
             known = KnownProgram.of(result, rows.x)
             if how.samples is not None:

@@ -121,6 +121,7 @@ def fit_full_predictor(
         batch_size=plan.batch_size,
         learning_rate=plan.schedule,
         patience=None,
+        compile="graph",
         seed=plan.seed,
         progress=progress,
         sample_weight=rows.weights,

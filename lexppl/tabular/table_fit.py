@@ -166,6 +166,7 @@ def _fitted(
         "seed": plan.seed,
         "checkpoint": checkpoint,
         "progress": progress,
+        "compile": "graph" if several else False,
     }
     if plan.posterior is not None:
         posterior, chains = plan.posterior, plan.replicates
@@ -177,6 +178,8 @@ def _fitted(
         if several:
             # Of the middle of the range; of the chosen penalty it is reported below.
             warnings.simplefilter("ignore", CollapseWarning)
+            # Of trees and of others' imputers no graph is made.
+            warnings.filterwarnings("ignore", ".* is not compiled")
         result = fit(
             system,
             rows.train,

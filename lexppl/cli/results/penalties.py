@@ -20,6 +20,7 @@ from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import base_frequencies
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
+from lexppl.inference.training.result import with_penalty
 
 JUDGED = 100_000
 """Rows times masks for each penalty: a second for all."""
@@ -102,13 +103,13 @@ def at_each_penalty(
     source, seed = table.source, table.seed
     rows = _PickedRows(table, _picked(source.test_rows, requested))
     masks = max(LEAST_MASKS, min(PREDICTED_MASKS // 2, JUDGED // len(source.test_rows)))
-    each = []
+    each, fit = [], path.fitted
     for place, penalty in enumerate(path.table["penalty"].tolist()):
-        fit = path.fitted.at(penalty)
-        score = own if place == path.index else judge_explainer(fit, source, seed, masks)
-        kept, by_fit = _kept(table, fit, source.test_rows[:count])
-        span = np.stack([by_fit.min(0), by_fit.max(0)])
-        each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
+        with with_penalty(fit.models, penalty):
+            score = own if place == path.index else judge_explainer(fit, source, seed, masks)
+            kept, by_fit = _kept(table, fit, source.test_rows[:count])
+            span = np.stack([by_fit.min(0), by_fit.max(0)])
+            each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
     known = values_of(source, rows.x)
     numbers = tuple(map(int, rows.numbers))
     return AllPenalties(

@@ -12,8 +12,9 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.objective.objective import Moving, Objective
@@ -21,21 +22,8 @@ from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
 from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
 
-BY_SHAPE = frozenset(
-    f"aten::{name}"
-    for name in [
-        "rand",
-        "randn",
-        "rand_like",
-        "randn_like",
-        "randint",
-        "randperm",
-        "normal_",
-        "uniform_",
-        "exponential_",
-        "cauchy_",
-    ]
-)
+_SHAPED = "rand randn rand_like randn_like randint randperm normal_ uniform_ exponential_ cauchy_"
+BY_SHAPE = frozenset(f"aten::{name}" for name in _SHAPED.split())
 """Draws that depend on no tensor's values, and so are the same when they are made again."""
 
 
@@ -74,7 +62,13 @@ class RepeatedDraws(Messenger):
         msg["done"] = True
 
 
-class _Draws(TorchDispatchMode):
+class _Operations(TorchDispatchMode):
+    """Sees operations; without the import of torch's compiler, which takes a second."""
+
+    _should_skip_dynamo = classmethod(lambda cls: False)
+
+
+class _Draws(_Operations):
     """The draws in their order; those after `place` are given again."""
 
     def __init__(self) -> None:
@@ -110,11 +104,107 @@ class _Draws(TorchDispatchMode):
 
 def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A draw but for the values of its tensors."""
-    leaves, _ = tree_flatten((args, kwargs))
+    leaves = tree_leaves((args, kwargs))
     return str(func), tuple(
         (tuple(leaf.shape), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else str(leaf)
         for leaf in leaves
     )
+
+
+VIEWS = frozenset(f"aten::{n}" for n in ("alias", "detach", "view", "_unsafe_view", "expand"))
+"""Of which one is left out where it has the shape and strides of its tensor."""
+_READS = ["__bool__", "__float__", "__int__", "__index__", "item", "equal", "allclose"]
+REFUSED: Mapping[Any, str] = {
+    **dict.fromkeys(
+        [torch.equal, torch.allclose, *(getattr(Tensor, name) for name in _READS)],
+        "the program reads a number from a tensor, for a branch, a shape or an .item()",
+    ),
+    **dict.fromkeys(
+        [Tensor.numpy, Tensor.__array__, Tensor.tolist],
+        "the program takes a tensor out of torch, to NumPy",
+    ),
+}
+
+
+class _ReadsRefused(TorchFunctionMode):
+    """Refuses what a program reads from tensors, but not what torch's own checks of values read."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in REFUSED:
+            raise NotTraceableError(REFUSED[func])
+        return func(*args, **(kwargs or {}))
+
+
+class _Name(str):
+    """The name of a value in the source of a recorded run."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class Recorder(_Operations):
+    """The operations of a run, forward and backward, to be run again on other inputs; other tensors
+    that it reads are held as they are."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._inputs = [_Name(f"x{number}") for number in range(len(inputs))]
+        # With the tensors, as an identity may be given again once a tensor is gone.
+        self._known = {id(x): (x, name) for x, name in zip(inputs, self._inputs, strict=True)}
+        self._held: dict[str, Any] = {}
+        # Of each the names that it reads and makes, its line, and whether it stays in any case.
+        self._operations: list[tuple[set[_Name], set[_Name], str, bool]] = []
+
+    def _named(self, leaf: Any) -> Any:
+        """The name of an argument; the argument itself where its text is one."""
+        if leaf is None or type(leaf) in (bool, int, str):
+            return leaf
+        if id(leaf) not in self._known:
+            name = _Name(f"held{len(self._held)}")
+            self._held[name], self._known[id(leaf)] = leaf, (leaf, name)
+        return self._known[id(leaf)][1]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given, named = tree_map(self._named, (args, kwargs))
+        found = func(*args, **kwargs)
+        if torch.Tag.data_dependent_output in func.tags:
+            return found
+        is_view = func._schema.name in VIEWS and args[0].shape == found.shape
+        if is_view and args[0].stride() == found.stride():
+            self._known[id(found)] = found, given[0]
+            return found
+        number = len(self._operations)
+        several = isinstance(found, tuple | list)
+        made = list(found) if several else [found]
+        names = [_Name(f"v{number}_{place}") for place in range(len(made))]
+        self._known |= {id(v): (v, n) for v, n in zip(made, names, strict=True) if v is not None}
+        self._held[f"f{number}"] = func._op
+        words = ", ".join([*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())])
+        line = f"{', '.join(names)}{',' * several} = f{number}({words})"
+        stays = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
+        reads = {leaf for leaf in tree_leaves((given, named)) if isinstance(leaf, _Name)}
+        self._operations.append((reads, {*names}, line, stays))
+        return found
+
+    def again(self, outputs: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+        """A function from inputs to these outputs, without operations that they do not need."""
+        results = [self._named(value) for value in outputs]
+        needed, lines = {*results, *self._inputs, *self._held}, [f"return {', '.join(results)},"]
+        for reads, makes, line, stays in reversed(self._operations):
+            if stays or makes & needed:
+                # Values are let go after their last use.
+                lines += [*(f"del {name}" for name in (reads | makes) - needed), line]
+                needed |= reads
+        source = "\n    ".join([f"def run({', '.join(self._inputs)}):", *reversed(lines)])
+        names = dict(self._held)
+        exec(source, names)
+        run: Callable[..., tuple[Tensor, ...]] = names["run"]
+        return run
 
 
 class ProgressReads(Messenger):
@@ -132,21 +222,25 @@ class ProgressReads(Messenger):
         self.shares.add(msg["args"][0])
 
 
-@dataclass(frozen=True)
-class TracedTerm:
+@dataclass
+class _Graph:
     """The graph of a term's loss and gradients for rows of one shape, which gradients are
     `present`, how many are of learned parameters, and the shares of the fit that decide branches.
     """
 
-    graph: GraphModule
+    run: Callable[..., Any]
     present: Sequence[bool]
     learned: int
     shares: frozenset[float]
+    compiled: bool = False
+    uses: int = 0
+    next_check: int = 1
+    misses: int = 0
 
-    def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
+    def gradients(self, inputs: Sequence[Tensor]) -> TermGradients:
         """The loss and gradients by the graph."""
         with torch.no_grad():
-            loss, *found = run(*inputs)
+            loss, *found = self.run(*inputs)
         values = iter(found)
         every = [next(values) if there else None for there in self.present]
         return TermGradients(loss, every[: self.learned], every[self.learned :])
@@ -170,39 +264,36 @@ def traced_term(
     rows: StepRows,
     objective: Objective,
     numbers: Mapping[str, float],
-) -> TracedTerm:
+) -> _Graph:
     """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
     runner = step.runner
-    names = [*runner.parameters, *runner.buffers]
-    learned = set(runner.parameters)
-    columns, several = len(rows.batch), rows.weights is not None
-    present: list[bool] = []
-
-    def loss_and_gradients(*inputs: Tensor) -> list[Tensor]:
-        given = iter(inputs)
-        state = {name: next(given) for name in names}
-        own = {n: v.detach().requires_grad_() if n in learned else v for n, v in state.items()}
-        batch = tuple(next(given) for _ in range(columns))
-        weights = next(given) if several else None
-        changing = objective.with_numbers({name: next(given) for name in numbers})
-        with runner.standing_in(own), torch.enable_grad(), RepeatedDraws():
-            found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
-        every = (*found.learned, *found.controls)
-        present[:] = [one is not None for one in every]
-        return [found.loss, *(one.detach() for one in every if one is not None)]
-
-    reads = ProgressReads()
-    with reads:
-        graph = make_fx(loss_and_gradients, tracing_mode="fake", _allow_non_fake_inputs=True)(
-            *(value.detach() for value in graph_inputs(step, rows, numbers))
-        )
+    inputs = [value.detach().clone() for value in graph_inputs(step, rows, numbers)]
+    given = iter(inputs)
+    own = {name: next(given).requires_grad_() for name in runner.parameters}
+    own |= {name: next(given) for name in runner.buffers}
+    batch = tuple(next(given) for _ in rows.batch)
+    weights = None if rows.weights is None else next(given)
+    changing = objective.with_numbers({name: next(given) for name in numbers})
+    reads, recorder = ProgressReads(), Recorder(inputs)
+    with (
+        reads,
+        runner.standing_in(own),
+        torch.enable_grad(),
+        _ReadsRefused(),
+        recorder,
+        RepeatedDraws(),
+    ):
+        found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
+    every = (*found.learned, *found.controls)
+    present = [one is not None for one in every]
+    graph = recorder.again([found.loss, *(one for one in every if one is not None)])
     if reads.number:
         error = NotTraceableError(
             "the program computes with the fit's progress, which a graph would keep"
         )
         error.shares = frozenset(share for share in reads.shares if share > rows.at)
         raise error
-    return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
+    return _Graph(graph, present, len(moved.learned), frozenset(reads.shares))
 
 
 MOST_GRAPHS = 8
@@ -213,18 +304,6 @@ and a draw that falls between the two is another one."""
 OPTIONS: Mapping[str, Any] = MappingProxyType({"fallback_random": True, "triton.cudagraphs": False})
 """Of inductor: torch's own random numbers; and no CUDA graphs, whatever TORCHINDUCTOR_CUDAGRAPHS
 says, as these write the next step's losses and gradients over those of this one."""
-
-
-@dataclass
-class _Graph:
-    """A graph in use."""
-
-    traced: TracedTerm
-    run: Callable[..., Any]
-    compiled: bool = False
-    uses: int = 0
-    next_check: int = 1
-    misses: int = 0
 
 
 @dataclass
@@ -311,7 +390,7 @@ class CompiledTerms:
         if graph.uses >= graph.next_check:
             return self._checked(one, graph)
         self._counts["compiled" if graph.compiled else "traced"] += 1
-        return graph.traced.gradients(graph.run, one.inputs)
+        return graph.gradients(one.inputs)
 
     def _eager(self, one: _TermStep) -> TermGradients:
         self._counts["eager"] += 1
@@ -335,13 +414,12 @@ class CompiledTerms:
         like = one.rows.batch[0]
         state = random_state(like)
         try:
-            traced = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
-            known.shares |= traced.shares
+            graph = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
+            known.shares |= graph.shares
             known.compiled_rows = known.compiled_rows or one.shapes
-            graph = _Graph(traced, traced.graph)
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
             if self.backend == "inductor" and known.compiled_rows == one.shapes:
-                graph.run, graph.compiled = self._compiled(one, traced.graph)
+                graph.run, graph.compiled = self._compiled(one, graph.run)
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
@@ -351,14 +429,19 @@ class CompiledTerms:
                 known.shares |= later
                 known.eager.add(one.key(known, moving))
             else:
-                self._give_up(one, _why_not_traced(error))
+                self._give_up(one, _line(error))
             return None
         finally:
             set_random_state(like, state)
 
-    def _compiled(self, one: _TermStep, graph: GraphModule) -> tuple[Callable[..., Any], bool]:
+    def _compiled(
+        self, one: _TermStep, graph: Callable[..., Any]
+    ) -> tuple[Callable[..., Any], bool]:
+        inputs = [value.detach() for value in one.inputs]
         try:
-            return _machine_code(graph, [value.detach() for value in one.inputs]), True
+            with torch.no_grad():
+                traced = make_fx(graph, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+            return _machine_code(traced, inputs), True
         except Exception as error:
             self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
             return graph, False
@@ -373,7 +456,7 @@ class CompiledTerms:
         _put(buffers, before)
         set_random_state(like, state)
         try:
-            by_graph = graph.traced.gradients(graph.run, one.inputs)
+            by_graph = graph.gradients(one.inputs)
             others = zip(after, buffers, strict=True)
             gap = disagreement(found, by_graph, others, self._rounded)
             why = (
@@ -409,16 +492,6 @@ def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
 def _line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"
-
-
-def _why_not_traced(error: Exception) -> str:
-    """Why no graph can be made."""
-    words = f"{type(error).__name__} {error}"
-    if "data-dependent" in words.lower() or "_local_scalar_dense" in words:
-        return "the program reads a number from a tensor, for a branch, a shape or an .item()"
-    if "numpy" in words.lower():
-        return "the program takes a tensor out of torch, to NumPy"
-    return _line(error)
 
 
 def disagreement(

@@ -135,8 +135,8 @@ class FitResult(Summarised):
     unit_pixels: bool = False
 
     @cached_property
-    def kept_between_calls(self) -> dict[str, Any]:
-        """What calls on the fit keep for the next one; no copy, file or fingerprint has it."""
+    def kept_between_calls(self) -> dict[Any, Any]:
+        """What calls on the fit, and on each subset, keep for the next; of no copy or file."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class FitResult(Summarised):
         history = self.history
         if len(history):
             history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
-        return replace(
+        found = replace(
             self,
             models=[self.models[place] for place in kept],
             guides=[self.guides[place] for place in kept],
@@ -279,6 +279,8 @@ class FitResult(Summarised):
             modules=[self.modules[place] for place in kept] if self.modules else [],
             sampler=None if self.sampler is None else self.sampler.subset(kept),
         )
+        found.kept_between_calls = self.kept_between_calls.setdefault(tuple(kept), {})
+        return found
 
     def at(self, penalty: float) -> Self:
         """The fit with copies of its programs at one λ of the range that it was fitted for.

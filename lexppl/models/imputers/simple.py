@@ -11,6 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.distributions import constraints
+from torch.nn.functional import embedding
 
 from lexppl.configured import Configured
 from lexppl.models.imputers.imputer import (
@@ -276,7 +277,7 @@ class ReferenceRow(HiddenFeatures):
         """Rows of the reference set, `(*sample_shape, *batch, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
         index = torch.randint(len(self.reference), shape, device=self.reference.device)
-        return self.reference[index]
+        return embedding(index, self.reference.flatten(1)).reshape(*shape, *self.event_shape)
 
     @property
     def mean(self) -> Tensor:
