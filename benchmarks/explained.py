@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lexppl
 from lexppl.cli import main as lexppl_command
-from lexppl.data.checks import level_of
+from lexppl.data.cells import level_of
 from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.data.encoding import TableEncoding

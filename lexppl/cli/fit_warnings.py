@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from lexppl.data.columns import CategoricalColumn, levels_in
+from lexppl.data.cells import levels_in
+from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK

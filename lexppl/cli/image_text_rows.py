@@ -17,12 +17,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from lexppl.argument_checks import quoted
 from lexppl.choices.data_sets import image_names, text_names
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
 from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
-from lexppl.data.checks import listed
 from lexppl.data.files import read_frame, table_name
 from lexppl.data.images import DividedImages, ImageDataset
 from lexppl.data.stratification import (
@@ -317,7 +317,7 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise UsageError(
                 f"{option} {name!r} is no column of {options.data}; it has "
-                f"{listed(frame.columns, most=20)}{hint}"
+                f"{quoted(frame.columns, most=20)}{hint}"
             )
     if options.target is not None:
         return str(options.target)

@@ -16,9 +16,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import check_labels, folder_of, label_counts, listed, refuse_repeated
-from lexppl.data.stratification import Divisible
+from lexppl.argument_checks import folder_of, int_at_least, quoted, refuse_repeated
+from lexppl.data.stratification import Divisible, check_labels, label_counts
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
 
@@ -347,7 +346,7 @@ def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise ValueError(
-            f"row {row} has the label {labels[row]!r}, which is none of the classes {listed(names)}"
+            f"row {row} has the label {labels[row]!r}, which is none of the classes {quoted(names)}"
         )
     return tuple(names), torch.from_numpy(codes.astype(np.int64))
 
@@ -427,7 +426,7 @@ def _frame(root: Path, reviews: str) -> pd.DataFrame:
             if not named or not frame["label"].isin([0, 1]).all():
                 raise ValueError(
                     f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
-                    f"it has {listed(frame)}, or other labels"
+                    f"it has {quoted(frame)}, or other labels"
                 )
             return frame
         rows = [

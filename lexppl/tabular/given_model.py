@@ -16,9 +16,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from lexppl.argument_checks import quoted
 from lexppl.configured import Configured
 from lexppl.data import TableEncoding
-from lexppl.data.checks import level_of, listed
+from lexppl.data.cells import level_of
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.models import Likelihood
 from lexppl.models.adapters import Adapted, adapted, name_of
@@ -134,7 +135,7 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
         if lacking := [column for column in known if column not in given]:
             raise ValueError(
                 f"the black box {name} was fitted on columns that the table lacks: "
-                f"{listed(lacking)}; it has {listed(table.columns)}"
+                f"{quoted(lacking)}; it has {quoted(table.columns)}"
             )
         return table[[given[column] for column in known]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
@@ -171,7 +172,7 @@ def _numbers(table: Any) -> NDArray[np.float64]:
         words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
         if words:
             raise ValueError(
-                f"a torch module takes numbers, and the table's columns {listed(words)} hold "
+                f"a torch module takes numbers, and the table's columns {quoted(words)} hold "
                 "others: give the table as the module takes it, such as pandas.get_dummies(table) "
                 "(was it fitted on the features of lexppl.data?)"
             )
