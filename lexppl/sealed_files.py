@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 """How a system says that there is no room."""
@@ -303,7 +303,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     return described
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}, which no file of this library has")
 
 

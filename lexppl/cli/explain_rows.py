@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
@@ -56,6 +56,8 @@ from lexppl.summary import counted
 from lexppl.systems.registry import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
+
+Fitted = TypeVar("Fitted")
 
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of their draws."""
@@ -129,8 +131,12 @@ class RowsRun(ExplainRun):
         self.result.class_names = source.data.class_names
 
     def _fitted(
-        self, fit: Callable[..., Any], name: str, observed: nn.Module | None = None, **settings: Any
-    ) -> Any:
+        self,
+        fit: Callable[..., Fitted],
+        name: str,
+        observed: nn.Module | None = None,
+        **settings: Any,
+    ) -> Fitted:
         """Fit on the rows, by the plan, to labels or a predictor's outputs."""
         plan, source = self.plan, self.source
         return fit(

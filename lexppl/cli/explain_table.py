@@ -287,7 +287,7 @@ class TableRun(ExplainRun):
 
         early = "single rows and directions were interrupted"
         name = "looking at directions and single rows"
-        details: Details = self.sections.run(name, work, Details(), early)
+        details = self.sections.run(name, work, Details(), early)
         self.sections.warn(details.warnings)
         return details
 

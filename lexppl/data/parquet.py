@@ -100,7 +100,7 @@ class ParquetTable:
             opened = pq.ParquetFile(group.file)
             yield from opened.iter_batches(rows, row_groups=[group.place], columns=self.columns)
 
-    def identified_by(self) -> Any:
+    def identified_by(self) -> tuple[list[tuple[str, int, int]], list[str]]:
         """The files with their sizes and times, and the columns: the table's identity."""
         about = [(file, file.stat()) for file in self.files]
         return [(str(f.resolve()), s.st_size, s.st_mtime_ns) for f, s in about], self.columns

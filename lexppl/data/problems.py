@@ -274,7 +274,9 @@ def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
         )
 
 
-def _caught(check: Callable[[], object], mend: Mapping[str, object] | None = None) -> Any:
+def _caught(
+    check: Callable[[], object], mend: Mapping[str, object] | None = None
+) -> Iterator[Problem]:
     """What a check refuses, as a problem."""
     try:
         check()

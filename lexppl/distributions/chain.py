@@ -130,7 +130,7 @@ class ChainMask(MaskDistribution):
         return values.expand(*self._batch_shape, self._event_shape[0] - 1)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return Vectors(constraints.boolean)
 
     def uniform(self) -> "ChainMask":

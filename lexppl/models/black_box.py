@@ -133,7 +133,7 @@ class BlackBox:
         """Itself: a clone of an explainer explains the same model, by the same answers."""
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., BlackBox], tuple[Any]]:
         return partial(black_box, **self.options), (self.model,)
 
     @property

@@ -83,7 +83,7 @@ class WeightPrior:
         return {"distribution": self.family, "config": config}
 
 
-def prior_from(description: Any) -> Any:
+def prior_from(description: Any) -> Distribution:
     """A distribution from what :meth:`WeightPrior.json` returned."""
     family = description.get("distribution") if isinstance(description, Mapping) else None
     if not isinstance(family, str) or family not in FAMILIES:
@@ -264,7 +264,7 @@ class DrawnWeight:
     family: str
     shape: torch.Size
 
-    def __call__(self, owner: nn.Module) -> Any:
+    def __call__(self, owner: nn.Module) -> Distribution:
         one = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
         batch = self.shape[: len(self.shape) - len(one.event_shape)]
         return one.expand(batch).to_event(len(batch))

@@ -54,14 +54,14 @@ class EstimatorByRow:
         """The estimator."""
         return self._estimator
 
-    def predict(self, rows: NDArray[Any]) -> Any:
+    def predict(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The estimator's predictions of rows by number."""
         return self._estimator.predict(self._chosen(rows))
 
-    def _probabilities(self, rows: NDArray[Any]) -> Any:
+    def _probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return self._estimator.predict_proba(self._chosen(rows))
 
-    def _chosen(self, rows: NDArray[Any]) -> Any:
+    def _chosen(self, rows: NDArray[Any]) -> NDArray[Any] | pd.DataFrame:
         places, cells = rows[:, 0].astype(np.int64), self._cells
         if isinstance(cells, pd.DataFrame):
             return cells.iloc[places].reset_index(drop=True)

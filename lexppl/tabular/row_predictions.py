@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pyro.distributions.util import broadcast_shape
@@ -17,6 +17,8 @@ from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
+
+Part = TypeVar("Part")
 
 GAMMA_TRIES = 24
 """Proposals for a gamma draw; each is refused with probability below 0.05."""
@@ -163,7 +165,7 @@ def _selection(site: Site) -> Tensor:
     return mean.flatten(0, -2).mean(0)
 
 
-def _in_type(module: Any, dtype: torch.dtype) -> Any:
+def _in_type(module: Part, dtype: torch.dtype) -> Part:
     """A copy of a module in another floating-point type."""
     if not isinstance(module, nn.Module):
         return module

@@ -273,7 +273,7 @@ class Unstated(TorchDistribution):
         super().__init__(torch.Size(), value.shape, validate_args=False)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.real, self._value.dim())
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Unstated:

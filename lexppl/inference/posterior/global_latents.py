@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
-from torch.distributions import biject_to
+from torch.distributions import Transform, biject_to
 
 from lexppl.effects import weights_first
 from lexppl.inference.batches import Columns
@@ -199,7 +199,7 @@ def _continuous(model: Any, rows: Columns) -> Latents:
     return found
 
 
-def _transform(site: Site) -> Any:
+def _transform(site: Site) -> Transform:
     try:
         return biject_to(site.distribution.support)
     except NotImplementedError as error:

@@ -172,6 +172,10 @@ def fold(recorded: GraphModule, numbers: Sequence[Tensor]) -> None:
     recorded.recompile()
 
 
+Chain = tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]
+"""Unconstrained draws of a chain, and its statistics."""
+
+
 class _Replayed(torch.autograd.Function):
     """The recorded value, whose gradient has come with it."""
 
@@ -182,7 +186,7 @@ class _Replayed(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
+    def backward(ctx: Any, *outer: Any) -> tuple[Tensor | None, ...]:
         return None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
 
 
@@ -290,7 +294,7 @@ class MCMC:
             draws = self.chains * (warmup + self.samples)
             quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
 
-            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Any:
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
@@ -388,9 +392,7 @@ class _Trajectory:
         return value
 
 
-def _chain(
-    kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]
-) -> tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]:
+def _chain(kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]) -> Chain:
     """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
     kernel.setup(warmup)
     trajectory = _Trajectory(kernel)

@@ -108,7 +108,9 @@ class _Draws(TorchDispatchMode):
         return args[0].copy_(value) if func._schema.is_mutable else value.clone()
 
 
-def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _described(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, tuple[Any, ...]]:
     """A draw but for the values of its tensors."""
     leaves, _ = tree_flatten((args, kwargs))
     return str(func), tuple(

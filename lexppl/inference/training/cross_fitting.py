@@ -13,6 +13,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from lexppl.configured import Configured
 from lexppl.effects import EVERY_SHIFT, fold_shift, weights_with_priors
@@ -58,7 +59,7 @@ def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDist
     return RowBlocks(distributions)
 
 
-def _of_labels(distribution: TorchDistribution) -> Any:
+def _of_labels(distribution: TorchDistribution) -> type[TorchDistribution] | None:
     kinds = (kind for kind in (dist.Categorical, dist.Bernoulli) if isinstance(distribution, kind))
     return next(kinds, None)
 
@@ -74,7 +75,7 @@ class _OfSeveral(TorchDistribution):
         super().__init__(torch.Size(batch_shape), parts[0].event_shape, validate_args=False)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return self.parts[0].support
 
 

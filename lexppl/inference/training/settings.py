@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from pyro.optim import PyroOptim
@@ -16,6 +16,8 @@ from lexppl.inference.mixed_precision import MIXED, Precision
 from lexppl.inference.objective.objective import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.watch import Callback, Progress
+
+Method = TypeVar("Method")
 
 Backend = Literal["inductor", "graph"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -47,7 +49,7 @@ def refuse_instances(optimizer: Any, device: Any) -> None:
         )
 
 
-def _plain(method: Any) -> Any:
+def _plain(method: Method) -> Method:
     """A method without torch's decorators for a step that is compiled."""
     return getattr(method, "__wrapped__", method)
 

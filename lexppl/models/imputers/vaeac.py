@@ -186,17 +186,17 @@ def _masks(x: Tensor, grouping: nn.Module | None) -> Tensor:
     return (mask if grouping is None else grouping(mask)).expand(x.shape)
 
 
-def _uniform(low: Tensor) -> Any:
+def _uniform(low: Tensor) -> TorchDistribution:
     return dist.Uniform(low, low + 1, validate_args=False)
 
 
-def latent_distribution(outputs: Tensor) -> Any:
+def latent_distribution(outputs: Tensor) -> TorchDistribution:
     """A normal distribution of means and scales `softplus + 1e-3`, of outputs `(…, 2H)`."""
     mean, raw = outputs.chunk(2, -1)
     return dist.Normal(mean, softplus(raw) + 1e-3, validate_args=False).to_event(1)
 
 
-def feature_distribution(outputs: Tensor, kind: str) -> Any:
+def feature_distribution(outputs: Tensor, kind: str) -> TorchDistribution:
     """Independent features of a decoder's outputs `(N, 2D)` or `(N, 2 channels, H, W)`."""
     location, raw = outputs.chunk(2, 1)
     scale = softplus(raw) + LEAST_SCALES[kind]
@@ -291,7 +291,7 @@ class VAEACImputer(Imputer):
             self, seen.reshape(*batch, *seen.shape[1:]), outputs.reshape(*batch, -1)
         )
 
-    def decode(self, h: Tensor, seen: Tensor) -> Any:
+    def decode(self, h: Tensor, seen: Tensor) -> TorchDistribution:
         """The distribution of each feature, `(N, *event)`, given latent variables `(N, H)`."""
         return feature_distribution(self.decoder(h, seen), self.features)
 
