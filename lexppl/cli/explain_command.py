@@ -55,10 +55,8 @@ from lexppl.tabular.fit_plan import FitPlan
 Found = TypeVar("Found")
 Otherwise = TypeVar("Otherwise")
 
-PROPOSALS = 2
-"""Masks weighed for each draw given the held-out y."""
-DIGITS = "%.4g"
-"""Of numbers in tables; posterior.nc has all."""
+PROPOSALS = 2  # Masks weighed for each draw given the held-out y
+DIGITS = "%.4g"  # Of numbers in tables; posterior.nc has all
 
 
 class Sections:

@@ -61,8 +61,7 @@ Fitted = TypeVar("Fitted")
 
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of their draws."""
-LEARNED_ROWS = 500
-"""Most held-out rows of the gain over the base rate."""
+LEARNED_ROWS = 500  # Most held-out rows of the gain over the base rate
 STEPS, STEP_MASKS = 200_000, 100
 """Most predictions of single rows (seconds), and most masks of each."""
 RANKED_DRAWS = 2
@@ -71,8 +70,7 @@ JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
 where it no longer gets better."""
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
-LEAST_EPOCHS, MOST_EPOCHS = 5, 200
-"""Of a fit by default: minutes of 2,000 rows."""
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default: minutes of 2,000 rows
 RATE_OF_TEXTS = 5e-3
 """Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
 WORDS_KEPT = 10

@@ -31,8 +31,7 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
-MOST_UNDECIDED = 0.5
-"""Share of rows' features above which masks have not settled."""
+MOST_UNDECIDED = 0.5  # Share of rows' features above which masks have not settled
 
 
 def learned_messages(

@@ -36,11 +36,9 @@ from lexppl.models.architectures.base import Architecture
 Part = ImageDataset | TextDataset
 Places = NDArray[np.int64]
 
-ROWS = 2000
-"""Images or texts of each part, by default."""
+ROWS = 2000  # Images or texts of each part, by default
 NONE: Places = np.zeros(0, dtype=np.int64)
-PATCH, PATCHES_A_SIDE = 4, 14
-"""Side of a patch in pixels, and most patches of a side, by default."""
+PATCH, PATCHES_A_SIDE = 4, 14  # Side of a patch in pixels, and most patches of a side, by default
 SMALL_OF_IMAGES: Mapping[str, Any] = {"blocks": (16, 32), "levels": 2, "width": 8}
 """Convolutional networks that are fitted in minutes on a processor."""
 
@@ -200,13 +198,11 @@ def _patch(typed: int | None, height: int, width: int) -> int:
     return typed
 
 
-WORDS, LENGTH = 10_000, 400
-"""Of the vocabulary and of a text, at most, by default; L2X's."""
+WORDS, LENGTH = 10_000, 400  # Of the vocabulary and of a text, at most, by default; L2X's
 SMALL_OF_TEXTS: Mapping[str, Any] = {"embedding": 32, "filters": 32, "hidden": 64}
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
-VALID_SHARE = 0.2
-"""Of the reviews to fit on, which come without a part to choose an epoch on."""
+VALID_SHARE = 0.2  # Of the reviews to fit on, which come without a part to choose an epoch on
 
 
 def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows:

@@ -40,11 +40,11 @@ from lexppl.data.columns import (
     column_to_json,
 )
 from lexppl.data.files import FileFormat, named_cells
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
-FORMAT = 2  # Of the file; the first had no checksum
+FORMAT = 2  # Of the file
 
 
 @dataclass(frozen=True)
@@ -360,13 +360,12 @@ class TableEncoding:
 
     @classmethod
     def load(cls, file: str | Path) -> TableEncoding:
-        """Read what :meth:`save` wrote, or a JSON file of :meth:`to_json` alone.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no encoding.
+            lexppl.saving.UnreadableFileError: damaged, of another version, or no encoding.
         """
-        described, is_whole = read_sealed(file)
-        refuse_formats(file, described.get("format", 1), FORMAT, is_whole)
+        described = read_sealed(file, FORMAT)
         with refused_by_name(file):
             return cls.from_json(described)

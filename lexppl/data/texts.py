@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import folder_of, int_at_least, quoted, refuse_repeated
 from lexppl.data.stratification import Divisible, check_labels, label_counts
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -26,7 +26,7 @@ End = Literal["start", "end"]
 # The number of no word, which stands behind a text's last one; of a word that the vocabulary does
 # not have; and of its first word.
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-FORMAT = 2  # Of the file; the first had no checksum
+FORMAT = 2  # Of the file
 
 
 class TextWords(NamedTuple):
@@ -132,11 +132,9 @@ class Vocabulary:
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no vocabulary.
+            lexppl.saving.UnreadableFileError: damaged, of another version, or no vocabulary.
         """
-        described, is_whole = read_sealed(file)
-        refuse_formats(file, described.get("format"), FORMAT, is_whole)
-        words = described.get("words")
+        words = read_sealed(file, FORMAT).get("words")
         with refused_by_name(file):
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise ValueError("it has no list of words; it is no vocabulary")

@@ -259,6 +259,7 @@ def _steps(logits: Tensor, coupling: Tensor, origin: Tensor) -> Tensor:
 
 
 def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
+    """The batch shape of logits `(*batch, G)` and couplings, which must broadcast."""
     size = logits.shape[-1]
     message = (
         f"coupling must be a number or broadcast with (*batch, G - 1) = "

@@ -20,8 +20,7 @@ from lexppl.extras import extra_library
 from lexppl.threads import evaluating
 
 EXTRA = "models"
-LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
-"""Of CatBoost."""
+LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")  # Of CatBoost
 NUMBERS = {"float": "float32", "double": "float64"}
 """Types of ONNX's tensors that numpy calls otherwise."""
 

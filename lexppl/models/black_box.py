@@ -27,10 +27,8 @@ Output = Literal["logits", "probabilities", "response"]
 SUM_TOLERANCE = 5e-4
 """How far from 1 the probabilities of a row may sum, which is how float16 rounds them; they are
 divided by their sum."""
-RANGE_TOLERANCE = 1e-6
-"""How far outside [0, 1] rounding may put a probability; it is put back."""
-BATCH_ROWS = 4096
-"""Rows of a call."""
+RANGE_TOLERANCE = 1e-6  # How far outside [0, 1] rounding may put a probability; it is put back
+BATCH_ROWS = 4096  # Rows of a call
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,8 +127,7 @@ Prior = Distribution | Chosen | Mapping[str, Distribution | Chosen]
 
 Module = TypeVar("Module", bound=nn.Module)
 
-PARTS = ("selector", "predictor")
-"""The parts of an explainer with networks."""
+PARTS = ("selector", "predictor")  # The parts of an explainer with networks
 
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)

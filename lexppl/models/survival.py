@@ -290,8 +290,7 @@ def _check(times: Tensor, cumulative: Tensor, strata: Tensor, last: Tensor) -> N
             raise ValueError(f"{name} must be finite, positive and rising in each stratum")
 
 
-Ties = Literal["efron", "breslow"]
-"""How deaths at the same time share a risk set."""
+Ties = Literal["efron", "breslow"]  # How deaths at the same time share a risk set
 
 
 @dataclass(frozen=True)

@@ -201,10 +201,8 @@ BALANCED = "balanced"
 
 Counts = NDArray[np.float64]
 
-MOST_COPIES = 20
-"""Of a row on average by whole weights; above, rows are drawn in proportion."""
-DRAWN_ROWS = 5000
-"""Rows that others are drawn to, where they are not more already."""
+MOST_COPIES = 20  # Of a row on average by whole weights; above, rows are drawn in proportion
+DRAWN_ROWS = 5000  # Rows that others are drawn to, where they are not more already
 
 
 def checked_weights(sample_weight: Any, rows: int) -> Counts | None:

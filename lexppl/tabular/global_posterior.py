@@ -40,8 +40,7 @@ GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "multivariate-normal": AutoMultivariateNormal,
     }
 )
-CHAIN = 250
-"""Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""
+CHAIN = 250  # Draws of a Hamiltonian chain, and as many before them in which its steps adapt
 GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's, of a fit with a guide: a guide's scale is slow to come down."""
 MOST_LISTED = 256

@@ -20,8 +20,7 @@ from lexppl.inference.training.result import FitResult
 
 Part = TypeVar("Part")
 
-GAMMA_TRIES = 24
-"""Proposals for a gamma draw; each is refused with probability below 0.05."""
+GAMMA_TRIES = 24  # Proposals for a gamma draw; each is refused with probability below 0.05
 
 
 class CommonRandomNumbers(TorchFunctionMode):
@@ -83,8 +82,7 @@ SAMPLERS: Mapping[Any, Callable[..., Tensor]] = MappingProxyType(
     }
 )
 
-Read = Callable[[ParticleTrace], Tensor]
-"""What is wanted of a run of one row."""
+Read = Callable[[ParticleTrace], Tensor]  # What is wanted of a run of one row
 
 
 def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:

@@ -51,8 +51,7 @@ TABLE = (
     "choice.html",
     "closing.html",
 )
-FIRST_FEATURES = 15
-"""Features of the ranking that are seen at once."""
+FIRST_FEATURES = 15  # Features of the ranking that are seen at once
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 

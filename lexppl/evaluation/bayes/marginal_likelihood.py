@@ -34,8 +34,7 @@ from lexppl.inference.posterior.global_latents import (
 )
 from lexppl.inference.predictive import drawing
 
-Joint = Callable[[Samples], Tensor]
-"""log p(y, θ | x), `(S,)`, of draws of θ."""
+Joint = Callable[[Samples], Tensor]  # log p(y, θ | x), `(S,)`, of draws of θ
 
 ROUNDS = 1000
 TOLERANCE = 1e-10
@@ -103,8 +102,7 @@ def _normal(flat: Tensor) -> tuple[Tensor, Tensor]:
     return flat.mean(0), torch.linalg.cholesky(covariance)
 
 
-MOST_VALUES = 4_096
-"""Joint values of whole numbers, or nodes of a quadrature, that are listed."""
+MOST_VALUES = 4_096  # Joint values of whole numbers, or nodes of a quadrature, that are listed
 
 MOST_ROWS = 1000
 """Rows that latents are looked for with: a program may need more of them than it has features."""
@@ -202,7 +200,7 @@ def log_marginal_likelihood(
     refuse_of_rows(latents)
     if samples is None:
         if latents.shared:
-            return _listed(joint, latents.shared)
+            return _by_listing(joint, latents.shared)
         rows = row_log_likelihood(model, x, y, {}, **options)
         return Evidence(float(rows.double().sum()), 0.0, "listed")
     missing = [name for name in sites.names if name not in samples]
@@ -237,7 +235,8 @@ def _by_importance(
     return Evidence(_log_mean(log_w), error, "importance sampling", k)
 
 
-def _listed(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
+def _by_listing(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
+    """The evidence as the sum over all values of the latents."""
     real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
         raise ValueError(

@@ -26,7 +26,7 @@ from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, program_settings, seeded
 from lexppl.inference.objective.program import Program
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
+from lexppl.inference.posterior.global_latents import GlobalSites, sites_of_run
 from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
 
 MOST_STARTS = 100
@@ -48,7 +48,8 @@ class Potential:
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
         self._globals, latents = GlobalSites.of(model, few)
-        for plate in (plate for site in sites_of(model, rows).values() for plate in site.plates):
+        sites = sites_of_run(model, rows).values()
+        for plate in (plate for site in sites for plate in site.plates):
             if plate.full_size not in (None, plate.size):
                 raise ValueError(
                     f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "
@@ -211,8 +212,7 @@ OURS = (
 WORTH_RECORDING = 500
 """Draws of all chains from which on recording the potential is worth its second."""
 
-COMPARED = 8
-"""Draws of a chain at which a recording is compared with the program."""
+COMPARED = 8  # Draws of a chain at which a recording is compared with the program
 
 
 @dataclass(frozen=True)

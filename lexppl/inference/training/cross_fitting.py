@@ -32,8 +32,7 @@ from lexppl.inference.stages import (
 )
 from lexppl.threads import evaluating
 
-ROW_DIM = -1
-"""Of the batch shape of a distribution of y."""
+ROW_DIM = -1  # Of the batch shape of a distribution of y
 
 
 def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
@@ -176,11 +175,9 @@ class MeanDistribution(_OfSeveral):
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""
 
-FIT_ROWS = "fit_rows"
-"""The method of a predictor that is fitted to rows in one go."""
+FIT_ROWS = "fit_rows"  # The method of a predictor that is fitted to rows in one go
 
-TRIED_ROWS = 32
-"""On which a term of one run is compared with terms of a run each."""
+TRIED_ROWS = 32  # On which a term of one run is compared with terms of a run each
 
 
 class CrossFitted(Configured, nn.Module):

@@ -22,10 +22,8 @@ Method = TypeVar("Method")
 Backend = Literal["inductor", "graph"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
-WEIGHT_DECAY = 1e-3
-"""Adam's default."""
-LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
-"""Adam's default."""
+WEIGHT_DECAY = 1e-3  # Adam's default
+LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)  # Adam's default
 GUIDES_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's default where guides alone learn: at a tenth of it a normal guide of a few hundred weights
 has hardly moved after 600 steps."""

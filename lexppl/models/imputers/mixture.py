@@ -235,8 +235,7 @@ def _drawn(ends: Tensor, shape: torch.Size) -> Tensor:
 Mixture = tuple[Tensor, Tensor, Tensor]
 """Weights `(C,)`, means `(C, *event)` and scales `(C, *event)`."""
 
-START_ROWS = 5000
-"""Most rows that k-means finds a start on."""
+START_ROWS = 5000  # Most rows that k-means finds a start on
 
 
 class MixtureImputer(Imputer):

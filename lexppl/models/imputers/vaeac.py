@@ -23,8 +23,7 @@ from lexppl.models.imputers.imputer import HiddenFeatures, Imputer
 from lexppl.models.imputers.logistics import STEPS, DiscretizedLogistic
 from lexppl.models.networks import MLP
 
-POOLED = 4
-"""Height and width to which an image's features are pooled before the latent variable."""
+POOLED = 4  # Height and width to which an image's features are pooled before the latent variable
 
 
 class TableDecoder(Configured, nn.Module):
