@@ -89,8 +89,7 @@ class TableRun(ExplainRun):
     source: DividedTable
     groups: FeatureGroups
     fitted: TableFit
-    outputs: Tensor | None = None
-    """Of the black box for every row."""
+    outputs: Tensor | None = None  # Of the black box for every row
     box: BlackBox | None = None
 
     @property

@@ -38,8 +38,7 @@ class Adapted:
         labels: of its classes, where it says so.
     """
 
-    class_names: Sequence[str] = ()
-    """Of a classifier whose labels are 0 … C−1 as well."""
+    class_names: Sequence[str] = ()  # Of a classifier whose labels are 0 … C−1 as well
 
     def __init__(
         self,

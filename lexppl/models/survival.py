@@ -483,8 +483,7 @@ class PartialLikelihood(MeanHazards):
         -1.0986
     """
 
-    couples_rows = True
-    """Whether what a row's density is depends on the other rows of its batch."""
+    couples_rows = True  # Whether what a row's density is depends on the other rows of its batch
 
     def __init__(
         self,

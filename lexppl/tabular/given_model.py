@@ -224,11 +224,6 @@ class OnStandardisedRows(Configured, nn.Module):
         self.register_buffer("asinh", of_tails)
         self.target_mean, self.target_scale = float(target_mean), float(target_scale)
 
-    def config(self) -> dict[str, Any]:
-        """The constructor's arguments; without `places` and `asinh` where they are None, as files
-        had it before there were any."""
-        return {n: v for n, v in super().config().items() if n not in ("places", "asinh") or v}
-
     @property
     def likelihood(self) -> Likelihood:
         """That of the predictor."""

@@ -55,8 +55,7 @@ class Potential:
                     f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "
                     "each run, and the likelihood is of all of them: leave subsample_size out"
                 )
-        self.sites = self._globals.names
-        """Names of the global latents."""
+        self.sites = self._globals.names  # Names of the global latents
         self.objective = likelihood_bound(latents, len(x), imputations)
         self._model, self._rows, self._few = weights_first(model), rows, few
         self.fixed: Callable[[], AbstractContextManager[None]] = lambda: seeded(seed, x.device)

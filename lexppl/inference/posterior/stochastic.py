@@ -42,8 +42,7 @@ class StochasticGradientSampler:
     objective: NestedIWAE | None = None
 
     name: ClassVar[str]
-    largest_step: ClassVar[float]
-    """The default ε, where a batch is not noisy."""
+    largest_step: ClassVar[float]  # The default ε, where a batch is not noisy
 
     def __post_init__(self) -> None:
         check_settings(self, samples=1, chains=1, thin=1, warmup=0, climb=0)

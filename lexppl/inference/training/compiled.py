@@ -81,8 +81,7 @@ class _Draws(TorchDispatchMode):
         super().__init__()
         self.made: list[tuple[Any, Any]] = []
         self.place = 0
-        self.repeats = False
-        """Whether anything may go back."""
+        self.repeats = False  # Whether anything may go back
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -245,8 +245,7 @@ class MixtureImputer(Imputer):
     weights: Tensor
     means: Tensor
     scales: Tensor
-    family: ClassVar[Any] = _Normal
-    """Of a feature's distribution, by location and scale."""
+    family: ClassVar[Any] = _Normal  # Of a feature's distribution, by location and scale
 
     def __init__(self, weights: TensorOrShape, means: TensorOrShape, scales: TensorOrShape) -> None:
         super().__init__()

@@ -146,8 +146,7 @@ class TreePredictor(Predictor):
     """
 
     network: BoostedTrees
-    reads_gaps: ClassVar[bool] = True
-    """Whether hidden features must come as NaN."""
+    reads_gaps: ClassVar[bool] = True  # Whether hidden features must come as NaN
 
     def __init__(
         self,
