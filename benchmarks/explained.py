@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lexppl
 from lexppl.cli import main as lexppl_command
-from lexppl.data.checks import level_of
+from lexppl.data.cells import level_of
 from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.data.encoding import TableEncoding
@@ -32,11 +32,8 @@ SETTINGS = {
 """What is typed beside the table: nothing, or what `lexppl explain` did before cross-fitting."""
 AS_BEFORE = {"folds": 1, "towards": 0.5, "labels": "observed", "unit": 1.0}
 """Of `lex`: one predictor, a flat prior over masks, constants in nats."""
-TAKEN = {"selection_probability": "selection", "lower": "selection_lower"} | {
-    "upper": "selection_upper",
-    **{name: name for name in ("gain", "gain_lower", "gain_upper", "p", "agreement")},
-}
-"""Columns of importance.csv that are kept, and what they are called in a record."""
+OF_GROUPS = ("gain", "gain_lower", "gain_upper", "p")
+"""Columns of a group's line that are recorded."""
 
 
 class ExplainError(Exception):
@@ -81,8 +78,11 @@ class Explained:
         """What is kept of each group, by its columns."""
         if self.group_lines is None:
             return {}
-        lines = _numbers(self.group_lines)
-        return {"+".join(self._columns(group)): line for group, line in lines.items()}
+        lines = self.group_lines.reindex(columns=OF_GROUPS).astype(float)
+        return {
+            "+".join(self._columns(group)): {n: v for n, v in line.items() if math.isfinite(v)}
+            for group, line in lines.iterrows()
+        }
 
     def _columns(self, group: str) -> list[str]:
         return sorted(self.importance.index[self.importance["group"] == group].astype(str))
@@ -97,17 +97,9 @@ class Explained:
         return float(tried["penalty"][tried["chosen"]].iloc[0])
 
     def features(self) -> dict[str, dict[str, float]]:
-        """What is kept of each feature."""
-        return _numbers(self.importance)
-
-
-def _numbers(lines: pd.DataFrame) -> dict[str, dict[str, float]]:
-    table = lines.rename(columns=TAKEN)
-    kept = table[[name for name in TAKEN.values() if name in table]]
-    return {
-        str(name): {key: float(value) for key, value in row.items() if math.isfinite(value)}
-        for name, row in kept.iterrows()
-    }
+        """How often each feature is kept."""
+        kept = self.importance["selection_probability"]
+        return {str(name): {"selection": float(value)} for name, value in kept.items()}
 
 
 def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:

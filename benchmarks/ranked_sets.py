@@ -9,8 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import listed
+from lexppl.argument_checks import int_at_least, quoted
 from lexppl.data.dataset import Dataset
 from lexppl.data.synthetic import AdditiveBranch, Branch, ProductBranch
 
@@ -134,13 +133,13 @@ def ranked_set(
         tensor([35., 20.,  0.,  0.,  0., 45.,  0.,  0.,  0.,  0.])
     """
     if name not in _BRANCHES:
-        raise ValueError(f"there is no set {name!r}; there are {listed(ranked_names(), most=5)}")
+        raise ValueError(f"there is no set {name!r}; there are {quoted(ranked_names(), most=5)}")
     if copied and name != "Switch":
         raise ValueError(f"copied=True is Switch as L2X's generator makes it; {name} has no copies")
     if constant is not None and name not in ("Additive", "Switch"):
         raise ValueError(f"constant is of Additive and Switch; {name} has none: leave it out")
     if constant not in (None, *CONSTANTS):
-        raise ValueError(f"constant must be {listed(tuple(CONSTANTS))}; it is {constant!r}")
+        raise ValueError(f"constant must be {quoted(tuple(CONSTANTS))}; it is {constant!r}")
     rows = int_at_least("rows", rows, 10)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, FEATURES, dtype=torch.float64, generator=generator)

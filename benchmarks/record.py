@@ -20,6 +20,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 """The figures of README.md."""
+DIGITS = 8
+"""Significant digits of each number in a record."""
 
 
 def options_of(parser: argparse.ArgumentParser, small: dict[str, Any]) -> argparse.Namespace:
@@ -121,12 +123,12 @@ class Records:
         with _alone_in(folder):
             kept = [old for old in self._read() if self._run_of(old) != self._run_of(made)]
             aside = folder / f"{self.name}.part"
-            aside.write_text(json.dumps([*kept, made], indent=1) + "\n")
+            aside.write_text(_as_lines([*kept, made]))
             aside.replace(folder / f"{self.name}.json")
         print(self.line(**made), flush=True)
 
     def _run_of(self, record: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(record.get(field) for field in self.same)
+        return tuple(_rounded(record.get(field)) for field in self.same)
 
     def _read(self) -> list[dict[str, Any]]:
         found = read(self.name, self.options.results)
@@ -136,6 +138,20 @@ class Records:
                 "not), and one table must not mix them; give another --results"
             )
         return found
+
+
+def _as_lines(records: list[dict[str, Any]]) -> str:
+    """The records as JSON, one a line."""
+    return "[\n" + ",\n".join(json.dumps(_rounded(record)) for record in records) + "\n]\n"
+
+
+def _rounded(value: Any) -> Any:
+    """The value with its numbers in `DIGITS` significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @contextmanager

@@ -1,7 +1,11 @@
-"""Checks of numeric arguments; a message names the argument, what was expected and given."""
+"""Checks of arguments; a message names the argument, what was expected and given."""
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 
@@ -49,6 +53,30 @@ def fraction(
     raise ValueError(f"{name} must be a share{whole} in {ends}{_noted(note)}; it is {value!r}")
 
 
+def refuse_repeated(what: str, names: Iterable[str]) -> None:
+    """Refuse names that repeat."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{what} must differ from each other; repeated: {quoted(repeated)}")
+
+
+def folder_of(root: str | Path) -> Path:
+    """The root as a folder that is there; ``~`` is the user's own folder."""
+    if isinstance(root, str | PathLike) and (folder := Path(root).expanduser()).is_dir():
+        return folder
+    raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
+
+
+def quoted(names: Iterable[object], most: int = 8) -> str:
+    """Up to ``most`` names in quotes, and how many more there are."""
+    return _joined([repr(str(name)) for name in names], most)
+
+
+def quoted_counts(counts: Mapping[str, int], most: int = 8) -> str:
+    """Up to ``most`` names in quotes, each with its count, and how many more there are."""
+    return _joined([f"{name!r} ({count})" for name, count in counts.items()], most)
+
+
 def _is_int(value: Any) -> bool:
     # The type itself is asked first: abstract classes are slow, and steps of a fit pass here.
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
@@ -63,3 +91,8 @@ def _real(value: Any) -> float:
 
 def _noted(note: str) -> str:
     return f", {note}" if note else ""
+
+
+def _joined(words: list[str], most: int) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

@@ -11,11 +11,9 @@ import xarray as xr
 
 from lexppl.extras import arviz_library
 
-Posterior = Any
-"""`arviz.InferenceData` under ArviZ 0.2x, `xarray.DataTree` under ArviZ 1.x."""
+Posterior = Any  # `arviz.InferenceData` under ArviZ 0.2x, `xarray.DataTree` under ArviZ 1.x
 
-FEWEST_WEIGHTS = 25
-"""Whose largest fifth is the five that a tail is fitted to at least."""
+FEWEST_WEIGHTS = 25  # Whose largest fifth is the five that a tail is fitted to at least
 
 
 def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Posterior:
@@ -151,7 +149,7 @@ def group_of(posterior: Posterior, name: str) -> xr.Dataset:
 
 
 def writable_group(posterior: Posterior, name: str) -> Any:
-    """One group, a variable of which may be set in the posterior."""
+    """One group as the posterior holds it: a variable that is set there is set in the posterior."""
     unread = _unread_groups(posterior)
     return posterior[name] if unread is None else unread[name]
 

@@ -129,11 +129,9 @@ MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
 PENALTY = "penalty"
-BY_DRAW = "_by_draw"
-"""Whether a penalty differs between the masks of a row."""
+BY_DRAW = "_by_draw"  # Whether a penalty differs between the masks of a row
 
-MASK_KIND = "mask_kind"
-"""The key of a mask site's `infer` that says what its values mean."""
+MASK_KIND = "mask_kind"  # The key of a mask site's `infer` that says what its values mean
 MASK_KINDS = ("selection", "share", "strength", "attribution")
 
 MASK_DIM = -2

@@ -18,10 +18,8 @@ from torch.distributions import Transform
 
 Leaf = str | Tensor | np.ndarray
 
-OF_TORCH = frozenset(vars(nn.Module()))
-"""Attributes that every module has."""
-PRIORS = "_pyro_samples"
-"""Where a `PyroModule` has the priors of its weights, by name."""
+OF_TORCH = frozenset(vars(nn.Module()))  # Attributes that every module has
+PRIORS = "_pyro_samples"  # Where a `PyroModule` has the priors of its weights, by name
 KNOWN = ("lexppl", "torch", "pyro", "numpy", "builtins")
 """Packages whose code is identified by their version."""
 LIBRARIES = frozenset({*KNOWN, "sklearn", "scipy", "pandas", *sys.stdlib_module_names})
@@ -32,8 +30,7 @@ PLAIN = (
 )
 """Types of values that are identified by their representation."""
 RANDOM_STATES = (torch.Generator, np.random.Generator, np.random.RandomState)
-LONGEST = 200
-"""Characters of a representation; a longer one is hashed."""
+LONGEST = 200  # Characters of a representation; a longer one is hashed
 COMPUTED = ("cached_property", "_lazy_property_and_property")
 """Types of attributes that Python's objects and torch's distributions compute once."""
 

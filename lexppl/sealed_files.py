@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 """How a system says that there is no room."""
@@ -160,16 +160,14 @@ def replace_folder(aside: Path, target: Path) -> None:
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-SEAL = "sha256"
-"""The entry of a JSON file that has the checksum of its text."""
-MOST_BYTES = 2**30
-"""Of a JSON file; the largest that are written have some megabytes."""
+SEAL = "sha256"  # The entry of a JSON file that has the checksum of its text
+MOST_BYTES = 2**30  # Of a JSON file; the largest that are written have some megabytes
 _BLANK = "0" * 64
 _LONGEST = 300
 
 
 class UnreadableFileError(ValueError):
-    """A file that is not what this library wrote: damaged, changed, of a newer version, or never
+    """A file that is not what this library wrote: damaged, changed, of another version, or never
     its own. The message is one line, and names the file.
 
     Example:
@@ -223,35 +221,31 @@ def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> No
         )
 
 
-def refuse_formats(
-    path: str | os.PathLike[str], form: Any, newest: int, is_whole: bool, by: Any = None
+def refuse_other_format(
+    path: str | os.PathLike[str], found: Any, known: int, by: Any = None
 ) -> None:
-    """Refuse a file of a format newer than `newest`, of none, or of the newest without a checksum.
+    """Refuse a file of another format than the one that is read, or of none.
 
     Example:
-        >>> refuse_formats("words.json", 3, 2, True)
+        >>> refuse_other_format("words.json", 3, 2)
         Traceback (most recent call last):
         ...
         lexppl.sealed_files.UnreadableFileError: words.json cannot be read: lexppl wrote it in
-        format 3, and this version reads the formats up to 2: update lexppl, as by pip install
-        --upgrade lexppl
+        format 3, and this version reads format 2: read it by the version that wrote it, or write
+        it again
     """
-    if type(form) is not int or form < 1:
+    if type(found) is not int or found < 1:
         raise UnreadableFileError(
             path,
-            f"its format is {form!r}, none of 1 to {newest}, which this version reads; it is "
-            "another file, or was changed",
+            f"its format is {found!r}, and this version reads format {known}; it is another file, "
+            "or was changed",
         )
-    if form > newest:
+    if found != known:
         name = "lexppl" if by is None else f"lexppl {by}"
         raise UnreadableFileError(
             path,
-            f"{name} wrote it in format {form}, and this version reads the formats up to {newest}: "
-            "update lexppl, as by pip install --upgrade lexppl",
-        )
-    if form == newest and not is_whole:
-        raise UnreadableFileError(
-            path, "it has no checksum, which every file of its format has: it was changed"
+            f"{name} wrote it in format {found}, and this version reads format {known}: read it by "
+            "the version that wrote it, or write it again",
         )
 
 
@@ -274,8 +268,8 @@ def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -
         write_through(written, text.encode())
 
 
-def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
-    """A description of :func:`sealed`, and whether it was sealed; older files have no seal."""
+def read_sealed(path: str | os.PathLike[str], form: int) -> dict[str, Any]:
+    """A description that :func:`sealed` wrote, whose entry `format` is the one that is read."""
     path = Path(path)
     if path.stat().st_size > MOST_BYTES:
         raise UnreadableFileError(path, f"it has more than {MOST_BYTES:,} bytes")
@@ -283,12 +277,14 @@ def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
         # Line ends may be another system's.
         text = path.read_text(encoding="utf-8")
         described = _parsed(path, text)
+        refuse_other_format(path, described.get("format"), form, described.get("version"))
         seal = described.pop(SEAL, None)
-        if seal is not None:
-            is_seal = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
-            blank = _with_seal(text, seal, _BLANK) if is_seal else ""
-            refuse_changed(path, checksum_of(blank.encode()) if is_seal else "", seal)
-        return described, seal is not None
+        if seal is None:
+            raise ValueError("it has no checksum, which every file has: it was changed")
+        is_seal = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
+        blank = _with_seal(text, seal, _BLANK) if is_seal else ""
+        refuse_changed(path, checksum_of(blank.encode()) if is_seal else "", seal)
+        return described
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -303,7 +299,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     return described
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}, which no file of this library has")
 
 

@@ -11,13 +11,10 @@ from typing import Any
 from torch import nn
 
 MOST_LINES = 10
-WIDEST = 100
-"""Characters of a line's text, beside its label."""
+WIDEST = 100  # Characters of a line's text, beside its label
 LONGEST_NAME = 24
-PRIORS = "_pyro_samples"
-"""Where a Pyro module keeps its weights with priors."""
-NUMBERS = ("k", "weight")
-"""What is shown of a part beside its class, where it has it."""
+PRIORS = "_pyro_samples"  # Where a Pyro module keeps its weights with priors
+NUMBERS = ("k", "weight")  # What is shown of a part beside its class, where it has it
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def _listed(settings: Any) -> list[_Setting]:
     return found
 
 
-def _label(value: Any) -> Any:
+def _label(value: Any) -> bool | int | float | str | None:
     """A value in the table: numbers, words and None as they are, a module by its class."""
     if isinstance(value, np.generic):
         value = value.item()

@@ -15,8 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from lexppl.argument_checks import int_at_least
 
-AT_ONCE = 4
-"""Tasks a worker that are handed out before their results are taken."""
+AT_ONCE = 4  # Tasks a worker that are handed out before their results are taken
 
 # Random states and Pyro's settings are the process's, so that tasks in threads of one take turns.
 _TURNS = threading.RLock()

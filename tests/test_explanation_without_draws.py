@@ -118,7 +118,7 @@ def test_nothing_is_imputed_or_predicted(monkeypatch):
     for model in result.models:
         monkeypatch.setattr(model.predictor, "forward", predicted)
     explain(result, rows(5)[0], draws=0)
-    assert [shape[-2] for shape in called] == [4, 4, 4, 1, 1]
+    assert [shape[-2] for shape in called] == [4, 4, 1, 1]
 
 
 class Switched(nn.Module):

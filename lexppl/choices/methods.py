@@ -158,8 +158,7 @@ def _listed(
     return Method(name, source, summary, fixed_ones, frozenset(taken), epochs, own_rate)
 
 
-DEFAULT_METHOD = "lex"
-"""Where no method is named."""
+DEFAULT_METHOD = "lex"  # Where no method is named
 
 _LEX = "classes k penalty predictor masks imputations folds unit imputer"
 _BASE_X = "BASE-X: REAL-X whose predictor sees the selector's masks"

@@ -65,8 +65,7 @@ GUIDES: Mapping[str, str] = {
 }
 """Names of guides, and what they are."""
 
-HAMILTONIAN = frozenset({"nuts", "hmc"})
-"""Those that sum over every mask of every row at each step."""
+HAMILTONIAN = frozenset({"nuts", "hmc"})  # Those that sum over every mask of every row at each step
 POINTS = frozenset({"ensemble"})
 """Those whose draws are modes: they show how far fits agree, not how sure the rows leave one."""
 NEED_BAYES = frozenset({"sghmc", "sgld", "laplace", "diagonal-laplace", "vi"})
@@ -75,8 +74,7 @@ BAYES_LIBRARY = "posteriors"
 WITH_PRIOR = ("lex",)
 """Methods whose weights can have a posterior by these names: their bound is one of the
 likelihood."""
-PRIOR_SCALE = 1.0
-"""Standard deviation of the weights' normal prior, where nobody says."""
+PRIOR_SCALE = 1.0  # Standard deviation of the weights' normal prior, where nobody says
 
 
 @dataclass(frozen=True)
@@ -105,14 +103,12 @@ class AskedPosterior:
         return f"{named} Normal(0, {self.prior:g}) before"
 
 
-AUTO: Literal["auto"] = "auto"
-"""In place of a penalty: λ is chosen from the data, by a path."""
+AUTO: Literal["auto"] = "auto"  # In place of a penalty: λ is chosen from the data, by a path
 NETWORK, TREES, AUTO_PREDICTOR = "network", "trees", "auto"
 PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 """What predicts from the features that are kept: the method's network; boosted trees; or of one
 explainer that a network taught, its network or boosted trees of what it keeps."""
-USUAL_PREDICTOR = AUTO_PREDICTOR
-"""Of `lexppl explain`, where nothing is typed."""
+USUAL_PREDICTOR = AUTO_PREDICTOR  # Of `lexppl explain`, where nothing is typed
 REGIMES = tuple(regime.value.replace(" ", "-") for regime in Regime)
 """Names of the training regimes at the command line."""
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import quoted
 from lexppl.cli.terminal import UsageError, one_line
-from lexppl.data.checks import listed
 from lexppl.data.columns import NumericColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.models.black_box import BlackBox, black_box
@@ -69,7 +69,7 @@ def asked_black_box(
         columns = () if data.encoding is None else data.encoding.columns
         if tails := [c.name for c in columns if isinstance(c, NumericColumn) and c.asinh]:
             raise ValueError(
-                f"--black-box-input encoded is not for columns with a heavy tail, {listed(tails)}: "
+                f"--black-box-input encoded is not for columns with a heavy tail, {quoted(tails)}: "
                 "fit the black box on the table's own columns, or on logarithms in the table"
             )
         box = black_box(model, classes=data.class_names, output=output, **limits)

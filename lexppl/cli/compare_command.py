@@ -93,6 +93,7 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
 
 
 def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
+    """A figure of a row of the table, and its interval where it has one."""
     if pd.isna(row[figure]):
         return "–"
     value = f"{row[figure]:.3f}"

@@ -43,8 +43,7 @@ PREDICTION = (
 )
 
 
-Figures = dict[str, list[dict[str, float]]]
-"""By kind, of each replicate, by name."""
+Figures = dict[str, list[dict[str, float]]]  # By kind, of each replicate, by name
 
 
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:

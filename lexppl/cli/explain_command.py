@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 from torch import Tensor
@@ -52,10 +52,11 @@ from lexppl.saving import save
 from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.tabular.fit_plan import FitPlan
 
-PROPOSALS = 2
-"""Masks weighed for each draw given the held-out y."""
-DIGITS = "%.4g"
-"""Of numbers in tables; posterior.nc has all."""
+Found = TypeVar("Found")
+Otherwise = TypeVar("Otherwise")
+
+PROPOSALS = 2  # Masks weighed for each draw given the held-out y
+DIGITS = "%.4g"  # Of numbers in tables; posterior.nc has all
 
 
 class Sections:
@@ -77,8 +78,13 @@ class Sections:
         self.warnings = [message for part in ordered for message in part]
 
     def run(
-        self, name: str, work: Callable[[], Any], otherwise: Any, early: str, failed: str = ""
-    ) -> Any:
+        self,
+        name: str,
+        work: Callable[[], Found],
+        otherwise: Otherwise,
+        early: str,
+        failed: str = "",
+    ) -> Found | Otherwise:
         """The result of a section, or `otherwise`.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
@@ -57,10 +57,11 @@ from lexppl.systems.registry import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
 
+Fitted = TypeVar("Fitted")
+
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of their draws."""
-LEARNED_ROWS = 500
-"""Most held-out rows of the gain over the base rate."""
+LEARNED_ROWS = 500  # Most held-out rows of the gain over the base rate
 STEPS, STEP_MASKS = 200_000, 100
 """Most predictions of single rows (seconds), and most masks of each."""
 RANKED_DRAWS = 2
@@ -69,8 +70,7 @@ JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
 where it no longer gets better."""
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
-LEAST_EPOCHS, MOST_EPOCHS = 5, 200
-"""Of a fit by default: minutes of 2,000 rows."""
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default: minutes of 2,000 rows
 RATE_OF_TEXTS = 5e-3
 """Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
 WORDS_KEPT = 10
@@ -129,8 +129,12 @@ class RowsRun(ExplainRun):
         self.result.class_names = source.data.class_names
 
     def _fitted(
-        self, fit: Callable[..., Any], name: str, observed: nn.Module | None = None, **settings: Any
-    ) -> Any:
+        self,
+        fit: Callable[..., Fitted],
+        name: str,
+        observed: nn.Module | None = None,
+        **settings: Any,
+    ) -> Fitted:
         """Fit on the rows, by the plan, to labels or a predictor's outputs."""
         plan, source = self.plan, self.source
         return fit(

@@ -67,16 +67,14 @@ from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import fit_full_predictor, fit_judge
 from lexppl.tabular.table_fit import TableFit, fit_table
 
-EXPLAINED_ROWS = 1000
-"""Most held-out rows whose masks are written."""
+EXPLAINED_ROWS = 1000  # Most held-out rows whose masks are written
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
 CHOICE = "whether the choice of features encodes the answer is"
-LEAST_REPORT = 200_000
-"""Bytes of the smallest report, with the posterior and the tables."""
+LEAST_REPORT = 200_000  # Bytes of the smallest report, with the posterior and the tables
 BYTES_OF_A_WEIGHT = 4
 
 
@@ -91,8 +89,7 @@ class TableRun(ExplainRun):
     source: DividedTable
     groups: FeatureGroups
     fitted: TableFit
-    outputs: Tensor | None = None
-    """Of the black box for every row."""
+    outputs: Tensor | None = None  # Of the black box for every row
     box: BlackBox | None = None
 
     @property
@@ -287,7 +284,7 @@ class TableRun(ExplainRun):
 
         early = "single rows and directions were interrupted"
         name = "looking at directions and single rows"
-        details: Details = self.sections.run(name, work, Details(), early)
+        details = self.sections.run(name, work, Details(), early)
         self.sections.warn(details.warnings)
         return details
 

@@ -26,8 +26,7 @@ from lexppl.sealed_files import output_folder
 ROW_MASKS = 100
 DIGITS = "%.4g"
 MEAN_RESPONSE = "mean response"
-SHOWN = 10
-"""Features that are printed."""
+SHOWN = 10  # Features that are printed
 
 
 def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from lexppl.data.columns import CategoricalColumn, levels_in
+from lexppl.data.cells import levels_in
+from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
@@ -30,8 +31,7 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
-MOST_UNDECIDED = 0.5
-"""Share of rows' features above which masks have not settled."""
+MOST_UNDECIDED = 0.5  # Share of rows' features above which masks have not settled
 
 
 def learned_messages(

@@ -17,18 +17,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from lexppl.argument_checks import quoted
 from lexppl.choices.data_sets import image_names, text_names
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
 from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
-from lexppl.data.checks import listed
 from lexppl.data.files import read_frame, table_name
 from lexppl.data.images import DividedImages, ImageDataset
-from lexppl.data.stratification import (
-    at_most,
-    held_out_parts,
-)
+from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import TextDataset, words_of
 from lexppl.models import flat_images, images, texts
 from lexppl.models.architectures.base import Architecture
@@ -36,11 +33,9 @@ from lexppl.models.architectures.base import Architecture
 Part = ImageDataset | TextDataset
 Places = NDArray[np.int64]
 
-ROWS = 2000
-"""Images or texts of each part, by default."""
+ROWS = 2000  # Images or texts of each part, by default
 NONE: Places = np.zeros(0, dtype=np.int64)
-PATCH, PATCHES_A_SIDE = 4, 14
-"""Side of a patch in pixels, and most patches of a side, by default."""
+PATCH, PATCHES_A_SIDE = 4, 14  # Side of a patch in pixels, and most patches of a side, by default
 SMALL_OF_IMAGES: Mapping[str, Any] = {"blocks": (16, 32), "levels": 2, "width": 8}
 """Convolutional networks that are fitted in minutes on a processor."""
 
@@ -94,8 +89,7 @@ class DividedRows:
     part_numbers: tuple[Places, Places, Places]
     keep: str | None = None
 
-    target_scale = 1.0
-    """Of classes, which have no unit."""
+    target_scale = 1.0  # Of classes, which have no unit
 
     @property
     def are_texts(self) -> bool:
@@ -200,13 +194,11 @@ def _patch(typed: int | None, height: int, width: int) -> int:
     return typed
 
 
-WORDS, LENGTH = 10_000, 400
-"""Of the vocabulary and of a text, at most, by default; L2X's."""
+WORDS, LENGTH = 10_000, 400  # Of the vocabulary and of a text, at most, by default; L2X's
 SMALL_OF_TEXTS: Mapping[str, Any] = {"embedding": 32, "filters": 32, "hidden": 64}
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
-VALID_SHARE = 0.2
-"""Of the reviews to fit on, which come without a part to choose an epoch on."""
+VALID_SHARE = 0.2  # Of the reviews to fit on, which come without a part to choose an epoch on
 
 
 def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows:
@@ -317,7 +309,7 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise UsageError(
                 f"{option} {name!r} is no column of {options.data}; it has "
-                f"{listed(frame.columns, most=20)}{hint}"
+                f"{quoted(frame.columns, most=20)}{hint}"
             )
     if options.target is not None:
         return str(options.target)

@@ -20,10 +20,8 @@ from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac
 from lexppl.tabular.fit_plan import FEW_ROWS
 
-STEPS_OF_VAEAC = 3000
-"""Of its fit, about."""
-BATCH = 100
-"""Rows of such a step."""
+STEPS_OF_VAEAC = 3000  # Of its fit, about
+BATCH = 100  # Rows of such a step
 
 
 def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:

@@ -123,8 +123,7 @@ ARGUMENT = re.compile(
 """An argument of a reading function in an error."""
 
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-"""Exit codes: bad data or files, a bad command, Ctrl-C."""
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130  # Exit codes: bad data or files, a bad command, Ctrl-C
 
 
 class UsageError(Exception):

@@ -37,13 +37,11 @@ from lexppl.inference import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.models import Grouping
 
-RANDOM = "random"
-"""The control: a random order of the entries of each row."""
+RANDOM = "random"  # The control: a random order of the entries of each row
 FIRST_SIZES = (1, 3, 5)
 
 Table = Dataset | tuple[Tensor, Tensor]
-Importances = Callable[[Tensor], Tensor]
-"""From rows `(B, D)` to importances `(B, G)`."""
+Importances = Callable[[Tensor], Tensor]  # From rows `(B, D)` to importances `(B, G)`
 Compared = str | FitResult | Importances
 
 

@@ -7,18 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data.checks import (
-    check_labels,
-    check_tensors,
-    counted,
-    label_counts,
-    listed,
-    refuse_repeated,
-)
+from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
 from lexppl.data.encoding import TableEncoding, Task
-from lexppl.data.stratification import Divisible
-from lexppl.summary import Summarised, Summary, short, some_of
-from lexppl.summary import counted as number_of
+from lexppl.data.stratification import Divisible, check_labels, check_tensors, label_counts
+from lexppl.summary import Summarised, Summary, counted, short, some_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,20 +80,20 @@ class Dataset(Divisible, Summarised):
     def summarised(self) -> Summary:
         """What is in it, without its values."""
         lines = {
-            "x": f"{number_of(self.n_features, 'feature')}, {self.x.dtype}, {self.x.device}",
-            "entries": f"{number_of(self.n_entries, 'mask entry', 'mask entries')}: "
+            "x": f"{counted(self.n_features, 'feature')}, {self.x.dtype}, {self.x.device}",
+            "entries": f"{counted(self.n_entries, 'mask entry', 'mask entries')}: "
             f"{some_of(map(short, self.entry_names))}",
             "y": self._target_line(),
             "truth": None if self.truth is None else "known for each row",
             "part": "of a larger table" if self.is_part else None,
         }
-        return Summary(f"Dataset {self.name!r}: {number_of(len(self), 'row')}", lines)
+        return Summary(f"Dataset {self.name!r}: {counted(len(self), 'row')}", lines)
 
     def _target_line(self) -> str:
         if self.class_names is None:
             if self.y.dim() > 1:
                 events = int(self.y[:, 1].sum())
-                return f"{self.target_name}, survival times with {number_of(events, 'event')}"
+                return f"{self.target_name}, survival times with {counted(events, 'event')}"
             low, high = float(self.y.min()), float(self.y.max())
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
         return label_counts(self.y, self.class_names, self.target_name)
@@ -179,7 +171,7 @@ def _check_values(data: Dataset) -> None:
         if bad.any():
             counts = zip(data.feature_names, bad.sum(0).tolist(), strict=True)
             found = {name: count for name, count in counts if count}
-            raise ValueError(f"x must be finite; it has {what} in column {counted(found)}")
+            raise ValueError(f"x must be finite; it has {what} in column {quoted_counts(found)}")
     if data.y.is_floating_point() and not data.y.isfinite().all():
         raise ValueError(
             f"y must be finite; target {data.target_name!r} has "
@@ -194,7 +186,7 @@ def _check_variation(data: Dataset) -> None:
         raise ValueError("the table has one row only; at least two are needed to learn from")
     constant = (data.x == data.x[0]).all(0).nonzero().flatten().tolist()
     if constant:
-        names = listed(data.feature_names[d] for d in constant)
+        names = quoted(data.feature_names[d] for d in constant)
         raise ValueError(f"constant columns explain nothing; leave out {names}")
     if data.class_names is None and (data.y == data.y[0]).all():
         raise ValueError(f"target {data.target_name!r} is constant: {data.y[0].tolist()}")

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from lexppl.argument_checks import quoted
 from lexppl.choices.data_sets import synthetic_names
-from lexppl.data.checks import listed, part_counts
-from lexppl.data.columns import date_order, days_of, holds_dates
+from lexppl.data.cells import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
@@ -24,6 +24,7 @@ from lexppl.data.stratification import (
     fold_of_rows,
     fold_of_times,
     held_out_parts,
+    part_counts,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
@@ -147,7 +148,7 @@ def divided_frame(
         if folds is None or None not in (group, time):
             raise ValueError("rows stay together, or in time order, in folds: give one of the two")
         if column not in map(str, frame.columns):
-            raise ValueError(f"there is no column {column!r}; columns: {listed(frame.columns)}")
+            raise ValueError(f"there is no column {column!r}; columns: {quoted(frame.columns)}")
         reading["drop"] = [*reading.get("drop", ()), column]
     cells = named_cells(frame).reset_index(drop=True)
     check_columns(list(cells.columns))

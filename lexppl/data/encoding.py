@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
+from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
 from lexppl.configured import made_of, refuse_types
-from lexppl.data.checks import (
-    counted,
-    listed,
+from lexppl.data.cells import (
+    checked_order,
+    date_order,
+    kind_of,
+    level_index,
+    levels_in,
     missing_in,
     numbers_of,
-    refuse_repeated,
+    pooled_levels,
+    varying_waves,
 )
 from lexppl.data.columns import (
     CategoricalColumn,
@@ -31,22 +36,15 @@ from lexppl.data.columns import (
     NumericColumn,
     asinh_of,
     check_scale,
-    checked_order,
     column_from_json,
     column_to_json,
-    date_order,
-    kind_of,
-    level_index,
-    levels_in,
-    pooled_levels,
-    varying_waves,
 )
 from lexppl.data.files import FileFormat, named_cells
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
-FORMAT = 2  # Of the file; the first had no checksum
+FORMAT = 2  # Of the file
 
 
 @dataclass(frozen=True)
@@ -310,21 +308,21 @@ class TableEncoding:
         unknown = [name for name in there if name not in read]
         if lacking or unknown or len(set(there)) < len(there):
             problems = [
-                f"lacks {listed(lacking)}" if lacking else "",
-                f"has {listed(unknown)}, not there in fit" if unknown else "",
+                f"lacks {quoted(lacking)}" if lacking else "",
+                f"has {quoted(unknown)}, not there in fit" if unknown else "",
                 "has columns of the same name" if len(set(there)) < len(there) else "",
             ]
             raise ValueError(
                 f"the table must have the {len(known)} columns of fit, "
-                f"{listed(known)}; it {' and '.join(filter(None, problems))}"
+                f"{quoted(known)}; it {' and '.join(filter(None, problems))}"
             )
         if len(cells) == 0:
             raise ValueError("the table is empty: it has no rows")
         whole = [c.name for c in self.columns if not c.gaps and not isinstance(c, IndicatorColumn)]
         if missing := missing_in(cells[whole]):
             raise ValueError(
-                f"missing values in columns that had none in fit: {counted(missing)}; fill them "
-                "in, leave these rows out, or fit on rows of which some lack them too"
+                f"missing values in columns that had none in fit: {quoted_counts(missing)}; fill "
+                "them in, leave these rows out, or fit on rows of which some lack them too"
             )
         parts = [column.encode(cells[column.source]) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1)).to(dtype or torch.get_default_dtype())
@@ -362,13 +360,12 @@ class TableEncoding:
 
     @classmethod
     def load(cls, file: str | Path) -> TableEncoding:
-        """Read what :meth:`save` wrote, or a JSON file of :meth:`to_json` alone.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no encoding.
+            lexppl.saving.UnreadableFileError: damaged, of another version, or no encoding.
         """
-        described, is_whole = read_sealed(file)
-        refuse_formats(file, described.get("format", 1), FORMAT, is_whole)
+        described = read_sealed(file, FORMAT)
         with refused_by_name(file):
             return cls.from_json(described)

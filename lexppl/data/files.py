@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from pandas.io.common import get_handle  # type: ignore[import-not-found]
 
-from lexppl.data.checks import listed, refuse_repeated
+from lexppl.argument_checks import quoted, refuse_repeated
 
 ANY_SPACE = r"\s+"
 TEXT = (".csv", ".tsv", ".tab")
@@ -116,7 +116,7 @@ def read_frame(
     kind = Path(table_stem(file)).suffix.lower()
     if form.separator is None and kind not in (*TEXT, *TYPED):
         raise ValueError(
-            f"{file.name!r} is of no known kind; expected {listed([*TEXT, *TYPED])}, "
+            f"{file.name!r} is of no known kind; expected {quoted([*TEXT, *TYPED])}, "
             "or text with its separator given"
         )
     try:

@@ -17,16 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_at_least
-from lexppl.data.checks import (
+from lexppl.argument_checks import folder_of, fraction, int_at_least, quoted
+from lexppl.data.stratification import (
+    Divisible,
+    at_most,
     check_labels,
     check_tensors,
-    folder_of,
     label_counts,
-    listed,
     part_counts,
 )
-from lexppl.data.stratification import Divisible, at_most
 from lexppl.summary import Summarised, Summary, counted
 
 
@@ -119,7 +118,7 @@ class ImageDataset(Divisible, Summarised):
         chosen = [self._place(one) for one in classes]
         names = tuple(self.class_names[place] for place in chosen)
         if len(chosen) < 2 or len(set(chosen)) < len(chosen):
-            raise ValueError(f"give two or more different classes; these are {listed(names)}")
+            raise ValueError(f"give two or more different classes; these are {quoted(names)}")
         wanted = torch.tensor(chosen, device=self.y.device)
         part = self.subset(torch.isin(self.y, wanted))
         y = (part.y.unsqueeze(1) == wanted).long().argmax(1)
@@ -132,7 +131,7 @@ class ImageDataset(Divisible, Summarised):
         if isinstance(one, Integral) and 0 <= one < self.n_classes:
             return int(one)
         raise ValueError(
-            f"{self.name!r} has no class {one!r}; it has {listed(self.class_names, most=20)}"
+            f"{self.name!r} has no class {one!r}; it has {quoted(self.class_names, most=20)}"
         )
 
 
@@ -283,7 +282,7 @@ def image_folder(
     files, labels = _files(folder, names)
     empty = [name for place, name in enumerate(names) if place not in labels]
     if not files or (empty and not is_part):
-        raise ValueError(f"{str(folder)!r} has no images of class {listed(empty)}")
+        raise ValueError(f"{str(folder)!r} has no images of class {quoted(empty)}")
     chosen = at_most(labels, rows, seed)
     files = [files[place] for place in chosen]
     sides = (size, size) if isinstance(size, int) else size
@@ -347,7 +346,7 @@ def divided_folder(
     folder = folder_of(path)
     parts = _parts_in(folder) or {"train": "."}
     if "train" not in parts:
-        raise ValueError(f"{str(folder)!r} has {listed(parts.values())} and no folder 'train'")
+        raise ValueError(f"{str(folder)!r} has {quoted(parts.values())} and no folder 'train'")
     names = _class_names(folder / parts["train"])
     read: dict[str, ImageDataset] = {}
     for part, below in parts.items():
@@ -417,14 +416,14 @@ def _subfolders(folder: Path) -> list[str]:
 def _class_names(folder: Path) -> list[str]:
     if parts := _parts_in(folder):
         raise ValueError(
-            f"{str(folder)!r} has the folders {listed(parts.values())}, which are parts and no "
+            f"{str(folder)!r} has the folders {quoted(parts.values())}, which are parts and no "
             "classes; read all with divided_folder, or one of them by its own path"
         )
     names = _subfolders(folder)
     if len(names) < 2:
         raise ValueError(
             f"{str(folder)!r} must have a folder of images for each of two or more classes; it has "
-            f"{listed(names) or 'no folder'}"
+            f"{quoted(names) or 'no folder'}"
         )
     return names
 
@@ -437,7 +436,7 @@ def _parts_in(folder: Path) -> dict[str, str]:
         return {part: parts[part] for part in ("train", "valid", "test") if part in parts}
     if {"train", "test"} <= set(parts):
         raise ValueError(
-            f"{str(folder)!r} has the folders {listed(names)}, which are not one for each part; "
+            f"{str(folder)!r} has the folders {quoted(names)}, which are not one for each part; "
             "move what is no part elsewhere, or read one part by its own path"
         )
     return {}

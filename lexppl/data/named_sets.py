@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import folder_of, int_at_least, quoted
 from lexppl.choices.data_sets import TARGETS, image_names, shipped_names, synthetic_names
-from lexppl.data.checks import folder_of, listed
 from lexppl.data.dataset import Dataset
 from lexppl.data.images import DividedImages, ImageDataset
 from lexppl.data.synthetic import synthetic
@@ -78,7 +77,7 @@ def shipped_frame(name: str) -> pd.DataFrame:
     if name not in TARGETS:
         raise ValueError(
             f"there is no shipped data set {name!r}; there are "
-            f"{listed((*shipped_names(), *survival_names()), most=20)}"
+            f"{quoted((*shipped_names(), *survival_names()), most=20)}"
         )
     from sklearn import datasets  # noqa: PLC0415 - slow, and only for sets that come along
 
@@ -109,7 +108,7 @@ def load_survival(name: str, dtype: torch.dtype | None = None) -> Dataset:
     ====================  ========  ==========================================  ===================
     """
     if name not in _LOADERS:
-        raise ValueError(f"there is no survival set {name!r}; there are {listed(survival_names())}")
+        raise ValueError(f"there is no survival set {name!r}; there are {quoted(survival_names())}")
     features, time, event = _LOADERS[name]()
     frame = features.assign(time=np.array(time, dtype=float))
     data = dataset_from_frame(frame, "time", task="regression", name=name, dtype=dtype)
@@ -225,7 +224,7 @@ def switching_panels(
     """
     readers = {"mnist": mnist, "fashion": fashion_mnist}
     if labelled not in readers:
-        raise ValueError(f"labelled must be one of {listed(readers)}; it is {labelled!r}")
+        raise ValueError(f"labelled must be one of {quoted(readers)}; it is {labelled!r}")
     counts = [int_at_least("each of rows", count) for count in rows]
     if len(counts) != 3:
         raise ValueError(
@@ -295,7 +294,7 @@ def image_set(
     """
     if name not in image_names():
         raise ValueError(
-            f"there is no set of images {name!r}; there are {listed(image_names(), most=20)}"
+            f"there is no set of images {name!r}; there are {quoted(image_names(), most=20)}"
         )
     most = None if rows is None else int_at_least("rows", rows)
     reading: dict[str, Any] = {"root": root, "download": download}

@@ -18,8 +18,8 @@ import torch
 from pandas.api import types
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_at_least
-from lexppl.data.checks import listed, numbers_of
+from lexppl.argument_checks import fraction, int_at_least, quoted
+from lexppl.data.cells import numbers_of
 from lexppl.data.encoding import TableEncoding
 
 ENDINGS = (".parquet", ".pq")
@@ -68,7 +68,7 @@ class ParquetTable:
             lacking = [name for name in self.columns if name not in names]
             if lacking:
                 raise ValueError(
-                    f"{file} lacks {listed(lacking)}; its columns are {listed(names, 20)}"
+                    f"{file} lacks {quoted(lacking)}; its columns are {quoted(names, 20)}"
                 )
             for place in range(opened.num_row_groups):
                 rows = opened.metadata.row_group(place).num_rows
@@ -100,7 +100,7 @@ class ParquetTable:
             opened = pq.ParquetFile(group.file)
             yield from opened.iter_batches(rows, row_groups=[group.place], columns=self.columns)
 
-    def identified_by(self) -> Any:
+    def identified_by(self) -> tuple[list[tuple[str, int, int]], list[str]]:
         """The files with their sizes and times, and the columns: the table's identity."""
         about = [(file, file.stat()) for file in self.files]
         return [(str(f.resolve()), s.st_size, s.st_mtime_ns) for f, s in about], self.columns
@@ -118,11 +118,11 @@ def _files(path: Path) -> list[Path]:
         if file.suffix.lower() in ENDINGS and not any(part[0] in "._" for part in name.parts)
     }
     if not found:
-        raise FileNotFoundError(f"{str(path)!r} has no Parquet file ({listed(ENDINGS)})")
+        raise FileNotFoundError(f"{str(path)!r} has no Parquet file ({quoted(ENDINGS)})")
     columns = sorted({p for name in found.values() for p in name.parts[:-1] if "=" in p})
     if columns:
         raise ValueError(
-            f"{str(path)!r} has folders that hold a column, {listed(columns)}, which is not read: "
+            f"{str(path)!r} has folders that hold a column, {quoted(columns)}, which is not read: "
             "write the column into the files"
         )
 

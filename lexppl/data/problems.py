@@ -12,14 +12,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
-from lexppl.data.columns import (
+from lexppl.argument_checks import quoted
+from lexppl.data.cells import (
     DateOrderError,
     date_order,
     days_of,
     kind_of,
+    level_of,
     levels_in,
+    numbers_of,
     pooled_levels,
+    refuse_missing,
 )
 from lexppl.data.encoding import MOST_INTEGER_CLASSES, TargetColumn
 
@@ -101,7 +104,7 @@ def table_problems(
     constant = constant_columns(frame)
     if constant and not how.drop_constant:
         yield Problem(
-            f"constant columns explain nothing: {listed(constant)}; leave them out, or give "
+            f"constant columns explain nothing: {quoted(constant)}; leave them out, or give "
             "drop_constant=True to drop them",
             {"drop_constant": True},
         )
@@ -153,7 +156,7 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
         levels = pd.Series(levels_in(cells) if kind == "level" else (), dtype=object)
         for _, same in levels.groupby(levels.map(lambda level: " ".join(level.casefold().split()))):
             if len(same) > 1:
-                yield f"levels {listed(same)} of column {name!r} differ in blanks or capitals alone"
+                yield f"levels {quoted(same)} of column {name!r} differ in blanks or capitals alone"
 
 
 def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
@@ -245,7 +248,7 @@ def _level_problems(
     if are_numbers:
         mends = {"missing": words[:3]}
         hint = (
-            f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
+            f"most are numbers, but not {quoted(words, most=3)}: if these mean missing, give "
             f"missing=({words[0]!r},)"
         )
     text = f"categorical column {name!r} has {len(levels)} levels in {rows} rows"
@@ -271,7 +274,9 @@ def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
         )
 
 
-def _caught(check: Callable[[], object], mend: Mapping[str, object] | None = None) -> Any:
+def _caught(
+    check: Callable[[], object], mend: Mapping[str, object] | None = None
+) -> Iterator[Problem]:
     """What a check refuses, as a problem."""
     try:
         check()

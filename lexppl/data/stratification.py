@@ -1,8 +1,8 @@
-"""Random divisions of rows that keep the proportions of the strata."""
+"""Rows with labels: their checks, and random divisions in the proportions of their strata."""
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, refuse_repeated
+from lexppl.summary import short, some_of
 
 
 def stratified_parts(
@@ -88,6 +89,48 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     fold = np.empty(len(times), np.int64)
     fold[np.argsort(times, kind="stable")] = np.arange(len(times)) * count // len(times)
     return fold
+
+
+def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = ()) -> None:
+    """Refuse attributes that are no tensors; the optional ones may be None."""
+    for name in (*names, *(name for name in optional if getattr(data, name) is not None)):
+        value = getattr(data, name)
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
+
+
+def check_labels(y: Tensor, class_names: tuple[str, ...], target: str, is_part: bool) -> None:
+    """Refuse labels ``(N,)`` that are not ``0 … C-1``, and, unless ``is_part``, a single class."""
+    refuse_repeated("class_names", class_names)
+    if y.dtype != torch.long:
+        raise TypeError(f"y must be torch.long for classification; it is {y.dtype}")
+    if len(class_names) < 2:
+        raise ValueError(
+            f"target {target!r} needs at least two classes; class_names is {class_names}"
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= len(class_names):
+        raise ValueError(
+            f"y must hold labels 0 to {len(class_names) - 1}, one for each of class_names; "
+            f"it holds {low} to {high}"
+        )
+    if low == high and not is_part:
+        raise ValueError(
+            f"target {target!r} has one class only: every row is {class_names[low]!r}; "
+            "at least two are needed"
+        )
+
+
+def label_counts(y: Tensor, class_names: tuple[str, ...], target: str) -> str:
+    """How many rows each class has, in words."""
+    counts = torch.bincount(y, minlength=len(class_names)).tolist()
+    each = some_of(f"{short(n)} ({c:,})" for n, c in zip(class_names, counts, strict=True))
+    return f"{target}, {len(counts)} classes: {each}"
+
+
+def part_counts(train: int, valid: int, test: int) -> str:
+    """How many rows each part has, in words."""
+    return f"{train:,} to fit on, {valid:,} to choose the best epoch on, {test:,} to judge"
 
 
 class Divisible:

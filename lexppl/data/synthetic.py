@@ -9,9 +9,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least
+from lexppl.argument_checks import finite_float, fraction, int_at_least, quoted
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
-from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
 
 Constant = Literal["l2x-code", "l2x-paper", "q-fit-code"]
@@ -182,10 +181,10 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
     full_name = ALIASES.get(name, name)
     if full_name not in SYNTHETIC:
         raise ValueError(
-            f"there is no synthetic set {name!r}; there are {listed(synthetic_names(), most=9)}"
+            f"there is no synthetic set {name!r}; there are {quoted(synthetic_names(), most=9)}"
         )
     if constant not in get_args(Constant):
-        raise ValueError(f"constant must be {listed(get_args(Constant))}; it is {constant!r}")
+        raise ValueError(f"constant must be {quoted(get_args(Constant))}; it is {constant!r}")
     branches: Mapping[str, Branch] = {
         "A": _INTERACTION,
         "B": _ORANGE_SKIN,

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from pandas.api import types
 
-from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import listed
-from lexppl.data.columns import Order, checked_order
+from lexppl.argument_checks import int_at_least, quoted
+from lexppl.data.cells import Order, checked_order
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
@@ -112,14 +111,14 @@ class TableReading:
         present = used[list(needed)].notna()
         if not present.all(axis=1).any():
             empty = [name for name in needed if not present[name].any()]
-            reason = f"; always missing: {listed(empty)}" if empty else ""
+            reason = f"; always missing: {quoted(empty)}" if empty else ""
             raise ValueError(f"no row is left: each has a missing value{reason}")
         return used[present.all(axis=1)]
 
     def _columns(self, columns: Sequence[str], target: str | None) -> tuple[list[str], str]:
         if len(columns) < 2:
             raise ValueError(
-                f"a table needs a target and at least one other column; it has {listed(columns)}"
+                f"a table needs a target and at least one other column; it has {quoted(columns)}"
             )
         problems = [
             Problem(f"{option} names {name!r}, and there is no such column; {near(name, columns)}")
@@ -140,13 +139,13 @@ class TableReading:
                     f"{option} names {str(target)!r}; no such column is there beside the target"
                 )
         if both := [name for name in self.keep if name in self.drop]:
-            raise ValueError(f"drop and keep both name {listed(both)}; give one of the two")
+            raise ValueError(f"drop and keep both name {quoted(both)}; give one of the two")
         kept = self.keep or left
         features = [name for name in left if name != target and name in kept]
         if not features:
             raise ValueError(f"no column is left beside the target {str(target)!r}")
         if unread := [name for name in self.categorical if name not in features]:
-            raise ValueError(f"categorical names {listed(unread)}, which are left out")
+            raise ValueError(f"categorical names {quoted(unread)}, which are left out")
         return features, str(target)
 
 
@@ -267,7 +266,7 @@ def dataset_from_frame(
         if any(chosen.values()):
             raise ValueError(
                 "with encoding, these are those of the earlier table and must not be given: "
-                f"{listed(option for option, is_chosen in chosen.items() if is_chosen)}"
+                f"{quoted(option for option, is_chosen in chosen.items() if is_chosen)}"
             )
         return _by_encoding(cells, encoding, how, dtype=dtype, name=name)
     used = how.read(cells, target)
@@ -297,7 +296,7 @@ def near(name: str, columns: Sequence[str]) -> str:
     """Which columns may have been meant, in words."""
     folded = [known for known in columns if known.casefold() == name.casefold()]
     meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, columns, n=3)])
-    return f"did you mean {listed(meant)}?" if meant else f"the columns are {listed(columns)}"
+    return f"did you mean {quoted(meant)}?" if meant else f"the columns are {quoted(columns)}"
 
 
 def _statistics_places(

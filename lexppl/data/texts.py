@@ -16,10 +16,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
-from lexppl.data.checks import check_labels, folder_of, label_counts, listed, refuse_repeated
-from lexppl.data.stratification import Divisible
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
+from lexppl.argument_checks import folder_of, int_at_least, quoted, refuse_repeated
+from lexppl.data.stratification import Divisible, check_labels, label_counts
+from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -27,7 +26,7 @@ End = Literal["start", "end"]
 # The number of no word, which stands behind a text's last one; of a word that the vocabulary does
 # not have; and of its first word.
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-FORMAT = 2  # Of the file; the first had no checksum
+FORMAT = 2  # Of the file
 
 
 class TextWords(NamedTuple):
@@ -133,11 +132,9 @@ class Vocabulary:
 
         Raises:
             FileNotFoundError: no such file.
-            lexppl.saving.UnreadableFileError: damaged, of a newer version, or no vocabulary.
+            lexppl.saving.UnreadableFileError: damaged, of another version, or no vocabulary.
         """
-        described, is_whole = read_sealed(file)
-        refuse_formats(file, described.get("format"), FORMAT, is_whole)
-        words = described.get("words")
+        words = read_sealed(file, FORMAT).get("words")
         with refused_by_name(file):
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise ValueError("it has no list of words; it is no vocabulary")
@@ -347,7 +344,7 @@ def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise ValueError(
-            f"row {row} has the label {labels[row]!r}, which is none of the classes {listed(names)}"
+            f"row {row} has the label {labels[row]!r}, which is none of the classes {quoted(names)}"
         )
     return tuple(names), torch.from_numpy(codes.astype(np.int64))
 
@@ -427,7 +424,7 @@ def _frame(root: Path, reviews: str) -> pd.DataFrame:
             if not named or not frame["label"].isin([0, 1]).all():
                 raise ValueError(
                     f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
-                    f"it has {listed(frame)}, or other labels"
+                    f"it has {quoted(frame)}, or other labels"
                 )
             return frame
         rows = [

@@ -130,7 +130,7 @@ class ChainMask(MaskDistribution):
         return values.expand(*self._batch_shape, self._event_shape[0] - 1)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return Vectors(constraints.boolean)
 
     def uniform(self) -> "ChainMask":
@@ -259,6 +259,7 @@ def _steps(logits: Tensor, coupling: Tensor, origin: Tensor) -> Tensor:
 
 
 def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
+    """The batch shape of logits `(*batch, G)` and couplings, which must broadcast."""
     size = logits.shape[-1]
     message = (
         f"coupling must be a number or broadcast with (*batch, G - 1) = "

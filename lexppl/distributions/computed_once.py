@@ -40,7 +40,7 @@ class MadeOnce:
     def __init__(self) -> None:
         self._made: dict[tuple[torch.dtype, torch.device], tuple[Any, Any]] = {}
 
-    def like(self, tensor: Tensor, numbers: Any, make: Callable[..., Any]) -> Any:
+    def like(self, tensor: Tensor, numbers: Any, make: Callable[..., Value]) -> Value:
         """`make(numbers, dtype, device)` in the type and on the device of a tensor."""
         place = (tensor.dtype, tensor.device)
         known = self._made.get(place)

@@ -29,8 +29,7 @@ from lexppl.distributions.masks import (
     largest_entries,
 )
 
-SMALL = 64
-"""Up to so many entries polynomials alone are used; 2^-64 is well inside float32's range."""
+SMALL = 64  # Up to so many entries polynomials alone are used; 2^-64 is well inside float32's range
 
 _POLYNOMIAL_DEGREE = 16
 # exp(-42) = 6e-19 and exp(-21) = 8e-10: below half a unit in the last place of a float64, a float32

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.distributions.utils import clamp_probs
 from torch.nn.functional import softplus
 
-LOG_ZERO = -1e30
-"""In place of log 0: small enough to vanish, finite so that gradients stay clean."""
+LOG_ZERO = -1e30  # In place of log 0: small enough to vanish, finite so that gradients stay clean
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:

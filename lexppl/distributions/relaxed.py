@@ -163,7 +163,7 @@ class MaskDirichlet(dist.Dirichlet):
         (True, True)
     """
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "MaskDirichlet":
         new = self._get_checked_instance(MaskDirichlet, _instance)
         return super().expand(batch_shape, new)
 

@@ -100,7 +100,7 @@ class SequentialMask(TorchDistribution):
         super().__init__(batch, steps, validate_args=validate_args)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.boolean, 2)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> SequentialMask:
@@ -339,7 +339,7 @@ class ChosenMask(dist.Delta):
     def __init__(self, steps: Tensor, validate_args: bool | None = None) -> None:
         super().__init__(steps.sum(-2), event_dim=1, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> ChosenMask:
         new = self._get_checked_instance(ChosenMask, _instance)
         return super().expand(batch_shape, new)
 

@@ -203,7 +203,7 @@ class TopEntries(dist.Delta):
         self.logits = logits
         super().__init__(largest_entries(logits, self.k), event_dim=1, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> dist.Delta:
         """A Delta at the mask."""
         return dist.Delta(self.v, event_dim=1).expand(batch_shape)
 

@@ -31,8 +31,7 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
-Read = Callable[[ParticleTrace, int], Tensor]
-"""From a run of l masks to values `(l, B, …)`."""
+Read = Callable[[ParticleTrace, int], Tensor]  # From a run of l masks to values `(l, B, …)`
 
 Run = Callable[[Sequence[Tensor] | None], tuple[list[Tensor], Tensor]]
 """From masks, one `(l, B, G)` for each run of a chunk of B rows, or None to draw them, to the masks
@@ -130,10 +129,8 @@ class ForcedRuns:
 
 Array = NDArray[np.float64]
 
-LEAST_KEPT = 3.0
-"""Rows that must keep a feature, or its level, for a direction."""
-LEAST_EFFECT = 1e-6
-"""Differences of effects below which there is no direction: rounding has one."""
+LEAST_KEPT = 3.0  # Rows that must keep a feature, or its level, for a direction
+LEAST_EFFECT = 1e-6  # Differences of effects below which there is no direction: rounding has one
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,12 +110,10 @@ def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
 
 
 LEVEL = 0.95
-LEAST = 0.01
-"""Nats within which networks find a gap of nothing; the interval does not know of them."""
+LEAST = 0.01  # Nats within which networks find a gap of nothing; the interval does not know of them
 FOLDS = 4
 ROWS_A_FOLD = 10
-ONE_IN = 6
-"""Of the rows that a fold's networks learn from, so many choose the epoch."""
+ONE_IN = 6  # Of the rows that a fold's networks learn from, so many choose the epoch
 CANDIDATES = 8
 """Masks of other rows that each row is dealt, of which the likeliest are learned from."""
 TRAINING: Mapping[str, Any] = {

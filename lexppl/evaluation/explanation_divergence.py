@@ -11,8 +11,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.training.result import FitResult
 from lexppl.systems.q_fit import importance_divergence
 
-FEWEST = 3
-"""Replicates: with one left out, two must be left that differ."""
+FEWEST = 3  # Replicates: with one left out, two must be left that differ
 
 
 @dataclass(frozen=True)

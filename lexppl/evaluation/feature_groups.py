@@ -19,8 +19,7 @@ from lexppl.argument_checks import fraction
 
 CUT = 0.7
 """Dependence from which features are one group: a correlation of .7 is half of the variance."""
-BINS = (4, 20)
-"""Fewest and most parts of a number's range, about the cube root of the rows."""
+BINS = (4, 20)  # Fewest and most parts of a number's range, about the cube root of the rows
 DEPENDENCE_ROWS = 5000
 MOST_STEMS, LONGEST_TITLE = 3, 40
 """Most different words in the name of a group, and most letters of it."""

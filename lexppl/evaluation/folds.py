@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import with_fold_means
 from lexppl.inference.training.result import FitResult
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +133,8 @@ class Folds:
         return self.values(explained, result, x, y, names, **{"seed": 0, **settings})
 
     def values(
-        self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any
-    ) -> Any:
+        self, function: Callable[..., Found], result: FitResult, *rows: Any, **settings: Any
+    ) -> Found:
         """What a function finds of each row, in their order, by the replicate that holds it out.
 
         Args:
@@ -161,11 +163,11 @@ class Folds:
 
 def judged(
     folds: Folds | None,
-    function: Callable[..., Any],
+    function: Callable[..., Found],
     result: FitResult,
     *rows: Any,
     **settings: Any,
-) -> Any:
+) -> Found:
     """:meth:`Folds.values`, or without folds what a function finds by each replicate."""
     if folds is None:
         return function(result, *rows, **settings)

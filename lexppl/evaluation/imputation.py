@@ -23,8 +23,7 @@ from lexppl.inference.objective.program import ParticleTrace
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
-NUMBERS_AT_ONCE = 2**22
-"""Most numbers of the draws of one part of the rows."""
+NUMBERS_AT_ONCE = 2**22  # Most numbers of the draws of one part of the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +209,7 @@ def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> T
     return grouping(keep.to(x.device)).expand(x.shape).bool()
 
 
-SITE = "x_imputed"
-"""The site of imputed rows in the library's programs."""
+SITE = "x_imputed"  # The site of imputed rows in the library's programs
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,12 +25,9 @@ HASTY_ROWS = 200
 validation rows a path, of the held-out ones an explainer."""
 
 
-ROUNDING = 1e-9
-"""A score on the limit is within it, however the limit was rounded."""
-WITHIN = 2.0
-"""Standard errors below the best score that a candidate may be."""
-COLLAPSED = 0.5
-"""Entries from none, or from all, at which a selection is one no more."""
+ROUNDING = 1e-9  # A score on the limit is within it, however the limit was rounded
+WITHIN = 2.0  # Standard errors below the best score that a candidate may be
+COLLAPSED = 0.5  # Entries from none, or from all, at which a selection is one no more
 
 PathRule = Callable[[Sequence[float], Sequence[float], Sequence[float], Sequence[float], int], int]
 """From penalties, sizes, scores, errors and the number of entries to the place of the chosen λ."""

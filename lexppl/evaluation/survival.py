@@ -28,8 +28,7 @@ from lexppl.models.survival import (
 ROUNDS = 200
 """Of the fixed point at most; it contracts by the share of a row's hazard that its mask moves."""
 
-SETTLED = 1e-10
-"""Change of the mean log-likelihood of a row, in nats, below which it has settled."""
+SETTLED = 1e-10  # Change of the mean log-likelihood of a row, in nats, below which it has settled
 
 
 def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
@@ -243,13 +242,14 @@ def breslow_baseline(
             break
         reached = value
     strata = times[:, 2] if stratified else torch.zeros_like(event)
-    return _of_strata(times[:, 0], event, strata, hazard.log_cumulative.exp(), y.dtype)
+    return _by_stratum(times[:, 0], event, strata, hazard.log_cumulative.exp(), y.dtype)
 
 
-def _of_strata(
+def _by_stratum(
     time: Tensor, event: Tensor, strata: Tensor, cumulative: Tensor, dtype: torch.dtype
 ) -> BaselineHazard:
-    """Rows' times and `H₀` there, as a table by stratum; a short one has its last time again."""
+    """The baseline hazard of each stratum, from `H₀` at its rows' times; where a stratum has fewer
+    times than another, its last time is repeated."""
     columns, ends = [], []
     numbers = strata.unique()
     for number in numbers:

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -86,7 +86,6 @@ class KnownProgram:
         """By a run on the first row, or on more where one row has no distribution."""
         guide = result.guides[0]
         try:
-            ParticleProgram(result.model, None, (x[:LEAST], None)).refuse_batch_dependence()
             sites = sites_of(result.model, x[:1], guide)
         except torch.linalg.LinAlgError:
             sites = sites_of(result.model, x[:BLOCK], guide)
@@ -194,15 +193,19 @@ def _prepared(
         start = part.block * BLOCK
         rows = replace(rows, names=range(start, start + len(rows)))
     keep_parameters_local(*result.models, *result.guides)
-    known = kept_program(result, rows.x)
-    if how.samples is not None or known is None:
+    kept, known = result.kept_between_calls, kept_program(result, rows.x)
+    is_checked = known is not None
+    if known is None or how.samples is not None or not known.is_constant:
         with drawing(how.seed, rows.x.device), plate_errors_explained():
+            if not is_checked:
+                with suppress(torch.linalg.LinAlgError):  # So few rows may have no distribution.
+                    few = (rows.x[:LEAST], None)
+                    ParticleProgram(result.model, None, few).refuse_batch_dependence()
             known = KnownProgram.of(result, rows.x)
             if how.samples is not None:
                 result = with_samples(result, how.samples, known.sites, rows.x.dtype)
             refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
-        if known.is_constant:
-            result.kept_between_calls[PROGRAM] = known
+        kept[PROGRAM] = known
     rows.check_response(known.sites.response)
     return result, rows, known
 

@@ -17,7 +17,7 @@ from lexppl.sealed_files import (
     checksum_of,
     output_file,
     refuse_changed,
-    refuse_formats,
+    refuse_other_format,
     refused_by_name,
     write_through,
 )
@@ -69,7 +69,7 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
     Raises:
         FileNotFoundError: no such file.
         lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, cut short,
-            changed, or of a newer version.
+            changed, or of another version.
 
     Example:
         >>> import tempfile, xarray as xr
@@ -90,7 +90,7 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
             "changed, or is another program's or an older version's: if it is to be trusted, read "
             "it by arviz.from_netcdf",
         )
-    refuse_formats(path, int(trailer[1]), FORMAT, is_whole=True)
+    refuse_other_format(path, int(trailer[1]), FORMAT)
     written = memoryview(content)[: trailer.start()]
     refuse_changed(path, checksum_of(written), trailer[2].decode())
     with refused_by_name(path):

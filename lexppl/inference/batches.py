@@ -30,8 +30,7 @@ class HasBatches(Protocol):
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Any, ...]]: ...
 
 
-Columns = tuple[Tensor, ...]
-"""Columns of tensors with rows in common: x, and y where there is one."""
+Columns = tuple[Tensor, ...]  # Columns of tensors with rows in common: x, and y where there is one
 
 WeightedBatch = tuple[Columns, Tensor | None]
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
 from lexppl.threads import ONE_THREAD, own_random_state
 
-ROWS = "data"
-"""The name of the plate over rows, where several plates could be it."""
+ROWS = "data"  # The name of the plate over rows, where several plates could be it
 
 
 @contextmanager

@@ -24,13 +24,10 @@ from lexppl.inference.objective.listed_latents import (
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
-PAIRS = 32
-"""Pairs of masks that are exchanged to see on which group's a row depends."""
-SAME = 1e-3
-"""Of a change, what rounding may make of it."""
+PAIRS = 32  # Pairs of masks that are exchanged to see on which group's a row depends
+SAME = 1e-3  # Of a change, what rounding may make of it
 
-Again = Callable[[int, Draw], ParticleTrace]
-"""Another run with so many masks, and these values."""
+Again = Callable[[int, Draw], ParticleTrace]  # Another run with so many masks, and these values
 
 
 def plate_of(site: Site) -> str | None:

@@ -191,8 +191,7 @@ class NestedIWAE(Objective):
         return float(loss.detach())
 
 
-ENTROPY = 0.1
-"""Weight of the annealing at the start of a fit, in units of the information in y."""
+ENTROPY = 0.1  # Weight of the annealing at the start of a fit, in units of the information in y
 COURSE = 0.6, 0.3, 0.8
 EARLY_COURSE = 0.4, 0.2, 0.5
 """Of a fit of every λ, whose small λ let the predictor learn meanwhile: later, masks have not

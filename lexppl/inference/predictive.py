@@ -22,11 +22,9 @@ from lexppl.inference.posterior.global_latents import latents_of
 
 Guide = Callable[..., Any]
 
-LARGEST_TENSOR = 2**24
-"""Numbers that a tensor of all particles of a chunk of rows may hold."""
+LARGEST_TENSOR = 2**24  # Numbers that a tensor of all particles of a chunk of rows may hold
 
-LEAST_WIDTH = 128
-"""Numbers that a particle is taken to need at least: a network's hidden layer."""
+LEAST_WIDTH = 128  # Numbers that a particle is taken to need at least: a network's hidden layer
 
 
 class FittedProgram:

@@ -24,8 +24,7 @@ from lexppl.inference.objective.program import beneath_handlers, copied_rows
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 from lexppl.threads import evaluating
 
-HELD = "pyro_params"
-"""The part of a program that holds what its `pyro.param` statements learn."""
+HELD = "pyro_params"  # The part of a program that holds what its `pyro.param` statements learn
 
 FirstRows = Callable[[torch.dtype], Columns]
 """Gives the first batch of the rows to learn from, in a floating type."""

@@ -20,8 +20,7 @@ from lexppl.extras import extra_library
 from lexppl.threads import evaluating
 
 EXTRA = "models"
-LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
-"""Of CatBoost."""
+LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")  # Of CatBoost
 NUMBERS = {"float": "float32", "double": "float64"}
 """Types of ONNX's tensors that numpy calls otherwise."""
 
@@ -39,8 +38,7 @@ class Adapted:
         labels: of its classes, where it says so.
     """
 
-    class_names: Sequence[str] = ()
-    """Of a classifier whose labels are 0 … C−1 as well."""
+    class_names: Sequence[str] = ()  # Of a classifier whose labels are 0 … C−1 as well
 
     def __init__(
         self,
@@ -158,7 +156,7 @@ def _of_xgboost(model: Any) -> Adapted:
     objective = json.loads(model.save_config())["learner"]["objective"]["name"]
     margin = objective.startswith("multi:") or objective in ("binary:logistic", "binary:logitraw")
 
-    def call(rows: Any) -> Any:
+    def call(rows: Any) -> NDArray[Any]:
         matrix = extra_library("xgboost", EXTRA).DMatrix(rows, enable_categorical=True)
         return model.predict(matrix, output_margin=margin)
 
@@ -194,17 +192,17 @@ def _of_transformers(
             f"{name} has labels that do not exclude each other; give a function of one"
         )
 
-    def logits(**given: Any) -> Any:
+    def logits(**given: Any) -> NDArray[np.float64]:
         device = next(model.parameters()).device
         with evaluating(model), torch.no_grad():
             found = model(**{name: part.to(device) for name, part in given.items()})
         return found.logits.double().cpu().numpy()
 
-    def of_tokens(rows: NDArray[Any]) -> Any:
+    def of_tokens(rows: NDArray[Any]) -> NDArray[np.float64]:
         ids = torch.from_numpy(np.asarray(rows)).long()
         return logits(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long())
 
-    def of_texts(texts: list[str]) -> Any:
+    def of_texts(texts: list[str]) -> NDArray[np.float64]:
         return logits(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
 
     call = of_tokens if words is None else _reading(words, of_texts)
@@ -252,7 +250,7 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
     # Of some models the batch and the columns have a size of their own, of others a name.
     at_once, *width = (one if isinstance(one, int) else None for one in inputs[0].shape)
 
-    def call(rows: Any) -> Any:
+    def call(rows: Any) -> NDArray[Any]:
         rows, size = np.asarray(rows), at_once or len(rows)
         return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
 
@@ -261,7 +259,7 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
         return session.run([outputs[place].name], given)[0]
 
-    def run(rows: NDArray[Any]) -> Any:
+    def run(rows: NDArray[Any]) -> NDArray[Any]:
         found = outputs_of(rows)
         if isinstance(found, list) and isinstance(found[0], Mapping):
             found = np.array([list(row.values()) for row in found])
@@ -275,7 +273,7 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
     return Adapted(source, name, call, known, names=names, features=features, labels=labels)
 
 
-def _typed(node: Any, rows: NDArray[Any]) -> Any:
+def _typed(node: Any, rows: NDArray[Any]) -> NDArray[Any]:
     kind = node.type.removeprefix("tensor(").removesuffix(")")
     if kind == "string":
         return rows.astype(str).astype(object)

@@ -27,10 +27,8 @@ Output = Literal["logits", "probabilities", "response"]
 SUM_TOLERANCE = 5e-4
 """How far from 1 the probabilities of a row may sum, which is how float16 rounds them; they are
 divided by their sum."""
-RANGE_TOLERANCE = 1e-6
-"""How far outside [0, 1] rounding may put a probability; it is put back."""
-BATCH_ROWS = 4096
-"""Rows of a call."""
+RANGE_TOLERANCE = 1e-6  # How far outside [0, 1] rounding may put a probability; it is put back
+BATCH_ROWS = 4096  # Rows of a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +131,7 @@ class BlackBox:
         """Itself: a clone of an explainer explains the same model, by the same answers."""
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., BlackBox], tuple[Any]]:
         return partial(black_box, **self.options), (self.model,)
 
     @property

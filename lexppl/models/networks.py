@@ -12,8 +12,7 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.threads import own_random_state
 
-BLOCK = 4096
-"""Rows whose hidden layers stay in the processor's cache, without gradients."""
+BLOCK = 4096  # Rows whose hidden layers stay in the processor's cache, without gradients
 ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
 
 

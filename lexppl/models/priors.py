@@ -83,7 +83,7 @@ class WeightPrior:
         return {"distribution": self.family, "config": config}
 
 
-def prior_from(description: Any) -> Any:
+def prior_from(description: Any) -> Distribution:
     """A distribution from what :meth:`WeightPrior.json` returned."""
     family = description.get("distribution") if isinstance(description, Mapping) else None
     if not isinstance(family, str) or family not in FAMILIES:
@@ -127,8 +127,7 @@ Prior = Distribution | Chosen | Mapping[str, Distribution | Chosen]
 
 Module = TypeVar("Module", bound=nn.Module)
 
-PARTS = ("selector", "predictor")
-"""The parts of an explainer with networks."""
+PARTS = ("selector", "predictor")  # The parts of an explainer with networks
 
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
@@ -264,7 +263,7 @@ class DrawnWeight:
     family: str
     shape: torch.Size
 
-    def __call__(self, owner: nn.Module) -> Any:
+    def __call__(self, owner: nn.Module) -> Distribution:
         one = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
         batch = self.shape[: len(self.shape) - len(one.event_shape)]
         return one.expand(batch).to_event(len(batch))

@@ -290,8 +290,7 @@ def _check(times: Tensor, cumulative: Tensor, strata: Tensor, last: Tensor) -> N
             raise ValueError(f"{name} must be finite, positive and rising in each stratum")
 
 
-Ties = Literal["efron", "breslow"]
-"""How deaths at the same time share a risk set."""
+Ties = Literal["efron", "breslow"]  # How deaths at the same time share a risk set
 
 
 @dataclass(frozen=True)
@@ -484,8 +483,7 @@ class PartialLikelihood(MeanHazards):
         -1.0986
     """
 
-    couples_rows = True
-    """Whether what a row's density is depends on the other rows of its batch."""
+    couples_rows = True  # Whether what a row's density is depends on the other rows of its batch
 
     def __init__(
         self,

@@ -20,13 +20,10 @@ from lexppl.explanation.reading.picture_values import chosen_rows, short
 from lexppl.explanation.reading.rows import row_outcomes, row_spread
 from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure
 
-Pixels = NDArray[np.float64]
-"""Colours of pixels `(…, H, W, 3)`, in [0, 1]."""
+Pixels = NDArray[np.float64]  # Colours of pixels `(…, H, W, 3)`, in [0, 1]
 
-STRONGEST = 0.9
-"""How much of a tint covers a pixel of the largest value."""
-DARKEST = 0.65
-"""What a black pixel becomes below a tint, so that it is seen."""
+STRONGEST = 0.9  # How much of a tint covers a pixel of the largest value
+DARKEST = 0.65  # What a black pixel becomes below a tint, so that it is seen
 NARROWEST = 0.1
 """The least that a map of widths ends at, in shares of the largest value: narrow ones are faint."""
 HIDDEN = "#CDB4DB"
@@ -78,8 +75,7 @@ def widest_of(widths: NDArray[Any], most: float) -> float:
     return max(float(np.nan_to_num(widths).max(initial=0.0)), NARROWEST * most)
 
 
-SIDE, WIDEST, HIGHEST = 1.25, 12.0, 30.0
-"""Inches of a panel, and of a figure."""
+SIDE, WIDEST, HIGHEST = 1.25, 12.0, 30.0  # Inches of a panel, and of a figure
 LEFT, TOP, BOTTOM, GAP, RIGHT = 1.05, 0.15, 0.5, 0.08, 0.1
 """Inches for names, a line of a title, colour bars, and between panels."""
 LETTERS, FEWEST = 15.5, 11

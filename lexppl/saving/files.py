@@ -48,7 +48,6 @@ from lexppl.sealed_files import (
     output_file,
     read_sealed,
     refuse_changed,
-    refuse_formats,
     refused_by_name,
     sealed,
     write_through,
@@ -191,7 +190,7 @@ def load(
     for name in (WEIGHTS, DESCRIPTION):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
-    described = _description(folder / DESCRIPTION)
+    described = read_sealed(folder / DESCRIPTION, FORMAT)
     refuse_changed(folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM))
     with refused_by_name(folder / WEIGHTS):
         weights = load_file(folder / WEIGHTS)
@@ -211,18 +210,6 @@ def load(
             own = [own_tensors(f"guide.{r}.", weights) for r in range(count)]
             guides = [SampledGuide.of_state(tensors) for tensors in own]
     return FitResult(models=models, guides=guides, **fields)
-
-
-def _description(path: Path) -> dict[str, Any]:
-    described, is_whole = read_sealed(path)
-    refuse_formats(path, described.get("format"), FORMAT, is_whole, described.get("version"))
-    if described["format"] != FORMAT:
-        raise UnreadableFileError(
-            path,
-            f"it has format {described['format']} of an earlier version, and this one reads "
-            f"{FORMAT} alone: fit again, or load it with the version that wrote it",
-        )
-    return described
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,9 @@ START_RATE, END_RATE = 0.5, 1e-3
 SECOND_MOMENT = 0.95
 """Adam's β₂ there: the gradient shrinks as α grows, and a long memory would hold steps small."""
 
-LOCAL_SAMPLES = 10
-"""Draws of f a row and step, where each row has its own."""
+LOCAL_SAMPLES = 10  # Draws of f a row and step, where each row has its own
 
-LEAST = 1e-4
-"""Of a concentration, as in :func:`lexppl.models.selectors.positive`."""
+LEAST = 1e-4  # Of a concentration, as in :func:`lexppl.models.selectors.positive`
 
 
 class GlobalImportance(Configured, PyroModule):

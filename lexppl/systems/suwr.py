@@ -23,10 +23,8 @@ from lexppl.systems.real_x import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]
 
-LEAST, LEAST_STOP = 0.05, 0.1
-"""What exploration of choices and of the stop falls to, as published."""
-GOING = 0.9
-"""How often the law of nothing goes on: sequences are long while the choices learn."""
+LEAST, LEAST_STOP = 0.05, 0.1  # What exploration of choices and of the stop falls to, as published
+GOING = 0.9  # How often the law of nothing goes on: sequences are long while the choices learn
 
 
 def suwr(

@@ -55,8 +55,7 @@ def subset_width(features: int, subsets: int, overlap: float) -> int:
     return min(features, step + round(overlap * step))
 
 
-MOMENTUM = 0.1
-"""Weight of the newest batch in the running divisor, as in torch's batch norms."""
+MOMENTUM = 0.1  # Weight of the newest batch in the running divisor, as in torch's batch norms
 
 
 class CombinedMask(Configured, nn.Module):

@@ -14,9 +14,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
+from lexppl.argument_checks import quoted_counts
 from lexppl.data import Dataset, TableEncoding
-from lexppl.data.checks import counted, level_of, missing_in
-from lexppl.data.columns import IndicatorColumn, kind_of
+from lexppl.data.cells import kind_of, level_of, missing_in
+from lexppl.data.columns import IndicatorColumn
 from lexppl.data.stratification import some_of_each
 from lexppl.evaluation.folds import Folds
 from lexppl.models import Grouping, regime_targets
@@ -34,8 +35,8 @@ def refuse_missing_cells(frame: pd.DataFrame) -> None:
     found = missing_in(frame)
     if found:
         raise ValueError(
-            f"Input X contains NaN: missing values in {counted(found)}; fill them in, as with "
-            "sklearn.impute.SimpleImputer, drop the rows, or give hide_missing=True"
+            f"Input X contains NaN: missing values in {quoted_counts(found)}; fill them in, as "
+            "with sklearn.impute.SimpleImputer, drop the rows, or give hide_missing=True"
         )
 
 
@@ -200,10 +201,8 @@ BALANCED = "balanced"
 
 Counts = NDArray[np.float64]
 
-MOST_COPIES = 20
-"""Of a row on average by whole weights; above, rows are drawn in proportion."""
-DRAWN_ROWS = 5000
-"""Rows that others are drawn to, where they are not more already."""
+MOST_COPIES = 20  # Of a row on average by whole weights; above, rows are drawn in proportion
+DRAWN_ROWS = 5000  # Rows that others are drawn to, where they are not more already
 
 
 def checked_weights(sample_weight: Any, rows: int) -> Counts | None:

@@ -16,9 +16,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from lexppl.argument_checks import quoted
 from lexppl.configured import Configured
 from lexppl.data import TableEncoding
-from lexppl.data.checks import level_of, listed
+from lexppl.data.cells import level_of
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.models import Likelihood
 from lexppl.models.adapters import Adapted, adapted, name_of
@@ -53,14 +54,14 @@ class EstimatorByRow:
         """The estimator."""
         return self._estimator
 
-    def predict(self, rows: NDArray[Any]) -> Any:
+    def predict(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The estimator's predictions of rows by number."""
         return self._estimator.predict(self._chosen(rows))
 
-    def _probabilities(self, rows: NDArray[Any]) -> Any:
+    def _probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return self._estimator.predict_proba(self._chosen(rows))
 
-    def _chosen(self, rows: NDArray[Any]) -> Any:
+    def _chosen(self, rows: NDArray[Any]) -> NDArray[Any] | pd.DataFrame:
         places, cells = rows[:, 0].astype(np.int64), self._cells
         if isinstance(cells, pd.DataFrame):
             return cells.iloc[places].reset_index(drop=True)
@@ -134,7 +135,7 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
         if lacking := [column for column in known if column not in given]:
             raise ValueError(
                 f"the black box {name} was fitted on columns that the table lacks: "
-                f"{listed(lacking)}; it has {listed(table.columns)}"
+                f"{quoted(lacking)}; it has {quoted(table.columns)}"
             )
         return table[[given[column] for column in known]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
@@ -171,7 +172,7 @@ def _numbers(table: Any) -> NDArray[np.float64]:
         words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
         if words:
             raise ValueError(
-                f"a torch module takes numbers, and the table's columns {listed(words)} hold "
+                f"a torch module takes numbers, and the table's columns {quoted(words)} hold "
                 "others: give the table as the module takes it, such as pandas.get_dummies(table) "
                 "(was it fitted on the features of lexppl.data?)"
             )
@@ -222,11 +223,6 @@ class OnStandardisedRows(Configured, nn.Module):
         of_tails = None if asinh is None else torch.as_tensor(asinh, dtype=self.mean.dtype)
         self.register_buffer("asinh", of_tails)
         self.target_mean, self.target_scale = float(target_mean), float(target_scale)
-
-    def config(self) -> dict[str, Any]:
-        """The constructor's arguments; without `places` and `asinh` where they are None, as files
-        had it before there were any."""
-        return {n: v for n, v in super().config().items() if n not in ("places", "asinh") or v}
 
     @property
     def likelihood(self) -> Likelihood:

@@ -30,6 +30,7 @@ from lexppl.inference import (
     settled,
 )
 from lexppl.inference.objective.objective import Linear
+from lexppl.inference.posterior.global_draws import PosteriorInference
 from lexppl.models.priors import explainer_with_prior
 
 GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
@@ -39,8 +40,7 @@ GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "multivariate-normal": AutoMultivariateNormal,
     }
 )
-CHAIN = 250
-"""Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""
+CHAIN = 250  # Draws of a Hamiltonian chain, and as many before them in which its steps adapt
 GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's, of a fit with a guide: a guide's scale is slow to come down."""
 MOST_LISTED = 256
@@ -101,7 +101,7 @@ def fit_posterior(
     return result
 
 
-def _inference(name: str, chains: int, rows: int) -> Any:
+def _inference(name: str, chains: int, rows: int) -> PosteriorInference:
     # A batch is of 100 rows at least where nobody says, and there may be fewer.
     batch: dict[str, Any] = {} if rows >= 100 else {"batch_size": rows}
     made: dict[str, Callable[[], Any]] = {

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pyro.distributions.util import broadcast_shape
@@ -18,8 +18,9 @@ from lexppl.inference.objective.program import ParticleTrace, Site, row_marginal
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
 
-GAMMA_TRIES = 24
-"""Proposals for a gamma draw; each is refused with probability below 0.05."""
+Part = TypeVar("Part")
+
+GAMMA_TRIES = 24  # Proposals for a gamma draw; each is refused with probability below 0.05
 
 
 class CommonRandomNumbers(TorchFunctionMode):
@@ -81,8 +82,7 @@ SAMPLERS: Mapping[Any, Callable[..., Tensor]] = MappingProxyType(
     }
 )
 
-Read = Callable[[ParticleTrace], Tensor]
-"""What is wanted of a run of one row."""
+Read = Callable[[ParticleTrace], Tensor]  # What is wanted of a run of one row
 
 
 def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:
@@ -163,7 +163,7 @@ def _selection(site: Site) -> Tensor:
     return mean.flatten(0, -2).mean(0)
 
 
-def _in_type(module: Any, dtype: torch.dtype) -> Any:
+def _in_type(module: Part, dtype: torch.dtype) -> Part:
     """A copy of a module in another floating-point type."""
     if not isinstance(module, nn.Module):
         return module

@@ -10,7 +10,8 @@ import torch
 
 from lexppl import ExplainerClassifier
 from lexppl.data import TableEncoding, TableError, dataset_from_frame
-from lexppl.data.columns import DateColumn, days_of, holds_dates
+from lexppl.data.cells import days_of, holds_dates
+from lexppl.data.columns import DateColumn
 from tests.refusals import refused
 
 DAY = (datetime.date(2026, 11, 22) - datetime.date(1970, 1, 1)).days

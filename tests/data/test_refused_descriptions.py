@@ -7,6 +7,7 @@ import pytest
 from lexppl.data import TableEncoding, Vocabulary
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, NumericColumn
 from lexppl.data.encoding import TargetColumn
+from lexppl.saving import UnreadableFileError
 from tests.refusals import refused
 from tests.saving.test_refused_files import assert_damage_is_refused, with_other
 
@@ -34,10 +35,14 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
     assert type(made).load(path) == made
 
 
-def test_files_of_before_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("form", "words"), [({}, "its format is None"), ({"format": 2}, "no checksum")]
+)
+def test_a_file_without_format_or_checksum_is_refused(tmp_path, form, words):
     path = tmp_path / "encoding.json"
-    path.write_text(json.dumps(ENCODING.to_json()), encoding="utf-8")
-    assert TableEncoding.load(path) == ENCODING
+    path.write_text(json.dumps({**form, **ENCODING.to_json()}), encoding="utf-8")
+    with pytest.raises(UnreadableFileError, match=words):
+        TableEncoding.load(path)
 
 
 @pytest.mark.parametrize(

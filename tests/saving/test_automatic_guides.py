@@ -24,6 +24,7 @@ from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE
 from lexppl.models import ConstantImputer
 from lexppl.saving import UnreadableFileError
+from lexppl.saving.description import FORMAT
 from lexppl.sealed_files import read_sealed, sealed
 from lexppl.systems import lex
 from tests.refusals import refused
@@ -220,7 +221,7 @@ def test_other_classes_are_given_as_fit_took_them(tmp_path):
 )
 def test_files_that_were_changed_are_refused(tmp_path, at, value, words):
     save(fitted(Line, partial(AutoLowRankMultivariateNormal, rank=1)), tmp_path)
-    described, _ = read_sealed(tmp_path / "explainer.json")
+    described = read_sealed(tmp_path / "explainer.json", FORMAT)
     place = described["guide"]
     for key in at[:-1]:
         place = place[key]

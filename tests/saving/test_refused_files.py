@@ -1,4 +1,4 @@
-"""Files that are damaged, hostile, older or newer: read as they were written, or refused by name.
+"""Files that are damaged, hostile or of another version: refused by name.
 
 No file may end in another library's error, run anything, take much memory or end the process.
 """
@@ -16,6 +16,7 @@ from torch import nn
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError
+from lexppl.saving.description import FORMAT
 from lexppl.saving.files import refuse_sizes
 from lexppl.sealed_files import checksum, read_sealed, sealed
 from lexppl.systems import lex
@@ -127,7 +128,7 @@ def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
         ("[" * 100_000, "nested too deep"),
         ('{"format": NaN}', "NaN"),
         ('{"format": 6}', "no checksum"),
-        ('{"format": 4}', "of an earlier version"),
+        ('{"format": 4}', "wrote it in format 4"),
         (b"\xff\xfe\x00", "cannot be read"),
     ],
 )
@@ -145,7 +146,7 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
     chance = random.Random(2)
     folder = tmp_path / "hostile"
     shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
+    described = read_sealed(saved / "explainer.json", FORMAT)
     deep = []
     for _ in range(400):
         deep = [deep]
@@ -219,7 +220,7 @@ def of_part(part, **config):
 def test_wrong_descriptions_are_refused(saved, tmp_path, at, value, words):
     folder = tmp_path / "hostile"
     shutil.copytree(saved, folder)
-    described, _ = read_sealed(saved / "explainer.json")
+    described = read_sealed(saved / "explainer.json", FORMAT)
     (folder / "explainer.json").write_text(sealed(with_other(described, at, value)))
     assert words in str(refusal(folder))
 
@@ -228,7 +229,7 @@ def test_weights_of_another_kind_of_number_are_refused(saved, tmp_path):
     folder = tmp_path / "kinds"
     shutil.copytree(saved, folder)
     weights = load_file(folder / "weights.safetensors")
-    described, _ = read_sealed(folder / "explainer.json")
+    described = read_sealed(folder / "explainer.json", FORMAT)
     name = next(iter(weights))
 
     def refused_as(dtype):

@@ -43,10 +43,8 @@ SHOWN = {
 """Why a command takes no hidden values."""
 OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
 """Options of a fit, which an inference does not take."""
-OF_ITS_OWN = ("predictor", "folds")
-"""Options that no posterior takes."""
-TABLE = "a table"
-"""A kind of DATA, beside images and texts."""
+OF_ITS_OWN = ("predictor", "folds")  # Options that no posterior takes
+TABLE = "a table"  # A kind of DATA, beside images and texts
 NOT_OF = {IMAGES: {"xtab", "suwr"}, TEXTS: {"xtab", "suwr", "senn"}}
 """Methods without a form for such rows."""
 

@@ -10,8 +10,7 @@ from typing import Any
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.choices.settings import SETTINGS
 
-Options = dict[str, dict[str, Any]]
-"""Arguments of argparse's `add_argument` by flag."""
+Options = dict[str, dict[str, Any]]  # Arguments of argparse's `add_argument` by flag
 
 
 def number(check: Callable[[str, Any], Any]) -> Callable[[str], Any]:

@@ -24,10 +24,8 @@ from lexppl.explanation.reading.picture_values import (
 from lexppl.inference.training.result import History
 
 WIDTH, HEIGHT = 480, 270
-LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44
-"""Of a picture and its margins."""
-MOST_TURNED = 70
-"""Margin of turned names."""
+LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44  # Of a picture and its margins
+MOST_TURNED = 70  # Margin of turned names
 
 Values = Sequence[float] | NDArray[np.float64]
 
@@ -209,8 +207,7 @@ SWARM_FEATURES, SWARM_ROWS = 12, 300
 SHOWN_ROWS, MOST_COLUMNS, MOST_EPOCHS = 50, 80, 200
 """Rows and features of the heat map, and points of a loss."""
 SHADES = 8
-NAMES = 140
-"""Margin of names."""
+NAMES = 140  # Margin of names
 
 
 def pictures(report: TableReport, figure: str) -> dict[str, Markup | None]:

@@ -44,8 +44,7 @@ from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import WORDS
 
-MOST_CLASSES = 12
-"""Classes of which a page shows rows."""
+MOST_CLASSES = 12  # Classes of which a page shows rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,10 +13,8 @@ from lexppl.cli.results.scores import ScoreRow
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 
-MOST_GROUPS, MOST_OF_ROW = 20, 12
-"""Most groups listed at a penalty, and of a row."""
-LEAST_KEPT = 0.05
-"""Least probability of a listed group."""
+MOST_GROUPS, MOST_OF_ROW = 20, 12  # Most groups listed at a penalty, and of a row
+LEAST_KEPT = 0.05  # Least probability of a listed group
 LABELS = {
     "accuracy": ("right", 100.0, 1, " %"),
     "r2": ("R²", 1.0, 3, ""),

@@ -41,13 +41,10 @@ from lexppl.plots.images import (
     widest_of,
 )
 
-LARGEST = 224
-"""Longest side in pixels; larger images are shrunk."""
-GAP = 0.04
-"""Between two images of a tile, in shares of their width."""
+LARGEST = 224  # Longest side in pixels; larger images are shrunk
+GAP = 0.04  # Between two images of a tile, in shares of their width
 LEAST = 1e-9
-IMAGES_PER_CLASS = 3
-"""Right rows, and wrong ones, of each class."""
+IMAGES_PER_CLASS = 3  # Right rows, and wrong ones, of each class
 ROW_DRAWS = 3
 SHOWN_CLASSES = 4
 
@@ -218,11 +215,9 @@ class _Maps:
         return " ".join(sentences)
 
 
-TEXTS_PER_CLASS = 2
-"""Right rows, and wrong ones, of each class."""
+TEXTS_PER_CLASS = 2  # Right rows, and wrong ones, of each class
 SHADES = 5
-MOST_WORDS = 400
-"""Words of a text that a page shows."""
+MOST_WORDS = 400  # Words of a text that a page shows
 UNKNOWN_WORDS = "(unknown words)"
 
 

@@ -15,10 +15,8 @@ from lexppl.cli.terminal import text_table
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
-SHOWN = 20
-"""Lines of a ranking."""
-SHOWN_KEPT = 0.05
-"""Least of a word that shows and has a class."""
+SHOWN = 20  # Lines of a ranking
+SHOWN_KEPT = 0.05  # Least of a word that shows and has a class
 WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
 
 

@@ -11,12 +11,9 @@ from lexppl.cli.report.data import TableReport
 from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
 
 INTERVAL, RANGE = "95 % interval", "range of fits"
-SHOWN_MEMBERS = 3
-"""Members of a group that have a line."""
-REACH = 1.5
-"""Longest interval drawn, in lengths of the longest bar."""
-CLEAR = 0.5
-"""Least correlation that has an arrow."""
+SHOWN_MEMBERS = 3  # Members of a group that have a line
+REACH = 1.5  # Longest interval drawn, in lengths of the longest bar
+CLEAR = 0.5  # Least correlation that has an arrow
 CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
 """Features and classes of directions by class; levels that raise, and that lower."""
 

@@ -163,10 +163,8 @@ def draws_text(report: TableReport) -> str:
 
 
 QUALITY = "How well does it predict?"
-CLOSE = 0.02
-"""Difference of shares of predictors about as good."""
-RARE = 0.8
-"""Share of the commonest label from which accuracy says little."""
+CLOSE = 0.02  # Difference of shares of predictors about as good
+RARE = 0.8  # Share of the commonest label from which accuracy says little
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ FOLDS, FOLDS_OF_MANY, MANY_ROWS = 8, 4, 1000
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
 seemed to encode .01 nats of 400 rows, in eight none. Of as many rows as the third four are
 enough."""
-MATTERS = 0.05
-"""Nats a row up to which what may have been missed is called no sign."""
+MATTERS = 0.05  # Nats a row up to which what may have been missed is called no sign
 FEW_ROWS_BIAS = 10.0
 """Nats over the number of rows by which networks of few rows may find too much: of a switch's
 honest masks up to .03 of 400 rows in four folds, and 0 of 10,000."""

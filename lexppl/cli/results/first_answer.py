@@ -21,10 +21,8 @@ from lexppl.inference.training.watch import Epoch
 
 RANKED_ROWS, RANKED = 200, 5
 """Rows over which selection probabilities are averaged, and the most groups that are shown."""
-APART = 0.05
-"""Probability by which the first group is ahead of the median where a ranking is shown."""
-TIMED = 0.03
-"""Share of the epochs from which the rest is timed."""
+APART = 0.05  # Probability by which the first group is ahead of the median where a ranking is shown
+TIMED = 0.03  # Share of the epochs from which the rest is timed
 AFTER_FIT, AFTER_EACH = 1.1, 4.0
 """What follows a fit (judges, gains, the report) takes about this many times as long, and so many
 seconds more; of tables of 300 to 20,000 rows."""

@@ -34,11 +34,9 @@ from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.predictors import own_judge
 
-GAIN_ROWS = 2000
-"""Most held-out rows that are judged."""
+GAIN_ROWS = 2000  # Most held-out rows that are judged
 MASKS, LEAST_MASKS = 20, 4
-EVALUATIONS = 4_000_000
-"""Most predictions of a row that gains may cost: seconds."""
+EVALUATIONS = 4_000_000  # Most predictions of a row that gains may cost: seconds
 
 
 @dataclass(frozen=True, eq=False)

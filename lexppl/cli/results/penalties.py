@@ -22,8 +22,7 @@ from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
 
-JUDGED = 100_000
-"""Rows times masks for each penalty: a second for all."""
+JUDGED = 100_000  # Rows times masks for each penalty: a second for all
 LEAST_MASKS = 10
 PICKED_ROWS, ROW_MASKS, ROW_STEPS = 60, 20, 4
 """Rows that can be picked, masks of their predictions, and groups revealed one by one."""

@@ -35,19 +35,15 @@ FIGURE_NAMES: Mapping[str, str] = {
     "r2": "R²",
     "agreement": "agrees with the black box",
 }
-JUDGED_DRAWS = 20
-"""Mask draws a row for EVAL-X."""
+JUDGED_DRAWS = 20  # Mask draws a row for EVAL-X
 PREDICTED_MASKS = 100
 MOST_SIZES = 12
-CURVE_ROWS = 2000
-"""Most rows of the curve of accuracy against k."""
+CURVE_ROWS = 2000  # Most rows of the curve of accuracy against k
 EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
-BASE = "the base rate"
-"""Who is scored."""
+BASE = "the base rate"  # Who is scored
 
 
-Rows = DividedTable | DividedRows
-"""Rows of a table, images or texts, to fit on and held out."""
+Rows = DividedTable | DividedRows  # Rows of a table, images or texts, to fit on and held out
 
 
 def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:

@@ -36,17 +36,13 @@ from lexppl.explanation.reading.feature_values import (
 from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.explanation.reading.rows import percent
 
-DIRECTION_ROWS, LEAST_ROWS = 500, 50
-"""Most held-out rows of directions, and least of many features."""
+DIRECTION_ROWS, LEAST_ROWS = 500, 50  # Most held-out rows of directions, and least of many features
 DIRECTION_MASKS = 8
-EVALUATIONS = 2_000_000
-"""Most predictions of a row that directions may cost: seconds."""
+EVALUATIONS = 2_000_000  # Most predictions of a row that directions may cost: seconds
 ROW_MASKS = 100
-SHOWN_VALUES = 3
-"""Members of a group whose values are shown."""
+SHOWN_VALUES = 3  # Members of a group whose values are shown
 DEFAULT_ROWS = ("predicted best", "in the middle", "predicted worst")
-SHOWN_STEPS, SHOWN_CLASSES = 8, 4
-"""Features of a row that have a bar, and its classes."""
+SHOWN_STEPS, SHOWN_CLASSES = 8, 4  # Features of a row that have a bar, and its classes
 
 
 @dataclass(frozen=True, eq=False)

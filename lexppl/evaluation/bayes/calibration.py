@@ -32,11 +32,9 @@ from lexppl.inference.posterior.global_draws import PosteriorInference, Samples
 from lexppl.inference.predictive import drawing
 from lexppl.summary import Summarised, Summary, counted
 
-NULL_SETS = 9_999
-"""Simulated sets of uniform ranks behind a p-value: its steps are of 1/10,000."""
+NULL_SETS = 9_999  # Simulated sets of uniform ranks behind a p-value: its steps are of 1/10,000
 MOST_BINS = 20
-LEAST_EXPECTED = 5
-"""Ranks that a bin of a histogram expects at least."""
+LEAST_EXPECTED = 5  # Ranks that a bin of a histogram expects at least
 
 
 @dataclass(frozen=True)
@@ -450,8 +448,7 @@ def _numbers(
 
 MaskInfer = Callable[[Tensor, Tensor, int], Tensor]
 """From x, y and a seed to masks `(S, B, G)`, draws of each row's p(z | x, y)."""
-MaskQuantity = Callable[[Tensor], Tensor]
-"""From masks `(S, B, G)` to a number of each, `(S, B)`."""
+MaskQuantity = Callable[[Tensor], Tensor]  # From masks `(S, B, G)` to a number of each, `(S, B)`
 
 
 def mask_calibration(

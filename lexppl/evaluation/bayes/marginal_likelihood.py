@@ -15,12 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.evaluation.bayes.mask_table import log_joint, row_log_likelihood
-from lexppl.evaluation.bayes.simulated import (
-    check_rows,
-    guide_draws,
-    parts_of_program,
-    seeds_of,
-)
+from lexppl.evaluation.bayes.simulated import check_rows, guide_draws, parts_of_program, seeds_of
 from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.listed_latents import joint_values
@@ -34,8 +29,7 @@ from lexppl.inference.posterior.global_latents import (
 )
 from lexppl.inference.predictive import drawing
 
-Joint = Callable[[Samples], Tensor]
-"""log p(y, θ | x), `(S,)`, of draws of θ."""
+Joint = Callable[[Samples], Tensor]  # log p(y, θ | x), `(S,)`, of draws of θ
 
 ROUNDS = 1000
 TOLERANCE = 1e-10
@@ -103,8 +97,7 @@ def _normal(flat: Tensor) -> tuple[Tensor, Tensor]:
     return flat.mean(0), torch.linalg.cholesky(covariance)
 
 
-MOST_VALUES = 4_096
-"""Joint values of whole numbers, or nodes of a quadrature, that are listed."""
+MOST_VALUES = 4_096  # Joint values of whole numbers, or nodes of a quadrature, that are listed
 
 MOST_ROWS = 1000
 """Rows that latents are looked for with: a program may need more of them than it has features."""
@@ -202,7 +195,7 @@ def log_marginal_likelihood(
     refuse_of_rows(latents)
     if samples is None:
         if latents.shared:
-            return _listed(joint, latents.shared)
+            return _by_listing(joint, latents.shared)
         rows = row_log_likelihood(model, x, y, {}, **options)
         return Evidence(float(rows.double().sum()), 0.0, "listed")
     missing = [name for name in sites.names if name not in samples]
@@ -237,7 +230,8 @@ def _by_importance(
     return Evidence(_log_mean(log_w), error, "importance sampling", k)
 
 
-def _listed(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
+def _by_listing(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
+    """The evidence as the sum over all values of the latents."""
     real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
         raise ValueError(

@@ -29,7 +29,7 @@ from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
-from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates import OutOfPlaceDraws
 
@@ -256,7 +256,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
 
     def one(shared: Mapping[str, Tensor]) -> Tensor:
         program = pyro.poutine.condition(weights_first(model), data=dict(shared))
-        sites = sites_of(program, (x[:1], y[:1]))
+        sites = sites_of_run(program, (x[:1], y[:1]))
         outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
         missing = [name for name in outside if name != RESPONSE]
         unknown = [name for name in shared if name not in sites]

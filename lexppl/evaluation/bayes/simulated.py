@@ -20,7 +20,7 @@ from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import held, keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
-from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import drawing
 from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
@@ -94,7 +94,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
     rows = len(x)
     keep_parameters_local(model)
     with drawing(seed, x.device):
-        sites = sites_of(model, (x, None))
+        sites = sites_of_run(model, (x, None))
     shared, masks, y = {}, {}, None
     for name, site in sites.items():
         if site.observed or site.value is None:
@@ -129,8 +129,7 @@ def seeds_of(seed: int, stream: int, count: int) -> list[int]:
     return [int(one >> np.uint64(1)) for one in state]
 
 
-Infer = Callable[[Tensor, Tensor, int], Samples]
-"""From x, y and a seed to draws of the posterior."""
+Infer = Callable[[Tensor, Tensor, int], Samples]  # From x, y and a seed to draws of the posterior
 
 
 @dataclass(frozen=True)

@@ -144,13 +144,16 @@ def _half_interval(
     return np.hypot(half, _error_of_rows(posterior, upper)) if weighted else half
 
 
-def _posterior_interval(posterior: Posterior, site: str, upper: float) -> Any:
+def _posterior_interval(
+    posterior: Posterior, site: str, upper: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Quantiles of the mean selection over draws of θ, by feature; None where none moves it."""
     drawn = means_over_rows(posterior, site)
     if drawn is None or not (drawn.values != drawn.values[:, :1]).any():
         return None
     values = drawn.values.reshape(-1, drawn.shape[-1])
-    return np.quantile(values, [1 - upper, upper], axis=0)
+    lower, higher = np.quantile(values, [1 - upper, upper], axis=0)
+    return lower, higher
 
 
 def _consistency(

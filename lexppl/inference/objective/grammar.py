@@ -18,8 +18,7 @@ from lexppl.effects import (
 )
 from lexppl.inference.objective.site import CLOSED_KL, PlateKey, Site, same_numbers
 
-ESTIMATOR = "estimator"
-"""The key of a site's `infer` that chooses its own gradient estimator."""
+ESTIMATOR = "estimator"  # The key of a site's `infer` that chooses its own gradient estimator
 
 READ_BY_OBJECTIVE = frozenset(
     {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}

@@ -14,8 +14,7 @@ from lexppl.effects import MASK_DIM
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site
 
-MOST_JOINT = 65_536
-"""Joint values that are listed at most, of all latents that stand in one log."""
+MOST_JOINT = 65_536  # Joint values that are listed at most, of all latents that stand in one log
 
 FEWER = "use fewer rows or entries in one log, or an estimator that draws them"
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from pyro.infer import ELBO, TraceEnum_ELBO
@@ -240,7 +240,7 @@ class Objective(ELBO):
         """The loss, a scalar with a gradient."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable_loss")
 
-    def _get_trace(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_trace(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} runs model and guide itself")
 
 

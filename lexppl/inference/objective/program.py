@@ -273,12 +273,16 @@ def _changes(
         with torch.no_grad(), seeded(0, args[0].device):
             return sample_nodes(held, columns)
 
+    def is_other(node: Any, rows: int | None) -> bool:
+        laws = (node, run(others)[node["name"]])
+        one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
+        return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+
     def changes(name: str, rows: int | None = None) -> bool:
         # A law may state no density, or none of these values; copied rows may have no law.
         with suppress(NotImplementedError, ValueError, KeyError, RuntimeError):
-            laws = [run(columns)[name] for columns in (args, others)]
-            one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
-            return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+            # The same arguments are run again only for random numbers that are the program's own.
+            return is_other(drawn[name], rows) and is_other(run(args)[name], rows)
         return False
 
     return changes

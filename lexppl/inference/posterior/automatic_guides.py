@@ -24,8 +24,7 @@ from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
 
-GuideKind = Callable[[Any], AutoGuide]
-"""From a program to its guide, which is yet to be run."""
+GuideKind = Callable[[Any], AutoGuide]  # From a program to its guide, which is yet to be run
 
 
 def guide_kind(guide: Any) -> GuideKind | None:

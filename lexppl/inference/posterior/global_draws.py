@@ -23,8 +23,7 @@ from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, keep_parameters_local
 from lexppl.inference.stages import tensors_of
 
-Samples = Mapping[str, Tensor]
-"""Draws by site, `(S, *event)`."""
+Samples = Mapping[str, Tensor]  # Draws by site, `(S, *event)`
 
 
 @effectful(type="draw_index")
@@ -205,8 +204,7 @@ class PosteriorInference(Protocol):
 
 
 MOST_R_HAT = 1.01
-LEAST_ESS = 400
-"""Below it r̂ and quantiles are not to be relied on (Vehtari et al. 2021)."""
+LEAST_ESS = 400  # Below it r̂ and quantiles are not to be relied on (Vehtari et al. 2021).
 
 
 class SamplerWarning(UserWarning):
@@ -273,7 +271,7 @@ class Unstated(TorchDistribution):
         super().__init__(torch.Size(), value.shape, validate_args=False)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.real, self._value.dim())
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Unstated:

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
-from torch.distributions import biject_to
+from torch.distributions import Transform, biject_to
 
 from lexppl.effects import weights_first
 from lexppl.inference.batches import Columns
@@ -18,8 +18,7 @@ from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.threads import evaluating
 
-Rows = tuple[Tensor | None, ...]
-"""Rows as arguments of a program; y may be None."""
+Rows = tuple[Tensor | None, ...]  # Rows as arguments of a program; y may be None
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
             for column in rows
         )
 
-    sites, more = (sites_of(program, longer(count)) for count in (1, 2))
+    sites, more = (sites_of_run(program, longer(count)) for count in (1, 2))
     sizes = {p.name: (p.size, p.full_size) for site in sites.values() for p in site.plates}
     row_plates = frozenset(
         plate.name
@@ -66,7 +65,7 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
     return found
 
 
-def sites_of(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
+def sites_of_run(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
     """The sample sites of one run of a program with one particle, by name."""
     module = program if isinstance(program, nn.Module) else nn.Module()
     with evaluating(module), _RefuseImproper():
@@ -199,7 +198,7 @@ def _continuous(model: Any, rows: Columns) -> Latents:
     return found
 
 
-def _transform(site: Site) -> Any:
+def _transform(site: Site) -> Transform:
     try:
         return biject_to(site.distribution.support)
     except NotImplementedError as error:

@@ -39,8 +39,7 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of
 
-MOST_PARTICLES = 2**22
-"""Default limit of the particles of all rows in one evaluation."""
+MOST_PARTICLES = 2**22  # Default limit of the particles of all rows in one evaluation
 
 INSTEAD = (
     'a guide (guide=AutoNormal), replicates of weighted rows (row_weights="dirichlet") or '
@@ -145,14 +144,11 @@ def _count_of(latents: Sequence[Site], most: int) -> int:
     return count
 
 
-MOST_LISTED = 256
-"""Masks that are summed over by default."""
+MOST_LISTED = 256  # Masks that are summed over by default
 
-MASKS = 10
-"""L, the default where masks are too many to be listed."""
+MASKS = 10  # L, the default where masks are too many to be listed
 
-LEAST_BATCH = 100
-"""Rows of a mini-batch by default: at least so many, and a tenth of all."""
+LEAST_BATCH = 100  # Rows of a mini-batch by default: at least so many, and a tenth of all
 
 
 class LogPosterior:
@@ -319,21 +315,14 @@ def bayes_library(module: str = "posteriors") -> Any:
         return extra_library(module, "bayes")
 
 
-RATE = 0.05
-"""Adam's first rate, in units of u."""
-SCALED_RATE = 0.5
-"""The same in posterior sds."""
-CLIMBS = 3
-"""Climbs in posterior sds, each by scales measured where the last one ended."""
-MOST_DENSE = 64
-"""Coordinates of which correlations are measured too."""
-PROBES = 64
-"""Mini-batches, over all chains, whose gradients measure scales; for correlations 20 D."""
-AT_ONCE = 32
-"""Of those, how many are run at once."""
+RATE = 0.05  # Adam's first rate, in units of u
+SCALED_RATE = 0.5  # The same in posterior sds
+CLIMBS = 3  # Climbs in posterior sds, each by scales measured where the last one ended
+MOST_DENSE = 64  # Coordinates of which correlations are measured too
+PROBES = 64  # Mini-batches, over all chains, whose gradients measure scales; for correlations 20 D
+AT_ONCE = 32  # Of those, how many are run at once
 PRIOR_DRAWS = 32
-FARTHEST = 2.0
-"""A start is a draw from the prior, no coordinate of u farther than this from 0."""
+FARTHEST = 2.0  # A start is a draw from the prior, no coordinate of u farther than this from 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, program_settings, seeded
 from lexppl.inference.objective.program import Program
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.global_latents import GlobalSites, sites_of
+from lexppl.inference.posterior.global_latents import GlobalSites, sites_of_run
 from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
 
 MOST_STARTS = 100
@@ -48,14 +48,14 @@ class Potential:
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
         self._globals, latents = GlobalSites.of(model, few)
-        for plate in (plate for site in sites_of(model, rows).values() for plate in site.plates):
+        sites = sites_of_run(model, rows).values()
+        for plate in (plate for site in sites for plate in site.plates):
             if plate.full_size not in (None, plate.size):
                 raise ValueError(
                     f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "
                     "each run, and the likelihood is of all of them: leave subsample_size out"
                 )
-        self.sites = self._globals.names
-        """Names of the global latents."""
+        self.sites = self._globals.names  # Names of the global latents
         self.objective = likelihood_bound(latents, len(x), imputations)
         self._model, self._rows, self._few = weights_first(model), rows, few
         self.fixed: Callable[[], AbstractContextManager[None]] = lambda: seeded(seed, x.device)
@@ -172,6 +172,10 @@ def fold(recorded: GraphModule, numbers: Sequence[Tensor]) -> None:
     recorded.recompile()
 
 
+Chain = tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]
+"""Unconstrained draws of a chain, and its statistics."""
+
+
 class _Replayed(torch.autograd.Function):
     """The recorded value, whose gradient has come with it."""
 
@@ -182,7 +186,7 @@ class _Replayed(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
+    def backward(ctx: Any, *outer: Any) -> tuple[Tensor | None, ...]:
         return None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
 
 
@@ -207,8 +211,7 @@ OURS = (
 WORTH_RECORDING = 500
 """Draws of all chains from which on recording the potential is worth its second."""
 
-COMPARED = 8
-"""Draws of a chain at which a recording is compared with the program."""
+COMPARED = 8  # Draws of a chain at which a recording is compared with the program
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ class MCMC:
             draws = self.chains * (warmup + self.samples)
             quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
 
-            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Any:
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
@@ -388,9 +391,7 @@ class _Trajectory:
         return value
 
 
-def _chain(
-    kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]
-) -> tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]:
+def _chain(kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]) -> Chain:
     """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
     kernel.setup(warmup)
     trajectory = _Trajectory(kernel)

@@ -42,8 +42,7 @@ class StochasticGradientSampler:
     objective: NestedIWAE | None = None
 
     name: ClassVar[str]
-    largest_step: ClassVar[float]
-    """The default ε, where a batch is not noisy."""
+    largest_step: ClassVar[float]  # The default ε, where a batch is not noisy
 
     def __post_init__(self) -> None:
         check_settings(self, samples=1, chains=1, thin=1, warmup=0, climb=0)
@@ -220,18 +219,12 @@ class SGLD(StochasticGradientSampler):
 
 
 NEWTON_STEPS = 20
-CLOSE = 0.01
-"""A mode is found where Newton's step is shorter, in posterior sds."""
-FAR = 0.5
-"""The climb warns of a mode that is farther, in posterior sds."""
-NUMBERS = 2**24
-"""Of gradients by row that are held at once."""
-AT_ONCE = 64
-"""Rows of a Hessian that are computed together."""
-MOST_DENSE = 2048
-"""Coordinates of a dense Hessian."""
-STARTS = 4
-"""Climbs of a diagonal VI, of which it goes on from the highest."""
+CLOSE = 0.01  # A mode is found where Newton's step is shorter, in posterior sds
+FAR = 0.5  # The climb warns of a mode that is farther, in posterior sds
+NUMBERS = 2**24  # Of gradients by row that are held at once
+AT_ONCE = 64  # Rows of a Hessian that are computed together
+MOST_DENSE = 2048  # Coordinates of a dense Hessian
+STARTS = 4  # Climbs of a diagonal VI, of which it goes on from the highest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

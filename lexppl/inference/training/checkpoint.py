@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 STATE = "state.pt"
 """The file: the checksum of what follows, and what `torch.save` makes of the state."""
-DIGITS = 64
-"""Of the checksum."""
+DIGITS = 64  # Of the checksum
 
 
 class CheckpointWarning(UserWarning):
@@ -175,8 +174,7 @@ def _refuse_unreadable(content: bytes) -> None:
         ) from error
 
 
-Identity = dict[str, str]
-"""What makes a fit the fit that it is, by path."""
+Identity = dict[str, str]  # What makes a fit the fit that it is, by path
 
 
 def identity_of(

@@ -75,8 +75,7 @@ class _Draws(_Operations):
         super().__init__()
         self.made: list[tuple[Any, Any]] = []
         self.place = 0
-        self.repeats = False
-        """Whether anything may go back."""
+        self.repeats = False  # Whether anything may go back
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -102,7 +101,9 @@ class _Draws(_Operations):
         return args[0].copy_(value) if func._schema.is_mutable else value.clone()
 
 
-def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _described(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, tuple[Any, ...]]:
     """A draw but for the values of its tensors."""
     leaves = tree_leaves((args, kwargs))
     return str(func), tuple(

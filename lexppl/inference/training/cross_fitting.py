@@ -13,6 +13,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from lexppl.configured import Configured
 from lexppl.effects import EVERY_SHIFT, fold_shift, weights_with_priors
@@ -31,8 +32,7 @@ from lexppl.inference.stages import (
 )
 from lexppl.threads import evaluating
 
-ROW_DIM = -1
-"""Of the batch shape of a distribution of y."""
+ROW_DIM = -1  # Of the batch shape of a distribution of y
 
 
 def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
@@ -58,7 +58,7 @@ def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDist
     return RowBlocks(distributions)
 
 
-def _of_labels(distribution: TorchDistribution) -> Any:
+def _of_labels(distribution: TorchDistribution) -> type[TorchDistribution] | None:
     kinds = (kind for kind in (dist.Categorical, dist.Bernoulli) if isinstance(distribution, kind))
     return next(kinds, None)
 
@@ -74,7 +74,7 @@ class _OfSeveral(TorchDistribution):
         super().__init__(torch.Size(batch_shape), parts[0].event_shape, validate_args=False)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return self.parts[0].support
 
 
@@ -175,11 +175,9 @@ class MeanDistribution(_OfSeveral):
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""
 
-FIT_ROWS = "fit_rows"
-"""The method of a predictor that is fitted to rows in one go."""
+FIT_ROWS = "fit_rows"  # The method of a predictor that is fitted to rows in one go
 
-TRIED_ROWS = 32
-"""On which a term of one run is compared with terms of a run each."""
+TRIED_ROWS = 32  # On which a term of one run is compared with terms of a run each
 
 
 class CrossFitted(Configured, nn.Module):

@@ -121,15 +121,12 @@ def report_collapse(found: list[str | None], advice: Mapping[str, str] = ADVICE)
             warnings.warn(f"collapse, {name}{which}: {advice[name]}", CollapseWarning, stacklevel=3)
 
 
-LAST = 1 / 3
-"""Of the last stage's epochs, in which the loss is looked at."""
-FEWEST = 9
-"""Epochs that a slope and its noise need."""
+LAST = 1 / 3  # Of the last stage's epochs, in which the loss is looked at
+FEWEST = 9  # Epochs that a slope and its noise need
 MOST_FALL = 0.5
 """Nats of all rows together that a settled fit may still gain in its last third: of the divergence
 from the posterior, little."""
-ERRORS = 2.0
-"""Standard errors by which a fall must be known to be less."""
+ERRORS = 2.0  # Standard errors by which a fall must be known to be less
 
 
 @dataclass(frozen=True, eq=False)

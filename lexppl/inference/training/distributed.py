@@ -26,10 +26,8 @@ from lexppl.inference.training.rows import FoldedRows, StepRows
 
 T = TypeVar("T")
 
-PREFIX = "lexppl"
-"""How keys in a store begin by which processes find one another."""
-PAUSE = 0.05
-"""Seconds between two looks."""
+PREFIX = "lexppl"  # How keys in a store begin by which processes find one another
+PAUSE = 0.05  # Seconds between two looks
 
 
 class ProcessError(RuntimeError):
@@ -260,8 +258,7 @@ def refuse_processes(given: Any) -> None:
 Differentiate = Callable[[StepRows], list[Tensor]]
 """From rows to the terms' losses; gradients are left with the parameters."""
 
-FEWEST = 2
-"""Rows of a share, where a batch has as many: of one alone, batch norm has no statistics."""
+FEWEST = 2  # Rows of a share, where a batch has as many: of one alone, batch norm has no statistics
 
 
 class Dealt:

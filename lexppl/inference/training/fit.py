@@ -215,8 +215,7 @@ Model = nn.Module | System | Callable[[], nn.Module]
 VALID_SHARE = DefaultShare(0.2)
 """The default share of the training rows, set apart to choose the epoch; none beside an
 inference."""
-WATCHED_ROWS = 1000
-"""Rows of the validation set on which a collapse is looked for."""
+WATCHED_ROWS = 1000  # Rows of the validation set on which a collapse is looked for
 
 
 def fit(

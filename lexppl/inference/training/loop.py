@@ -25,8 +25,7 @@ from lexppl.inference.training.settings import FitSettings
 from lexppl.inference.training.step import MovedTerm, TrainingStep
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
 
-CONTROL_RATE = 1e-2
-"""Adam's rate for what is tuned on the gradient's variance."""
+CONTROL_RATE = 1e-2  # Adam's rate for what is tuned on the gradient's variance
 
 
 @dataclass

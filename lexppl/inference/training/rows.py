@@ -25,10 +25,8 @@ from lexppl.inference.stages import Stage, terms_of
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
 """Where a program's likelihood stands, by the convention of explainers."""
-IMAGE = 3
-"""Dimensions of an image, channels first."""
-MOST_BEYOND = 0.5
-"""How far pixels may leave [0, 1]: noise and enlarged images do so by less."""
+IMAGE = 3  # Dimensions of an image, channels first
+MOST_BEYOND = 0.5  # How far pixels may leave [0, 1]: noise and enlarged images do so by less
 
 
 @dataclass(frozen=True)
@@ -172,10 +170,8 @@ def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, 
     return found
 
 
-DIRICHLET = "dirichlet"
-"""Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`."""
-GIVEN = "given"
-"""Weights that the user gives."""
+DIRICHLET = "dirichlet"  # Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`
+GIVEN = "given"  # Weights that the user gives
 
 
 @dataclass(frozen=True)

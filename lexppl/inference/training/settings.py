@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from pyro.optim import PyroOptim
@@ -17,13 +17,13 @@ from lexppl.inference.objective.objective import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.watch import Callback, Progress
 
+Method = TypeVar("Method")
+
 Backend = Literal["inductor", "graph"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
-WEIGHT_DECAY = 1e-3
-"""Adam's default."""
-LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
-"""Adam's default."""
+WEIGHT_DECAY = 1e-3  # Adam's default
+LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)  # Adam's default
 GUIDES_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's default where guides alone learn: at a tenth of it a normal guide of a few hundred weights
 has hardly moved after 600 steps."""
@@ -47,7 +47,7 @@ def refuse_instances(optimizer: Any, device: Any) -> None:
         )
 
 
-def _plain(method: Any) -> Any:
+def _plain(method: Method) -> Method:
     """A method without torch's decorators for a step that is compiled."""
     return getattr(method, "__wrapped__", method)
 

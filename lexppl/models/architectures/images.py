@@ -20,8 +20,7 @@ from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping, image_shape, patch_side
 from lexppl.models.networks import ACTIVATIONS, initial_weights
 
-MOST_LEVELS = 30
-"""More than any image can be halved."""
+MOST_LEVELS = 30  # More than any image can be halved
 
 
 class ConvolutionalNetwork(Configured, nn.Module):
@@ -241,8 +240,7 @@ def _patch(groups: Sequence[int], height: int, width: int) -> int | None:
 NETWORKS = ("densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large")
 """Torchvision's networks that are taken."""
 
-LEAST = 32
-"""Pixels of a side that they need: all of them halve an image five times."""
+LEAST = 32  # Pixels of a side that they need: all of them halve an image five times
 
 IMAGENET_MEAN, IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's channels, as torchvision's weights expect them to be standardised by."""
@@ -339,8 +337,7 @@ class Flattened(Configured, nn.Module):
         return self.network(x.flatten(1))
 
 
-CONVOLUTIONAL = "convolutional"
-"""The predictor of the LEX paper."""
+CONVOLUTIONAL = "convolutional"  # The predictor of the LEX paper
 
 
 class _OfImages(Architecture):

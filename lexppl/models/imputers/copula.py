@@ -23,16 +23,13 @@ from lexppl.models.imputers.imputer import (
 )
 from lexppl.threads import own_random_state
 
-FACTORS = (1, 2, 4, 8)
-"""Numbers of factors that are tried, fewer than there are columns."""
+FACTORS = (1, 2, 4, 8)  # Numbers of factors that are tried, fewer than there are columns
 PARTS, ERRORS = 3, 2.0
 """Parts of the rows for their likelihood, and standard errors by which more factors must raise it.
 A share of what is raised would be no rule: a pattern may be faint beside what columns have in
 common."""
-LEAST_NOISE = 1e-4
-"""Least share of a column's variance that is its own."""
-ORDERED_ROWS = 2000
-"""Most rows of which the values are kept."""
+LEAST_NOISE = 1e-4  # Least share of a column's variance that is its own
+ORDERED_ROWS = 2000  # Most rows of which the values are kept
 
 
 class CopulaImputer(Imputer):
@@ -317,7 +314,8 @@ def _loadings(scores: np.ndarray, factors: int) -> np.ndarray:
 
 
 def _factors(scores: np.ndarray) -> int:
-    """q by the likelihood of held-out parts of the rows, in the order in which they come."""
+    """The number of factors q, by the likelihood of held-out parts of the rows, which are taken in
+    their order."""
     from sklearn.decomposition import FactorAnalysis  # noqa: PLC0415
 
     rows, columns = scores.shape

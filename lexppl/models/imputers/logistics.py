@@ -23,11 +23,9 @@ from lexppl.models.imputers.mixture import (
     start_by_clusters,
 )
 
-STEPS = 255
-"""Steps from 0 to 1: pixels are 0/255, 1/255, … 255/255."""
+STEPS = 255  # Steps from 0 to 1: pixels are 0/255, 1/255, … 255/255
 
-BATCH = 200
-"""Rows of a step of a fit."""
+BATCH = 200  # Rows of a step of a fit
 
 NUMBERS_AT_ONCE = 2**22
 """Most numbers of a tensor with dimensions for rows or steps, features and components."""

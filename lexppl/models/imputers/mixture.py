@@ -235,8 +235,7 @@ def _drawn(ends: Tensor, shape: torch.Size) -> Tensor:
 Mixture = tuple[Tensor, Tensor, Tensor]
 """Weights `(C,)`, means `(C, *event)` and scales `(C, *event)`."""
 
-START_ROWS = 5000
-"""Most rows that k-means finds a start on."""
+START_ROWS = 5000  # Most rows that k-means finds a start on
 
 
 class MixtureImputer(Imputer):
@@ -246,8 +245,7 @@ class MixtureImputer(Imputer):
     weights: Tensor
     means: Tensor
     scales: Tensor
-    family: ClassVar[Any] = _Normal
-    """Of a feature's distribution, by location and scale."""
+    family: ClassVar[Any] = _Normal  # Of a feature's distribution, by location and scale
 
     def __init__(self, weights: TensorOrShape, means: TensorOrShape, scales: TensorOrShape) -> None:
         super().__init__()

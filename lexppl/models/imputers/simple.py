@@ -77,8 +77,7 @@ class LearnedConstantImputer(Imputer):
         tensor([[2., 0.]])
     """
 
-    puts_a_constant: ClassVar[bool] = True
-    """Whether hidden features become a number, not a draw."""
+    puts_a_constant: ClassVar[bool] = True  # Whether hidden features become a number, not a draw
 
     rates: Tensor
 

@@ -23,8 +23,7 @@ from lexppl.models.imputers.imputer import HiddenFeatures, Imputer
 from lexppl.models.imputers.logistics import STEPS, DiscretizedLogistic
 from lexppl.models.networks import MLP
 
-POOLED = 4
-"""Height and width to which an image's features are pooled before the latent variable."""
+POOLED = 4  # Height and width to which an image's features are pooled before the latent variable
 
 
 class TableDecoder(Configured, nn.Module):
@@ -186,17 +185,17 @@ def _masks(x: Tensor, grouping: nn.Module | None) -> Tensor:
     return (mask if grouping is None else grouping(mask)).expand(x.shape)
 
 
-def _uniform(low: Tensor) -> Any:
+def _uniform(low: Tensor) -> TorchDistribution:
     return dist.Uniform(low, low + 1, validate_args=False)
 
 
-def latent_distribution(outputs: Tensor) -> Any:
+def latent_distribution(outputs: Tensor) -> TorchDistribution:
     """A normal distribution of means and scales `softplus + 1e-3`, of outputs `(…, 2H)`."""
     mean, raw = outputs.chunk(2, -1)
     return dist.Normal(mean, softplus(raw) + 1e-3, validate_args=False).to_event(1)
 
 
-def feature_distribution(outputs: Tensor, kind: str) -> Any:
+def feature_distribution(outputs: Tensor, kind: str) -> TorchDistribution:
     """Independent features of a decoder's outputs `(N, 2D)` or `(N, 2 channels, H, W)`."""
     location, raw = outputs.chunk(2, 1)
     scale = softplus(raw) + LEAST_SCALES[kind]
@@ -291,7 +290,7 @@ class VAEACImputer(Imputer):
             self, seen.reshape(*batch, *seen.shape[1:]), outputs.reshape(*batch, -1)
         )
 
-    def decode(self, h: Tensor, seen: Tensor) -> Any:
+    def decode(self, h: Tensor, seen: Tensor) -> TorchDistribution:
         """The distribution of each feature, `(N, *event)`, given latent variables `(N, H)`."""
         return feature_distribution(self.decoder(h, seen), self.features)
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.models.imputers.imputer import HiddenFeatures, Imputed, Imputer, TensorOrShape
 
-PADDING = 0
-"""The word number that stands behind the words of a text."""
+PADDING = 0  # The word number that stands behind the words of a text
 
 
 def check_words(words: Tensor, vocabulary_size: int) -> None:
@@ -152,11 +151,9 @@ def _categorical(weights: Tensor, shape: torch.Size) -> Tensor:
     return place.clamp(max=weights.shape[-1] - 1)
 
 
-PAIRS_AT_ONCE = 2**22
-"""Numbers of one step's classes of pairs that are worked on at once: 32 MiB."""
+PAIRS_AT_ONCE = 2**22  # Numbers of one step's classes of pairs that are worked on at once: 32 MiB
 
-MOST_ENTRIES = 2**24
-"""C² V, the numbers of a table of pairs of classes: 128 MiB."""
+MOST_ENTRIES = 2**24  # C² V, the numbers of a table of pairs of classes: 128 MiB
 
 
 class PaddingImputer(Imputer):
@@ -438,11 +435,11 @@ def fitted_chain(
     frequency[PADDING] = 0.0
     frequency = frequency / frequency.sum()
 
-    def random(*shape: int) -> Tensor:
+    def start(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(device) + 0.5
 
-    to_class = _rows(random(vocabulary_size, classes))
-    words = _rows(random(classes, vocabulary_size) * frequency)
+    to_class = _shares(start(vocabulary_size, classes))
+    words = _shares(start(classes, vocabulary_size) * frequency)
     for _ in range(steps if classes > 1 else 1):
         of_before = torch.full_like(to_class, smoothing / classes)
         of_after = torch.zeros_like(to_class) + smoothing * frequency.unsqueeze(-1)
@@ -452,9 +449,10 @@ def fitted_chain(
             share = share * (number / share.sum(-1)).unsqueeze(-1)
             of_before.index_add_(0, first, share)
             of_after.index_add_(0, second, share)
-        to_class, words = _rows(of_before), _rows(of_after.mT)
+        to_class, words = _shares(of_before), _shares(of_after.mT)
     return to_class.float(), words.float()
 
 
-def _rows(weights: Tensor) -> Tensor:
+def _shares(weights: Tensor) -> Tensor:
+    """Weights over their sum, row by row."""
     return weights / weights.sum(-1, keepdim=True)

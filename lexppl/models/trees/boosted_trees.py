@@ -148,8 +148,7 @@ def raw_sums(estimator: Any, rows: Array) -> Array:
     return np.log(found) if estimator.loss == "gamma" else found
 
 
-ROWS_AT_ONCE = 1024
-"""Rows whose way through the trees is held in memory."""
+ROWS_AT_ONCE = 1024  # Rows whose way through the trees is held in memory
 
 
 class BoostedTrees(Configured, nn.Module):

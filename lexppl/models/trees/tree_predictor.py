@@ -22,8 +22,7 @@ from lexppl.models.trees.boosted_trees import table_columns as columns_of
 
 Array = NDArray[np.float64]
 
-COPIES = 16
-"""Of each row, each with its own rate of keeping."""
+COPIES = 16  # Of each row, each with its own rate of keeping
 
 
 def masked_copies(values: Array, entries: Sequence[int], copies: int, seed: int) -> Array:
@@ -38,8 +37,7 @@ def masked_copies(values: Array, entries: Sequence[int], copies: int, seed: int)
     return np.where(kept[:, place], np.tile(values, (copies, 1)), np.nan)
 
 
-LEAST_VARIANCE = 1e-6
-"""Of a residual, as a share of the response's own variance."""
+LEAST_VARIANCE = 1e-6  # Of a residual, as a share of the response's own variance
 
 
 @dataclass(frozen=True)
@@ -106,11 +104,9 @@ def squared_residuals(
 LEAF_ROWS, RIDGE_ROWS = 5, 2
 """Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
 
-BINS = 64
-"""Of a column."""
+BINS = 64  # Of a column
 
-CHECKED = 1000
-"""Copies on which the trees as tensors must say what the estimator says."""
+CHECKED = 1000  # Copies on which the trees as tensors must say what the estimator says
 
 
 class TreePredictor(Predictor):
@@ -150,8 +146,7 @@ class TreePredictor(Predictor):
     """
 
     network: BoostedTrees
-    reads_gaps: ClassVar[bool] = True
-    """Whether hidden features must come as NaN."""
+    reads_gaps: ClassVar[bool] = True  # Whether hidden features must come as NaN
 
     def __init__(
         self,
