@@ -25,6 +25,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
+from lexppl.summary import number_text
 
 FIGURE_NAMES: Mapping[str, str] = {
     "accuracy": "accuracy",
@@ -297,7 +298,6 @@ def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], li
 def _figure(row: ScoreRow, name: str) -> str:
     if math.isnan(row.figures.get(name, math.nan)):
         return "–"
-    value, spread = (".4g", ".3g") if name == "rmse" else (".3f", ".3f")
-    text = f"{row.figures[name]:{value}}"
-    text = "0.000" if text == "-0.000" else text
-    return f"{text} ± {row.spreads[name]:{spread}}" if name in row.spreads else text
+    text = number_text if name == "rmse" else "{:.3f}".format
+    spread = f" ± {text(row.spreads[name])}" if name in row.spreads else ""
+    return text(row.figures[name]).replace("-0.000", "0.000") + spread
