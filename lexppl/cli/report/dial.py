@@ -88,7 +88,7 @@ def _scores(score: ScoreRow) -> list[list[str]]:
             spread = score.spreads.get(name, math.nan)
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"
-            found.append([label, value.replace("-", "−"), more])
+            found.append([label, value.replace("-0.000", "0.000").replace("-", "−"), more])
     return found
 
 

@@ -270,18 +270,14 @@ def _row(
             figures[name] = float(np.mean(known))
             if len(known) > 1:
                 spreads[name] = float(np.std(known, ddof=1))
-    if losses is not None and source.data.task == "regression":
-        losses = losses * source.target_scale**2
+    losses = None if losses is None else losses * source.target_scale**2
     return ScoreRow(who, size, figures, spreads, losses)
 
 
 def _in_own_units(name: str, value: float, source: Rows) -> float:
     """A figure of a standardised response in the table's own units."""
-    if source.data.task == "regression" and name == "rmse":
-        return value * source.target_scale
-    if source.data.task == "regression" and name == "log_likelihood":
-        return value - math.log(source.target_scale)
-    return value
+    scale = source.target_scale
+    return {"rmse": value * scale, "log_likelihood": value - math.log(scale)}.get(name, value)
 
 
 def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], list[list[str]]]:
