@@ -313,7 +313,10 @@ def test_a_test_file_is_read_by_the_training_encoding(people, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"job": ["king"]}, "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'"),
+        (
+            {"job": ["king"]},
+            "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
+        ),
         ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
         ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
         ({"age": [np.inf]}, "'age' must be finite"),
