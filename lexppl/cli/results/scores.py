@@ -70,7 +70,7 @@ class ScoreRow:
     Args:
         who: what was scored.
         size: mean number of features that it sees.
-        figures: means over replicates, in the table's own units.
+        figures: means over replicates, of folds over all rows, in the table's own units.
         spreads: standard deviations over replicates, of several.
         losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
             not known.
@@ -263,13 +263,21 @@ def _row(
     losses: NDArray[np.float64] | None = None,
 ) -> ScoreRow:
     figures, spreads = {}, {}
+    rows = None
+    if len(each) > 1 and (folds := test_folds(source)) is not None:
+        rows = folds.part.unique(return_counts=True)[1].cpu().numpy()
     for name in FIGURE_NAMES:
         values = [asdict(scores).get(name) for scores in each]
         known = [_in_own_units(name, value, source) for value in values if value is not None]
         if known:
-            figures[name] = float(np.mean(known))
-            if len(known) > 1:
-                spreads[name] = float(np.std(known, ddof=1))
+            figures[name] = float(np.average(known, weights=rows))
+            if len(known) > 1 and not np.isnan(spread := np.std(known, ddof=1)):
+                spreads[name] = float(spread)
+    if "rmse" in figures and len(each) > 1:
+        # R² of a fold would be beside the mean of its own rows.
+        error = float(np.average([one.rmse**2 for one in each], weights=rows))
+        figures["rmse"] = source.target_scale * math.sqrt(error)
+        figures["r2"] = 1.0 - error / float(source.test.y.double().var(correction=0))
     losses = None if losses is None else losses * source.target_scale**2
     return ScoreRow(who, size, figures, spreads, losses)
 
