@@ -25,10 +25,7 @@ from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
 from lexppl.data.checks import listed
 from lexppl.data.files import read_frame, table_name
 from lexppl.data.images import DividedImages, ImageDataset
-from lexppl.data.stratification import (
-    at_most,
-    held_out_parts,
-)
+from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import TextDataset, words_of
 from lexppl.models import flat_images, images, texts
 from lexppl.models.architectures.base import Architecture

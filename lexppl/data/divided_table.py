@@ -19,12 +19,7 @@ from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
 from lexppl.data.named_sets import load, shipped_frame
 from lexppl.data.problems import refuse, table_problems
-from lexppl.data.stratification import (
-    fold_of_groups,
-    fold_of_rows,
-    fold_of_times,
-    held_out_parts,
-)
+from lexppl.data.stratification import fold_of_groups, fold_of_rows, fold_of_times, held_out_parts
 from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
 

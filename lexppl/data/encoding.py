@@ -16,13 +16,7 @@ from pandas.api import types
 from torch import Tensor
 
 from lexppl.configured import made_of, refuse_types
-from lexppl.data.checks import (
-    counted,
-    listed,
-    missing_in,
-    numbers_of,
-    refuse_repeated,
-)
+from lexppl.data.checks import counted, listed, missing_in, numbers_of, refuse_repeated
 from lexppl.data.columns import (
     CategoricalColumn,
     Column,

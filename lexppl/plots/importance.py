@@ -16,16 +16,7 @@ from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, 
 from lexppl.explanation.reading.picture_values import evenly, means_by_row, short
 from lexppl.explanation.reading.tables import chain_probabilities, selection_table
 from lexppl.plots.rows import LOW_TO_HIGH
-from lexppl.plots.style import (
-    BLUE,
-    FAINT,
-    GREY,
-    INK,
-    legend_outside,
-    name_ticks,
-    new_figure,
-    plain,
-)
+from lexppl.plots.style import BLUE, FAINT, GREY, INK, legend_outside, name_ticks, new_figure, plain
 
 
 def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4) -> Figure:

@@ -24,12 +24,7 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.sentences import (
-    consistency,
-    draws_text,
-    first_screen_of,
-    reading,
-)
+from lexppl.cli.report.sentences import consistency, draws_text, first_screen_of, reading
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
