@@ -79,6 +79,16 @@ def some_of(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more} more"
 
 
+def number_text(value: float) -> str:
+    """A number as it is read: four digits, or all before the point.
+
+    >>> number_text(0.123456), number_text(18130.55), number_text(2.5e12)
+    ('0.1235', '18131', '2.5e+12')
+    """
+    whole = float(value).is_integer() or abs(value) >= 1000.0
+    return f"{value:.0f}" if whole and abs(value) < 1e9 else f"{value:.4g}"
+
+
 def short(name: object) -> str:
     """A name, cut to 24 characters."""
     return _cut(str(name), LONGEST_NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -236,12 +237,15 @@ class TableRun(ExplainRun):
                 "gains are",
             )
         details = self._details(posterior, gains)
-        penalties = self._penalties(judgement, details, posterior)
+        path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)
         choice = EncodedChoice()
         if sections.complete:
             early = f"{CHOICE} not known: it was interrupted"
             choice = sections.run("", partial(encoded_choice, self.table), choice, early, CHOICE)
             sections.warn(choice.warnings())
+        if path is not None:
+            nats = path.table["log_likelihood"] - math.log(source.target_scale)
+            path = replace(path, table=path.table.assign(log_likelihood=nats))
         return TableReport(
             **self.shared(posterior, judgement),
             ranking=ranking if gains is None else gains.joined(ranking),
@@ -249,7 +253,7 @@ class TableRun(ExplainRun):
             gains=gains,
             details=details,
             calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
-            path=self.fitted.path,
+            path=path,
             choice=choice,
             learning=gain,
             penalties=penalties,

@@ -131,9 +131,10 @@ def level_index(
     unseen = (places < 0) & cells.notna().to_numpy()
     if unseen.any() and pooled is None:
         new = dict.fromkeys(map(level_of, cells[unseen]))
+        hint = ", or fit with rare=10, which pools levels" if what == "level" else ""
         raise ValueError(
             f"column {cells.name!r} has {what} {quoted(new)}, not seen in fit; known are "
-            f"{quoted(levels)}"
+            f"{quoted(levels)}: leave these rows out{hint}"
         )
     if pooled is not None:
         places[unseen] = levels.index(pooled)

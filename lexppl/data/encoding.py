@@ -130,7 +130,7 @@ class TargetColumn:
 def _are_codes(cells: pd.Series) -> bool:
     values = numbers_of(cells)
     whole = cells.dtype == object and bool((values == np.round(values)).all())
-    few = len(np.unique(values)) <= MOST_INTEGER_CLASSES
+    few = cells.nunique() <= MOST_INTEGER_CLASSES
     return few and (whole or types.is_integer_dtype(cells.dtype))
 
 

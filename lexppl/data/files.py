@@ -27,6 +27,8 @@ TYPED: Mapping[str, str] = MappingProxyType(
 )
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 MOST_LINES = 20  # Of a file, by which its separator is found
+MOST_CELLS = 1000  # Of a column, among which its name is looked for
+LONG_LINE = "a line has more cells than the first, which must name the columns"
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def read_frame(
         OSError, EOFError, KeyError, lzma.LZMAError, zlib.error, csv.Error, zipfile.BadZipFile,
         pd.errors.ParserError, pd.errors.ParserWarning,
     ) as error:  # fmt: skip
-        raise ValueError(f"{file.name!r} cannot be read as a table: {_one_line(error)}") from error
+        what = LONG_LINE if isinstance(error, pd.errors.ParserWarning) else _one_line(error)
+        raise ValueError(f"{file.name!r} cannot be read as a table: {what}") from error
 
 
 def _read_typed(
@@ -151,6 +154,9 @@ def _read_typed(
         )
     try:
         frame = pd.read_parquet(file) if what == "Parquet" else pd.read_excel(file)
+        if any(frame.index.names):
+            # pandas writes a named index as a column.
+            frame = frame.reset_index()
     except ValueError as error:
         raise ValueError(f"{file.name!r} cannot be read as {what}: {_one_line(error)}") from error
     # Cells may be numbers where the missing ones are given as words.
@@ -203,12 +209,22 @@ def _read_text(
             low_memory=False,
             encoding=letters,
         )
-    if not unnamed_index:
-        return frame
-    values = frame.iloc[:, 0].to_numpy()
-    if not any(np.array_equal(values, np.arange(len(frame)) + start) for start in (0, 1)):
-        raise ValueError(f"the first column of {file.name!r} has no name")
-    return frame.iloc[:, 1:]
+    if unnamed_index:
+        labels, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
+        if labels.dtype.kind == "f" or not labels.is_unique:
+            raise ValueError(f"the first column of {file.name!r} has no name; give it one")
+        if not any(np.array_equal(labels, labels.index + start) for start in (0, 1)):
+            warnings.warn("the first column has no name: it is left out", stacklevel=2)
+    # Names that are cells of their own column may be those of a first row.
+    cells = frame.head(MOST_CELLS).astype(str)
+    among = [name for name in frame if column_names is None and (cells[name] == name).any()]
+    if len(among) > frame.shape[1] / 2:
+        warnings.warn(
+            f"columns {quoted(among, most=3)} have their names among their cells: if the first "
+            "line is data already, give column_names",
+            stacklevel=2,
+        )
+    return frame
 
 
 def separator_of(lines: Sequence[str], decimal: str | None) -> str:

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
-FEW_ROWS = 10  # Rows up to which a column that counts them may well do so by chance
+FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in each, by chance
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
+_WITH_UNIT = re.compile(r"[+-]?([$€£¥]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
@@ -117,7 +118,9 @@ def table_problems(
     if len(known) == 0:
         yield Problem(f"target {str(labels.name)!r} is always missing")
         return
-    commas = None if how.task == "classification" else _comma_problem(known)
+    commas = (
+        None if how.task == "classification" else _written_numbers(known, "task='classification'")
+    )
     if commas is not None:
         yield commas
         return
@@ -144,8 +147,9 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def notices(frame: pd.DataFrame) -> Iterator[str]:
-    """What columns may hold that was not meant, in words; the target is the last."""
+def notices(frame: pd.DataFrame, task: str | None = None) -> Iterator[str]:
+    """What columns may hold that was not meant, in words; the target is the last, and its task
+    the one stated."""
     for name in frame.columns:
         cells = frame[name]
         if counts_rows(cells) and name != frame.columns[-1]:
@@ -153,6 +157,12 @@ def notices(frame: pd.DataFrame) -> Iterator[str]:
         kind = kind_of(cells)
         if kind == "number":
             yield from _far_values(name, numbers_of(cells.dropna()))
+            few = cells.dtype.kind == "f" and cells.nunique() <= MOST_INTEGER_CLASSES
+            if few and name == frame.columns[-1] and not task and (cells == cells.round()).all():
+                yield (
+                    f"target {name!r} is read as a response, for its decimal points: if its "
+                    f"{cells.nunique()} values are classes, give task='classification'"
+                )
         levels = pd.Series(levels_in(cells) if kind == "level" else (), dtype=object)
         for _, same in levels.groupby(levels.map(lambda level: " ".join(level.casefold().split()))):
             if len(same) > 1:
@@ -192,7 +202,7 @@ def _column_problems(
         yield from _caught(lambda: numbers_of(known))
     elif kind == "date":
         yield from _date_problems(known, how.dates)
-    elif commas := _comma_problem(known):
+    elif commas := _written_numbers(known, f"categorical=[{name!r}]"):
         yield commas
     else:
         chosen = cells if rows is None else cells.iloc[rows]
@@ -208,30 +218,35 @@ def _column_problems(
         yield from _level_problems(name, levels, len(cells), mend, stated)
 
 
-def _comma_problem(cells: pd.Series) -> Problem | None:
-    """That a column of words, none of them missing, holds numbers with commas, if it does."""
+def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
+    """That a column of words, none of them missing, holds numbers with commas or a unit, if it
+    does, and what reads them as names."""
     words = [] if isinstance(cells.dtype, pd.CategoricalDtype) else cells.unique().tolist()
     if not all(isinstance(word, str) for word in words):
         return None
     words = [word.strip() for word in words]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
-    if not commas:
-        return None
-    if all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+    if commas and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
         return Problem(
             f"column {name!r} holds numbers with commas, such as {commas[0]!r}: if they part the "
             "decimals give decimal=',' when the file is read; if they part the thousands, write "
             "the numbers without them"
         )
-    if all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+    if commas and all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
         large = [word for word in commas if not _WHOLE.fullmatch(word.split(",")[0])]
         parted = f", and write {large[0]!r} without what parts its thousands" if large else ""
         return Problem(
             f"column {name!r} holds numbers with decimal commas, such as {commas[0]!r}; give "
-            f"decimal=',' when the file is read{parted}, or categorical=[{name!r}] if they are "
-            "names",
+            f"decimal=',' when the file is read{parted}, or {otherwise} if they are names",
             {"decimal": ","},
+        )
+    units = {unit and unit.groups("") for unit in map(_WITH_UNIT.fullmatch, words)}
+    unit = "".join(units.pop() or "") if len(units) == 1 else ""
+    if unit and len(words) > MOST_INTEGER_CLASSES:
+        return Problem(
+            f"column {name!r} holds numbers with {unit!r}, such as {words[0]!r}; write them "
+            f"without it, or give {otherwise} if they are names"
         )
     return None
 
@@ -252,8 +267,9 @@ def _level_problems(
             f"missing=({words[0]!r},)"
         )
     text = f"categorical column {name!r} has {len(levels)} levels in {rows} rows"
-    if len(levels) > MOST_LEVELS:
-        return [Problem(f"{text}, at most {MOST_LEVELS} are expected; {hint}", mends)]
+    most = min(MOST_LEVELS, max(FEW_ROWS, rows // 2))
+    if len(levels) > most:
+        return [Problem(f"{text}, at most {most} are expected; {hint}", mends)]
     if are_numbers and not stated and len(levels) - len(words) > MOST_INTEGER_CLASSES:
         names = f"categorical=[{name!r}]" if "drop=" in otherwise else "task='classification'"
         return [Problem(f"{text}; {hint}, or {names} if all are names", mends)]

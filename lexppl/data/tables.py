@@ -280,7 +280,7 @@ def dataset_from_frame(
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
         kept = kept.drop(columns=constant_columns(kept))
-    for notice in notices(kept.join(labels)):
+    for notice in notices(kept.join(labels), how.task):
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}

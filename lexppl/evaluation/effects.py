@@ -51,7 +51,8 @@ class ForcedRuns:
         keep_parameters_local(*result.models, *result.guides)
         known = kept_program(result, self.rows.x)
         with drawing(seed, self.rows.x.device):
-            self.sites = known.sites if known else sites_of(result.model, self.rows.x[:1])
+            kept = known is not None and known.is_constant
+            self.sites = known.sites if known and kept else sites_of(result.model, self.rows.x[:1])
         self.rows.check_response(self.sites.response)
         self.mask = self.sites.masks[0]
         if self.mask.kind not in (None, "selection"):

@@ -528,6 +528,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         return self.classes_[likeliest]
 
     def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if pd.isna(y).any():
+            raise ValueError("y has missing labels: leave their rows out")
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -606,6 +608,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         return in_response_units(posterior, self.encoding_.target)
 
     def _targets_and_strata(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        if y.dtype.kind in "mM":
+            raise ValueError("y has dates or durations: give numbers, as by .dt.total_seconds()")
         return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
 
     def _fitted_target(

@@ -82,13 +82,13 @@ class TableFit(Summarised):
 
     @property
     def predictor(self) -> str:
-        """The predictor in words, with the log-likelihood of the alternative."""
+        """The predictor in words, with how much likelier labels are by it than by the other."""
         kind, scores = self.plan.predictor_kind, dict(self.log_likelihood)
         if not scores:
             return WORDS[kind]
         own = scores.pop(kind)
-        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in scores.items())
-        return f"{WORDS[kind]} ({own:.3f} nats a held-out row; {others})"
+        more = [f"{own - value:+.3f} nats a row beside {WORDS[k]}" for k, value in scores.items()]
+        return f"{WORDS[kind]} ({', '.join(more)})"
 
     @property
     def penalty(self) -> float | None:

@@ -16,7 +16,7 @@ from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means
 from tests.cli.accessibility import keyboard
-from tests.cli.tables import explained, page_of, people
+from tests.cli.tables import explained, numbers, page_of, people
 
 OPTIONS = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
 OPTIONS += ["--groups", "none", "--learning-rate", "0.01", "--row", "17"]
@@ -157,6 +157,21 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
         (group,) = (name for name, *_ in setting["groups"] if {"age", "years"} <= set(name.split()))
         assert dict((n, k) for n, k, *_ in setting["groups"])[group] >= 0.05
         assert group in setting["sentence"]
+
+
+def test_a_response_is_in_its_own_units(tmp_path, capsys):
+    frame = numbers(60)
+    frame["price"] = np.where(frame.a > 0.0, 125_000.0, 0.0)
+    words = ["--epochs", "5", "--replicates", "2", "--draws", "3", "--quiet"]
+    out = explained(tmp_path, *words, frame=frame)
+    assert "its 2 values are classes, give --task classification" in capsys.readouterr().err
+    data, path = data_of(out), pd.read_csv(out / "penalty_path.csv")
+    assert {row["observed"] for row in data["rows"]} == {"0", "125000"}
+    scores = {name: value for name, value, _ in data["settings"][data["chosen"]]["scores"]}
+    own = float(scores["log-likelihood, nats a row"].replace("−", "-"))
+    # Of a standardised response it is greater by log 62,500 = 11.
+    assert path["log_likelihood"][path["chosen"]].item() == pytest.approx(own, abs=2.0)
+    assert "e+0" not in page_of(out)
 
 
 def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
 from lexppl.explanation.reading.feature_values import decoded_values, feature_values
 from lexppl.explanation.reading.masks import masks_of
+from lexppl.summary import number_text
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import explained, numbers, page_of, people, written
 
@@ -176,7 +177,7 @@ def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
     assert 150.0 < table["slope"]["a"] < 350.0 and table["direction"]["a"] > 0.9
     printed = capsys.readouterr().out
     price = numbers(200).price[7]
-    assert "Row 7 (asked for" in printed and f"observed {price:.4g}" in printed
+    assert "Row 7 (asked for" in printed and f"observed {number_text(price)}" in printed
     last = pd.read_csv(out / "rows.csv")["total"].iloc[-1]
     assert abs(last - price) < 150.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import os
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,24 @@ def test_an_index_column_of_pandas_is_left_out(people, tmp_path):
     file = tmp_path / "indexed.csv"
     pd.read_csv(people).to_csv(file)
     assert read_table(file).entry_names == ("age", "job", "member")
-    other = written(tmp_path, ",a,y\n7,1.5,0\n9,2.5,1\n")
-    refused(r"first column of 'table.csv' has no name", read_table, other)
+    some = written(tmp_path, ",a,y\n7,1.5,0\n9,2.5,1\n")
+    with pytest.warns(UserWarning, match="the first column has no name: it is left out"):
+        assert read_table(some).entry_names == ("a",)
+    other = written(tmp_path, ",a,y\n7,1.5,0\n7,2.5,1\n")
+    refused(r"first column of 'table.csv' has no name; give it one", read_table, other)
+
+
+def test_a_named_index_in_parquet_is_a_column(tmp_path):
+    file = tmp_path / "indexed.parquet"
+    frame = pd.DataFrame({"age": [30.0, 40.0], "job": ["clerk", "smith"], "y": [0, 1]})
+    frame.set_index("age").to_parquet(file)
+    assert read_table(file).entry_names == ("age", "job")
+
+
+def test_a_first_line_that_is_data_is_warned_of(tmp_path, people):
+    lines = people.read_text().partition("\n")[2]
+    with pytest.warns(UserWarning, match=r"'30', 'clerk'.*among their cells.*give column_names"):
+        read_table(written(tmp_path, lines * 2, "headless.csv"))
 
 
 TARGETS: list[tuple[list[Any], str | None, tuple[str, ...] | None, list[float]]] = [
@@ -204,7 +221,7 @@ REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"id": [f"n{i}" for i in range(101)], "y": [0, *[1] * 100]},
         {},
-        "'id' has 101 levels in 101 rows, at most 100 are expected; it looks like an identifier",
+        "'id' has 101 levels in 101 rows, at most 50 are expected; it looks like an identifier",
     ),
     (
         {"a": [*map(str, range(150)), "-"], "y": [0, *[1] * 150]},
@@ -212,12 +229,33 @@ REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         r"'a' has 151 levels.*most are numbers, but not '-'.*missing=\('-',\)",
     ),
     ({"a": np.arange(101.0), "y": [f"n{i}" for i in range(101)]}, {}, "'y' has 101 levels"),
+    (
+        {"a": [f"{i / 4}%" for i in range(90)], "y": [0, 1] * 45},
+        {},
+        r"'a' holds numbers with '%', such as '0.0%'.*categorical=\['a'\] if they are names",
+    ),
+    (
+        {"a": [0, 1] * 45, "y": [f"-$1,{i:03d}.50" for i in range(90)]},
+        {},
+        r"'y' holds numbers with '\$', such as .*task='classification' if they are names",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("columns", "options", "message"), REFUSED_FRAMES)
 def test_refused_frames(columns, options, message):
     refused(message, dataset_from_frame, pd.DataFrame(columns), "y", **options)
+
+
+def test_whole_numbers_with_decimal_points_may_be_classes():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [0.0, 1.0, 1.0]})
+    with pytest.warns(UserWarning, match=r"'y' is read as a response.*2 values are classes"):
+        assert dataset_from_frame(frame).class_names is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for task in ("regression", "classification"):
+            dataset_from_frame(frame, task=task)
+        dataset_from_frame(frame.assign(y=[0.5, 1.0, 1.0]))
 
 
 def test_absent_target_lists_close_names(people):
@@ -231,7 +269,7 @@ REFUSED_FILES = [
     ("head.csv", "a,b\n", "the table is empty: it has no rows"),
     ("twice.csv", "a,b,a\n1,2,3\n", "must differ.*repeated: 'a'.*give column_names"),
     ("long.csv", "a,b\n1,2\n1,2,3\n", "'long.csv' cannot be read as a table"),
-    ("every.csv", "a,b\n1,2,3\n1,2,3\n", "'every.csv' cannot be read as a table"),
+    ("every.csv", "a,b\n1,2,3\n1,2,3\n", "a line has more cells than the first"),
     ("semi.tsv", "a;b\n1;2\n3;4\n", "single column 'a;b'.*give separator"),
     ("blank.csv", "a,,b\n1,2,3\n4,5,6\n", "column 2 has no name"),
     ("table.xls", "x", "no known kind; expected '.csv'.*separator"),
@@ -275,7 +313,10 @@ def test_a_test_file_is_read_by_the_training_encoding(people, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"job": ["king"]}, "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'"),
+        (
+            {"job": ["king"]},
+            "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
+        ),
         ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
         ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
         ({"age": [np.inf]}, "'age' must be finite"),

@@ -296,6 +296,15 @@ def test_bad_arguments_are_refused_by_name(options, message, blobs):
         ExplainerClassifier(**{**SHORT, **options}).fit(*blobs)
 
 
+def test_targets_that_are_no_labels_or_numbers_are_refused(blobs):
+    x, y = blobs
+    with pytest.raises(ValueError, match="y has missing labels"):
+        classifier().fit(x, np.where(np.arange(len(y)) == 3, None, y.astype(str)))
+    for days in (pd.to_timedelta(y, "D"), pd.to_datetime(y, unit="D")):
+        with pytest.raises(ValueError, match=r"y has dates or durations.*total_seconds"):
+            ExplainerRegressor(**TINY).fit(x, days)
+
+
 def test_methods_of_labels_are_refused_for_responses(blobs):
     with pytest.raises(ValueError, match="meed explains labels"):
         ExplainerRegressor("meed").fit(blobs[0], blobs[0][:, 0])

@@ -12,6 +12,7 @@ from lexppl.cli.results.penalties import AllPenalties, AtPenalty
 from lexppl.cli.results.scores import ScoreRow
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
+from lexppl.summary import number_text
 
 MOST_GROUPS, MOST_OF_ROW = 20, 12  # Most groups listed at a penalty, and of a row
 LEAST_KEPT = 0.05  # Least probability of a listed group
@@ -41,10 +42,10 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
     return {"settings": each, "chosen": len(each) - 1 - penalties.chosen, "rows": rows}
 
 
-def dial_chart(path: PenaltyPath, scale: float) -> str:
-    """Held-out log-likelihood, in a response's own units, against the number of features kept."""
+def dial_chart(path: PenaltyPath) -> str:
+    """Held-out log-likelihood against the number of features kept."""
     table = path.table.sort_values("size")
-    size, fit = table["size"], table["log_likelihood"] - math.log(scale)
+    size, fit = table["size"], table["log_likelihood"]
     line = Line(size.tolist(), fit.tolist(), "first", errors=table["error"].tolist(), points=True)
     return Chart(
         [line],
@@ -85,7 +86,7 @@ def _scores(score: ScoreRow) -> list[list[str]]:
             spread = score.spreads.get(name, math.nan)
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"
-            found.append([label, value.replace("-", "−"), more])
+            found.append([label, value.replace("-0.000", "0.000").replace("-", "−"), more])
     return found
 
 
@@ -99,7 +100,7 @@ def _rows(report: TableReport, penalties: AllPenalties, one: AtPenalty) -> list[
         steps = [names[k] for k in rows.order[place]]
         named = ["base rate", "all hidden", *steps, "all others"][: len(totals)]
         if rows.label is None or classes is None:
-            shown = [f"{total:.4g}" for total in totals]
+            shown = [number_text(total) for total in totals]
             predicted = shown[-1]
         else:
             shown = [f"{math.exp(total):.2f}" for total in totals]

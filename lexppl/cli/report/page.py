@@ -93,7 +93,7 @@ def _context(report: TableReport) -> dict[str, Any]:
         "subtitle": report.summary()[0],
         "answers": [(q, html(answer)) for q, answer in first_screen_of(report).answers()],
         "dial": dial_data(report),
-        "dial_chart": path and dial_chart(path, report.source.target_scale),
+        "dial_chart": path and dial_chart(path),
         "labels": data.class_names is not None,
         "replicates": report.plan.replicates,
         "kind": report.kind,

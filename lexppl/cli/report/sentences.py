@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
-from lexppl.choices.settings import POINTS
+from lexppl.choices.settings import POINTS, Regime
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.gains import JudgedGains
@@ -163,6 +164,12 @@ def draws_text(report: TableReport) -> str:
 
 
 QUALITY = "How well does it predict?"
+OUTPUTS = MappingProxyType(  # What is predicted in place of the target
+    {
+        Regime.SURROGATE_POST_HOC: "the black box's output",
+        Regime.SELF_POST_HOC: "the fitted predictor's output",
+    }
+)
 CLOSE = 0.02  # Difference of shares of predictors about as good
 RARE = 0.8  # Share of the commonest label from which accuracy says little
 
@@ -191,6 +198,12 @@ class FirstScreen(Reading):
         own, full, base = (self._score(who) for who in (EXPLAINER, FULL, BASE))
         if own is None:
             return ""
+        if (agrees := own.figures.get("agreement")) is not None:
+            share = _hundredths(agrees)
+            what = f"explains {share} % of the variance of {self.target}"
+            if self.base:
+                what = f"agrees with the black box on {share} of 100 {self.row}s"
+            return f"It {what}{self._size(own)}."
         return self._of_labels(own, full, base) if self.base else self._of_response(own, full)
 
     def _of_labels(self, own: ScoreRow, full: ScoreRow | None, base: ScoreRow | None) -> str:
@@ -287,7 +300,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
     names, posterior = data.class_names, plan.posterior is not None
     learning = report.learning
     return FirstScreen(
-        "the black box's output" if plan.regime.post_hoc else str(data.target_name),
+        OUTPUTS.get(plan.regime, str(data.target_name)),
         groups_read(report.ranking, None if gains is None else gains.groups),
         data.n_entries,
         len(report.source.test_rows) if gains is None else gains.rows,

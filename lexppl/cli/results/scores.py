@@ -25,6 +25,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
+from lexppl.summary import number_text
 
 FIGURE_NAMES: Mapping[str, str] = {
     "accuracy": "accuracy",
@@ -65,7 +66,7 @@ class ScoreRow:
     Args:
         who: what was scored.
         size: mean number of features that it sees.
-        figures: means over replicates, in the table's own units.
+        figures: means over replicates, of folds over all rows, in the table's own units.
         spreads: standard deviations over replicates, of several.
         losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
             not known.
@@ -258,25 +259,29 @@ def _row(
     losses: NDArray[np.float64] | None = None,
 ) -> ScoreRow:
     figures, spreads = {}, {}
+    rows = None
+    if len(each) > 1 and (folds := test_folds(source)) is not None:
+        rows = folds.part.unique(return_counts=True)[1].cpu().numpy()
     for name in FIGURE_NAMES:
         values = [asdict(scores).get(name) for scores in each]
         known = [_in_own_units(name, value, source) for value in values if value is not None]
         if known:
-            figures[name] = float(np.mean(known))
-            if len(known) > 1:
-                spreads[name] = float(np.std(known, ddof=1))
-    if losses is not None and source.data.task == "regression":
-        losses = losses * source.target_scale**2
+            figures[name] = float(np.average(known, weights=rows))
+            if len(known) > 1 and not np.isnan(spread := np.std(known, ddof=1)):
+                spreads[name] = float(spread)
+    if "rmse" in figures and len(each) > 1:
+        # R² of a fold would be beside the mean of its own rows.
+        error = float(np.average([one.rmse**2 for one in each], weights=rows))
+        figures["rmse"] = source.target_scale * math.sqrt(error)
+        figures["r2"] = 1.0 - error / float(source.test.y.double().var(correction=0))
+    losses = None if losses is None else losses * source.target_scale**2
     return ScoreRow(who, size, figures, spreads, losses)
 
 
 def _in_own_units(name: str, value: float, source: Rows) -> float:
     """A figure of a standardised response in the table's own units."""
-    if source.data.task == "regression" and name == "rmse":
-        return value * source.target_scale
-    if source.data.task == "regression" and name == "log_likelihood":
-        return value - math.log(source.target_scale)
-    return value
+    scale = source.target_scale
+    return {"rmse": value * scale, "log_likelihood": value - math.log(scale)}.get(name, value)
 
 
 def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], list[list[str]]]:
@@ -293,7 +298,6 @@ def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], li
 def _figure(row: ScoreRow, name: str) -> str:
     if math.isnan(row.figures.get(name, math.nan)):
         return "–"
-    value, spread = (".4g", ".3g") if name == "rmse" else (".3f", ".3f")
-    text = f"{row.figures[name]:{value}}"
-    text = "0.000" if text == "-0.000" else text
-    return f"{text} ± {row.spreads[name]:{spread}}" if name in row.spreads else text
+    text = number_text if name == "rmse" else "{:.3f}".format
+    spread = f" ± {text(row.spreads[name])}" if name in row.spreads else ""
+    return text(row.figures[name]).replace("-0.000", "0.000") + spread

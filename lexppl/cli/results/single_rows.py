@@ -35,6 +35,7 @@ from lexppl.explanation.reading.feature_values import (
 )
 from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.explanation.reading.rows import percent
+from lexppl.summary import number_text
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50  # Most held-out rows of directions, and least of many features
 DIRECTION_MASKS = 8
@@ -234,7 +235,9 @@ def observed_text(source: DividedTable, number: int) -> str:
     y, names = source.data.y[number].item(), source.data.class_names
     if names is not None:
         return str(names[int(y)])
-    return f"{y * source.target_scale + source.target_mean:.4g}"
+    # To six digits of the scale, as of a float32 that was standardised.
+    digits = 5 - math.floor(math.log10(source.target_scale))
+    return number_text(round(y * source.target_scale + source.target_mean, digits) + 0.0)
 
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:
@@ -295,14 +298,14 @@ def _bar_name(name: str, row: ExplainedRow) -> str:
 
 
 def _total(value: float, row: ExplainedRow) -> str:
-    return f"{value:.4g}" if row.steps.label is None else _percent(math.exp(value))
+    return number_text(value) if row.steps.label is None else _percent(math.exp(value))
 
 
 def _signed(value: float, row: ExplainedRow) -> str:
     """A step with its sign; "~0" of one too small to be shown."""
     if row.steps.label is None:
         small = abs(value) < 1e-3 * float(row.steps.table["step"].abs().max())
-        text = "+0" if small else f"{value:+.3g}"
+        text = "+0" if small else ("+" if value > 0.0 else "") + number_text(value)
     else:
         text = f"{value:+.2f}"
     if float(text) == 0.0:

@@ -16,6 +16,7 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, writabl
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.reading.masks import constants_name, mask_means
+from lexppl.summary import number_text
 
 VALUES = "value"  # The variable of `constant_data`, (row, feature)
 # Its attributes: the levels of features that have some, and the features of dates, as JSON.
@@ -41,11 +42,7 @@ class FeatureValues:
         return numbers if self.levels is None else numbers.map(dict(enumerate(self.levels)))
 
     def text(self, row: int) -> str:
-        """A row's value as it is read: numbers with four digits, or with all before the point.
-
-        >>> FeatureValues("income", np.array([0.123456, 18130.55])).text(1)
-        '18131'
-        """
+        """A row's value as it is read."""
         number = self.numbers[row]
         if np.isnan(number):
             return "missing"
@@ -53,8 +50,7 @@ class FeatureValues:
             return self.levels[int(number)]
         if self.dates:
             return str(np.datetime64(int(np.floor(number)), "D"))
-        whole = float(number).is_integer() or abs(number) >= 1000.0
-        return f"{number:.0f}" if whole and abs(number) < 1e9 else f"{number:.4g}"
+        return number_text(number)
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:

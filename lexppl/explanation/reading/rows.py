@@ -19,8 +19,7 @@ from lexppl.explanation.reading.masks import (
     responses_of,
 )
 from lexppl.explanation.reading.tables import covers_rows, mean_error
-
-LARGEST_NUMBER = 1e9
+from lexppl.summary import number_text
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,7 @@ def _labels(known: Sequence[Any], classes: Sequence[str]) -> list[str | None]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    number = float(value)
-    whole = number.is_integer() and abs(number) < LARGEST_NUMBER
-    return f"{number:.0f}" if whole else f"{number:.4g}"
+    return value if isinstance(value, str) else number_text(float(value))
 
 
 @dataclass(frozen=True, eq=False)
