@@ -1,6 +1,5 @@
 """Columns of numbers with a heavy tail, which enter by asinh; all others enter as they did."""
 
-import json
 import warnings
 
 import numpy as np
@@ -138,15 +137,3 @@ def test_the_rows_that_statistics_are_of_decide():
     assert fitted(FAR).columns[0].asinh is not None
     assert fitted(FAR, statistics_rows=rows).columns[0].asinh is None
     assert asinh_of(np.full(5, 3.0)) is None
-
-
-def test_an_encoding_from_before_is_read_as_it_was(tmp_path):
-    before = {
-        "columns": [{"kind": "numeric", "name": "v", "mean": 5e9, "scale": 7e10}],
-        "target": {"name": "y", "class_names": ["0", "1"], "mean": 0.0, "scale": 1.0},
-    }
-    (tmp_path / "encoding.json").write_text(json.dumps(before))
-    encoding = TableEncoding.load(tmp_path / "encoding.json")
-    assert encoding.columns == (NumericColumn("v", 5e9, 7e10),)
-    found = encoding.encode(pd.DataFrame({"v": FAR}), torch.float64)[:, 0].numpy()
-    np.testing.assert_array_equal(found, (FAR - 5e9) / 7e10)

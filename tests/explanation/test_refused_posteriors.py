@@ -48,7 +48,12 @@ def test_200_damaged_posteriors_are_refused_by_name(path):
 def test_a_newer_format_says_what_to_do(path):
     content = path.read_bytes().replace(b"posterior, format 1", b"posterior, format 2")
     path.write_bytes(content)
-    refused(r"format 2.*update lexppl", load_posterior, path, error=UnreadableFileError)
+    refused(
+        r"in format 2, and this version reads format 1",
+        load_posterior,
+        path,
+        error=UnreadableFileError,
+    )
 
 
 def test_a_file_of_before_is_arviz_s(path):
