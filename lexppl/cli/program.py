@@ -172,8 +172,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
             gc.disable()  # Modules hold no garbage: looking for it is a sixth of their import.
-            command: Callable[..., int] = resolve_name(HOMES[_name(options)])
-            gc.enable()
+            try:
+                command: Callable[..., int] = resolve_name(HOMES[_name(options)])
+            finally:
+                gc.enable()
             with short_warnings():
                 return command(options, ["lexppl", *words])
     except UsageError as error:

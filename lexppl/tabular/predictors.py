@@ -74,6 +74,7 @@ def fit_judge(
         seed=plan.seed,
         progress=progress,
         sample_weight=rows.weights,
+        compile="graph",
         checkpoint=checkpoint,
     )
 
