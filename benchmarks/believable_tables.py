@@ -56,9 +56,9 @@ def fit_table(records: list[Record]) -> str:
     rows = [
         "| table | rows | settings | λ from the data | null columns kept in | the null kept "
         "most | true columns kept in | log-likelihood above boosting's | above the network's | "
-        "above the law's own | gain of true groups; the law's own | gain's interval covers new "
-        "tables | warned | tables |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "above the law's own | gain of true groups; the law's own | less the law's for the same "
+        "masks | gain's interval covers new tables | warned | tables |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     explained = [r for r in records if r["method"] == "explain"]
     for (kind, size, _, settings), found in _grouped(explained):
@@ -72,7 +72,7 @@ def fit_table(records: list[Record]) -> str:
             f"| {kind} | {size:,} | {settings} | {_average(r['penalty'] for r in found)} | "
             f"{mean(kept.values()):.2f} | "
             f"{most} {kept[most]:.2f} | {_true_selection(found)} | {' | '.join(above)} | "
-            f"{_true_gains(found)} | {_coverage(_new_tables(found))} | "
+            f"{_true_gains(found)} | {_bias(found)} | {_coverage(_new_tables(found))} | "
             f"{sum(bool(r['warnings']) for r in found)} | {len(found)} |"
         )
     return "\n".join(rows)
@@ -167,6 +167,17 @@ def _true_gains(found: list[Record]) -> str:
     each = [mean(gain for gain, _ in of) for of in pairs if of]
     law = [value for of in pairs for _, value in of]
     return f"{_average(each)}; {mean(law):.3f}" if each else "—"
+
+
+def _bias(found: list[Record]) -> str:
+    """What is estimated that groups with a column that matters gain, less what they do by the law
+    for the same masks, with its standard error over tables."""
+    each = [
+        [g["gain"] - g["law_at_masks"] for g in r["groups"].values() if g["law"] is not None]
+        for r in found
+        if all("law_at_masks" in g for g in r["groups"].values())
+    ]
+    return _average(mean(of) for of in each if of)
 
 
 def _new_tables(found: list[Record]) -> list[bool]:

@@ -317,6 +317,27 @@ def test_planted_tables_are_of_their_law(monkeypatch, name):
         assert table.frame["city"].nunique() == 66
 
 
+@pytest.mark.parametrize("name", ["mixed", "duplicated", "correlated"])
+def test_gains_by_the_law_are_for_what_masks_keep(name):
+    tables = importlib.import_module("planted_tables")
+    rows = tables.planted(name, 2_000, 1).take(np.arange(1_500))
+    names, truth = list(rows.x), tables.true_gains(name)
+    every = np.ones((2, 1_500, len(names)))
+
+    def gains(masks):
+        return tables.gains_by_law_at(name, rows, masks, names, [list(unit) for unit in truth])
+
+    np.testing.assert_allclose(gains(every), list(truth.values()), atol=0.03)
+    assert gains(0.0 * every) == [0.0] * len(truth)
+    if name == "duplicated":
+        without = every * [column != "a again" for column in names]
+        assert gains(without)[0] == pytest.approx(gains(every)[0], abs=1e-12)
+        assert tables.gains_by_law_at(name, rows, every, names, [["a"]]) == [0.0]
+    if name == "correlated":
+        # Without what it is correlated with, `a` is worth more.
+        assert gains(every * [not column.startswith("like") for column in names])[0] > 1.2 * 0.12
+
+
 def test_what_is_found_is_judged_by_units():
     believable = importlib.import_module("believable")
     groups = [["a", "a again"], ["city"], ["b"]]
@@ -346,8 +367,8 @@ def planted_record(seed, gain, false):
         **{**PLANTED, "seed": seed, "false": false, "false_share": len(false) / 2},
         "features": {name: {"selection": share} for name, share in selections.items()},
         "groups": {
-            "a+a again": {**kept, "gain": gain, "law": 0.4},
-            "city": {**kept, "gain": 0.0, "law": None},
+            "a+a again": {**kept, "gain": gain, "law": 0.4, "law_at_masks": gain - 0.1},
+            "city": {**kept, "gain": 0.0, "law": None, "law_at_masks": 0.0},
         },
         "warnings": ["one"] * (seed == 1),
     }
@@ -366,8 +387,9 @@ def test_tables_of_planted_truth_have_errors_and_coverage():
     fit = tables.fit_table(records).splitlines()[-1]
     assert "| — | 0.10 | city 0.20 | 0.80 | 0.100 ± 0.000 | -0.100 ± 0.000 | -0.100 ±" in fit
     # Of the others' means 1.1, .35 and 1.25 one is within, and all three 0 of the city.
-    assert fit.endswith("| 0.900 ± 0.557; 0.400 | 0.67 | 1 | 3 |")
-    assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 0.500; 0.400 | — | 1 | 1 |")
+    assert fit.endswith("| 0.900 ± 0.557; 0.400 | 0.100 ± 0.000 | 0.67 | 1 | 3 |")
+    one = tables.fit_table(records[:1]).splitlines()[-1]
+    assert one.endswith("| 0.500; 0.400 | 0.100 | — | 1 | 1 |")
 
 
 def test_known_data_sets_stand_against_the_better_reference():
