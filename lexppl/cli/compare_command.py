@@ -31,7 +31,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
             check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(options, source)
-        table[[name for name in table if name.startswith("rmse@")]] *= source.target_scale
+        table.loc[:, table.columns.str.startswith("rmse@")] *= source.target_scale
         write({"methods": records(table.rename_axis("method"))})
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     lines = list(table.to_dict("index").items())
