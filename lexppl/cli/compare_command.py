@@ -15,6 +15,7 @@ from lexppl.compare import compare
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
+from lexppl.summary import number_text
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
 from lexppl.tabular.predictors import fit_full_predictor
@@ -30,6 +31,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
             check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(options, source)
+        table.loc[:, table.columns.str.startswith("rmse@")] *= source.target_scale
         write({"methods": records(table.rename_axis("method"))})
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     lines = list(table.to_dict("index").items())
@@ -96,9 +98,12 @@ def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
     """A figure of a row of the table, and its interval where it has one."""
     if pd.isna(row[figure]):
         return "–"
-    value = f"{row[figure]:.3f}"
     low, high = row[f"{figure}_lower"], row[f"{figure}_upper"]
-    return value if pd.isna(low) else f"{value} ({low:.2f} to {high:.2f})"
+    if figure.startswith("rmse@"):
+        value, *ends = map(number_text, (row[figure], low, high))
+    else:
+        value, *ends = f"{row[figure]:.3f}", f"{low:.2f}", f"{high:.2f}"
+    return value if pd.isna(low) else f"{value} ({' to '.join(ends)})"
 
 
 def _seconds(value: float) -> str:

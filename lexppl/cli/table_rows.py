@@ -38,8 +38,8 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
     if len(typed) > 1 or (typed and division["folds"] is None):
         raise UsageError(
-            f"{' and '.join(typed)}: of rows in folds, one of the two; leave out the other, shares "
-            "of held-out rows, and what fits one λ alone"
+            f"{' and '.join(typed)}: give one of the two, of rows in folds: without --test-share, "
+            "--k, --inference, --guide, --predictor trees and a --method other than lex"
         )
     if typed and name in shipped_names():
         raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")

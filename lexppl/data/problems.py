@@ -128,9 +128,8 @@ def table_problems(
     yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
     for one in found:
         if one.class_names is not None:
-            yield from _level_problems(
-                one.name, one.class_names, len(known), "predict another column", bool(how.task)
-            )
+            mend = "predict another column, or give task='regression' for numbers"
+            yield from _level_problems(one.name, one.class_names, len(known), mend, bool(how.task))
 
 
 def constant_columns(frame: pd.DataFrame) -> list[str]:

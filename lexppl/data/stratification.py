@@ -79,16 +79,25 @@ def fold_of_groups(
 
 
 def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """A fold of each row, ``(N,)``, that follow each other in time and are equal in size.
+    """A fold of each row, ``(N,)``, rows of one time together, that follow each other in time and
+    are as equal in size as their times allow.
 
     >>> fold_of_times(np.array([3.0, 1.0, 2.0, 4.0]), 2).tolist()
     [1, 0, 0, 1]
     """
-    if (times == times[0]).all():
-        raise ValueError(f"{count} folds that follow each other need times that differ")
-    fold = np.empty(len(times), np.int64)
-    fold[np.argsort(times, kind="stable")] = np.arange(len(times)) * count // len(times)
-    return fold
+    _, place, rows = np.unique(times, return_inverse=True, return_counts=True)
+    if len(rows) < count:
+        raise ValueError(
+            f"{count} folds that follow each other need as many times that differ; there are "
+            f"{len(rows)}: give fewer replicates"
+        )
+    middle = np.cumsum(rows) - (rows + 1) / 2
+    fold: list[int] = []
+    for number, wanted in enumerate((middle * count // len(times)).astype(np.int64).tolist()):
+        # A fold has a time at least.
+        most = fold[-1] + 1 if fold else 0
+        fold.append(min(most, max(wanted, count - len(rows) + number)))
+    return np.array(fold, np.int64)[place]
 
 
 def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = ()) -> None:

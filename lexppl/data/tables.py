@@ -136,7 +136,7 @@ class TableReading:
         for option in ("drop", "categorical"):
             if target in getattr(self, option):
                 raise ValueError(
-                    f"{option} names {str(target)!r}; no such column is there beside the target"
+                    f"{option} names {str(target)!r}, which is the target: predict another column"
                 )
         if both := [name for name in self.keep if name in self.drop]:
             raise ValueError(f"drop and keep both name {quoted(both)}; give one of the two")
@@ -173,7 +173,8 @@ def read_table(
     (`HiddenByNature`), drawn by the imputer and never kept; a program that
     knows no markers keeps or hides both.
 
-    A first column without a name that counts the rows, as pandas writes it, is left out.
+    A first column without a name that names the rows, as pandas and R write it, is left out; a
+    named index in Parquet is a column.
 
     Args:
         path: ``.csv``, ``.tsv`` or ``.tab`` (also compressed: ``.gz``, ``.bz2``, ``.xz``,

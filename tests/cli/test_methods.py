@@ -12,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from lexppl import load
 from lexppl.cli import main
+from lexppl.summary import number_text
 from lexppl.systems import METHODS
-from tests.cli.tables import people, written
+from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "2", "--quiet"]
 EXPLAIN = [*QUICK, "--replicates", "2", "--draws", "5"]
@@ -97,3 +98,13 @@ def test_the_report_says_what_the_importances_are(method, told, never, tmp_path,
     assert told in shown
     assert never not in ranked
     assert never not in shown
+
+
+def test_errors_of_responses_are_in_their_own_units(tmp_path, capsys):
+    path, out = written(numbers(), tmp_path, "houses.csv"), tmp_path / "figures.json"
+    words = ["--methods", "permutation", "--sizes", "1", "--epochs", "2", "--quiet"]
+    assert main(["compare", str(path), *words, "--out", str(out)]) == 0
+    line = json.loads(out.read_text())["methods"][0]
+    # The price's standard deviation is 250.
+    assert line["rmse@1_lower"] < line["rmse@1"] and 50.0 < line["rmse@1"] < 600.0
+    assert f"{number_text(line['rmse@1'])} (" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.data.divided_table import divided_frame
+from lexppl.data.stratification import fold_of_times
 from tests.refusals import refused
 
 ROWS, FOLDS = 60, 5
@@ -64,11 +65,21 @@ def test_other_columns_are_refused_in_a_line(settings, message):
     refused(message, divided_frame, table, "y", folds=FOLDS, seed=1, **keep, **settings)
 
 
+def test_rows_of_one_time_stay_together():
+    years = np.random.default_rng(0).permutation(np.repeat([2020.0, 2021.0, 2022.0], [70, 20, 10]))
+    fold = fold_of_times(years, 2)
+    assert set(zip(years, fold, strict=True)) == {(2020.0, 0), (2021.0, 1), (2022.0, 1)}
+    assert (fold_of_times(years, 3) == years - 2020).all()
+    refused("4 folds .* need as many times that differ; there are 3", fold_of_times, years, 4)
+    days = np.random.default_rng(0).permutation(np.arange(11.0))
+    assert fold_of_times(days, 3)[np.argsort(days)].tolist() == [0] * 4 + [1] * 4 + [2] * 3
+
+
 def test_times_that_are_equal_or_give_folds_of_one_class_are_refused():
     table = frame()[["number", "dose", "y"]]
     same, late = table.assign(number=3), table.assign(number=table["number"] + ROWS * table["y"])
     for changed, message in (
-        (same, "5 folds that follow each other need times that differ"),
+        (same, "5 folds that follow each other need as many times that differ; there are 1"),
         (late, "fold 1 of 5 by column 'number' has one class at most"),
     ):
         refused(message, divided_frame, changed, "y", folds=FOLDS, seed=1, time="number")

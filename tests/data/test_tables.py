@@ -230,6 +230,11 @@ REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"a": np.arange(101.0), "y": [f"n{i}" for i in range(101)]}, {}, "'y' has 101 levels"),
     (
+        {"a": np.arange(24.0), "y": [*range(14), *range(10)]},
+        {},
+        "'y' has 14 levels in 24 rows, at most 12 .*, or give task='regression' for numbers",
+    ),
+    (
         {"a": [f"{i / 4}%" for i in range(90)], "y": [0, 1] * 45},
         {},
         r"'a' holds numbers with '%', such as '0.0%'.*categorical=\['a'\] if they are names",

@@ -188,7 +188,8 @@ FOUND = options_of(
     or those of a JSON file, {"size": ["width", "height"], …} (default: auto)
 --group COLUMN  rows with the same cell here, such as a patient's, stay in one fold, and count as
     one in the errors of gains; no feature
---time COLUMN  the folds follow each other by this column of numbers or dates; no feature""",
+--time COLUMN  the folds follow each other by this column of numbers or dates, rows of one time in
+    one fold; no feature""",
     row={"type": whole(0), **EACH},
     fdr={"type": share("the features found"), "default": FDR},
     fwer={"type": share("the tables")},

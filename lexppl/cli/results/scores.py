@@ -272,11 +272,12 @@ def _row(
             figures[name] = float(np.average(known, weights=rows))
             if len(known) > 1 and not np.isnan(spread := np.std(known, ddof=1)):
                 spreads[name] = float(spread)
-    if "rmse" in figures and len(each) > 1:
+    variance = float(source.test.y.double().var(correction=0))
+    if "rmse" in figures and rows is not None and variance > 0.0:
         # R² of a fold would be beside the mean of its own rows.
         error = float(np.average([one.rmse**2 for one in each], weights=rows))
         figures["rmse"] = source.target_scale * math.sqrt(error)
-        figures["r2"] = 1.0 - error / float(source.test.y.double().var(correction=0))
+        figures["r2"] = 1.0 - error / variance
     losses = None if losses is None else losses * source.target_scale**2
     return ScoreRow(who, size, figures, spreads, losses)
 

@@ -160,7 +160,7 @@ def test_columns_are_dropped_and_kept_by_name():
     for options, words in (
         ({"drop": ["B", "sit"]}, r"drop names 'B', .*did you mean 'b'(?s:.*)drop names 'sit'"),
         ({"keep": ["aa"]}, "keep names 'aa', and there is no such column"),
-        ({"drop": ["y"], "target": "y"}, "drop names 'y'; no such column is there beside"),
+        ({"drop": ["y"], "target": "y"}, "drop names 'y', which is the target"),
         ({"drop": ["a", "b", "site"]}, "no column is left beside the target 'y'"),
         ({"drop": ["a"], "keep": ["a"]}, "drop and keep both name 'a'"),
         ({"drop": "a"}, "drop must be a sequence"),
