@@ -72,9 +72,9 @@ def quoted(names: Iterable[object], most: int = 8) -> str:
     return _joined([repr(str(name)) for name in names], most)
 
 
-def quoted_counts(counts: Mapping[str, int], most: int = 8) -> str:
-    """Up to ``most`` names in quotes, each with its count, and how many more there are."""
-    return _joined([f"{name!r} ({count})" for name, count in counts.items()], most)
+def quoted_counts(counts: Mapping[str, int]) -> str:
+    """Up to eight names in quotes, each with its count, and how many more there are."""
+    return _joined([f"{name!r} ({count})" for name, count in counts.items()])
 
 
 def _is_int(value: Any) -> bool:
@@ -93,6 +93,6 @@ def _noted(note: str) -> str:
     return f", {note}" if note else ""
 
 
-def _joined(words: list[str], most: int) -> str:
+def _joined(words: list[str], most: int = 8) -> str:
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more
