@@ -53,6 +53,12 @@ def fraction(
     raise ValueError(f"{name} must be a share{whole} in {ends}{_noted(note)}; it is {value!r}")
 
 
+def refuse_not_finite(name: str, values: Any) -> None:
+    """Refuse a tensor with NaN or infinite values."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be finite; it has NaN or infinite values")
+
+
 def refuse_repeated(what: str, names: Iterable[str]) -> None:
     """Refuse names that repeat."""
     repeated = [name for name, count in Counter(names).items() if count > 1]

@@ -10,6 +10,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.program_sites import Response, SharedSite
 from lexppl.inference.batches import tensor_of
@@ -74,8 +75,8 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
         result.check(x, y.long())
     else:
         result.check(x, y)
-    if y is not None and y.is_floating_point() and not bool(y.isfinite().all()):
-        raise ValueError("y must be finite; it has NaN or infinite values")
+    if y is not None:
+        refuse_not_finite("y", y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
     names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
