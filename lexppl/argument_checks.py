@@ -53,6 +53,12 @@ def fraction(
     raise ValueError(f"{name} must be a share{whole} in {ends}{_noted(note)}; it is {value!r}")
 
 
+def refuse_not_finite(name: str, values: Any) -> None:
+    """Refuse a tensor with NaN or infinite values."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be finite; it has NaN or infinite values")
+
+
 def refuse_repeated(what: str, names: Iterable[str]) -> None:
     """Refuse names that repeat."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -72,9 +78,9 @@ def quoted(names: Iterable[object], most: int = 8) -> str:
     return _joined([repr(str(name)) for name in names], most)
 
 
-def quoted_counts(counts: Mapping[str, int], most: int = 8) -> str:
-    """Up to ``most`` names in quotes, each with its count, and how many more there are."""
-    return _joined([f"{name!r} ({count})" for name, count in counts.items()], most)
+def quoted_counts(counts: Mapping[str, int]) -> str:
+    """Up to eight names in quotes, each with its count, and how many more there are."""
+    return _joined([f"{name!r} ({count})" for name, count in counts.items()])
 
 
 def _is_int(value: Any) -> bool:
@@ -93,6 +99,6 @@ def _noted(note: str) -> str:
     return f", {note}" if note else ""
 
 
-def _joined(words: list[str], most: int) -> str:
+def _joined(words: list[str], most: int = 8) -> str:
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more

@@ -231,8 +231,8 @@ def refuse_other_format(
         Traceback (most recent call last):
         ...
         lexppl.sealed_files.UnreadableFileError: words.json cannot be read: lexppl wrote it in
-        format 3, and this version reads format 2: read it by the version that wrote it, or write
-        it again
+        format 3, and this version reads format 2: update lexppl, as by pip install --upgrade
+        lexppl
     """
     if type(found) is not int or found < 1:
         raise UnreadableFileError(
@@ -242,10 +242,12 @@ def refuse_other_format(
         )
     if found != known:
         name = "lexppl" if by is None else f"lexppl {by}"
+        advice = "read it by the version that wrote it, or write it again"
+        if found > known:
+            advice = "update lexppl, as by pip install --upgrade lexppl"
         raise UnreadableFileError(
             path,
-            f"{name} wrote it in format {found}, and this version reads format {known}: read it by "
-            "the version that wrote it, or write it again",
+            f"{name} wrote it in format {found}, and this version reads format {known}: {advice}",
         )
 
 

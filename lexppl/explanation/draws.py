@@ -120,7 +120,7 @@ def systematic_resampling(probabilities: Tensor, draws: int) -> Tensor:
 TIE = 1e-6  # Standard deviation, in nats, of the noise between equal values
 
 
-def log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:
+def log_mean(values: NDArray[np.float64], axis: tuple[int, ...] = (0,)) -> NDArray[np.float64]:
     """log of the mean of exp over some axes, such as log 1/P Σ_p p(y | x, θ_p)."""
     return logsumexp(values, axis) - np.log(np.prod([values.shape[a] for a in axis]))
 
@@ -307,14 +307,10 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
         return None
     expected = LABEL_PLATE in site.plate_names
     labels = value_of(site) if expected else site.distribution.enumerate_support(expand=False)
-    return _over_particles(
-        _labels_first(site.distribution.log_prob(labels)).exp(), imputations, masks
-    )
-
-
-def _labels_first(value: Tensor) -> Tensor:
-    """Values `(C, K or 1, L, B)`, labels first, from `(C, L, B)` or from what has both plates."""
-    return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
+    found = site.distribution.log_prob(labels)
+    # Labels come first, `(C, L, B)` or with both plates.
+    found = found.reshape(len(found), *(1,) * (4 - found.dim()), *found.shape[1:])
+    return _over_particles(found.exp(), imputations, masks)
 
 
 def predicted(

@@ -153,7 +153,7 @@ def encoded_piece(
     device = None if like is None else like.device
     # Rows that come from no device stand where the model does.
     if not isinstance(x, Tensor):
-        x = tensor_of(x, "x", dtype).to(device=device)
+        x = tensor_of(x, "x", dtype, whole=dtype).to(device=device)
     if y is not None and not isinstance(y, Tensor):
         y = tensor_of(y, "y", dtype).to(device=device)
     return x, y

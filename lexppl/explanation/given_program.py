@@ -9,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.predictive import sites_of_guide
@@ -140,8 +141,7 @@ def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool)
             f"samples[{site.name!r}] must have shape (S{event}), or (C, S{event}) by chain; it has "
             f"shape {shape}"
         )
-    if not bool(values.isfinite().all()):
-        raise ValueError(f"samples[{site.name!r}] must be finite; it has NaN or infinite values")
+    refuse_not_finite(f"samples[{site.name!r}]", values)
     if values.is_floating_point():
         values = values.to(dtype)
     return values if leading == 2 else values.unsqueeze(0)

@@ -10,8 +10,10 @@ import pyro
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.program_sites import Response, SharedSite
+from lexppl.inference.batches import tensor_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.training.result import FitResult
@@ -64,7 +66,7 @@ class NamedRows:
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
-    x = tensor_of(x, "x", dtype)
+    x = tensor_of(x, "x", dtype, whole=dtype)
     y = None if y is None else tensor_of(y, "y", dtype)
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
@@ -73,8 +75,8 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
         result.check(x, y.long())
     else:
         result.check(x, y)
-    if y is not None and y.is_floating_point() and not bool(y.isfinite().all()):
-        raise ValueError("y must be finite; it has NaN or infinite values")
+    if y is not None:
+        refuse_not_finite("y", y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
     names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
@@ -133,20 +135,6 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
         ):
             return usual
     return torch.float64
-
-
-def tensor_of(values: Any, name: str, dtype: torch.dtype) -> Tensor:
-    """An array of numbers as a tensor: x, and floating values, of a type; other values long."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(
-            f"{name} must be a tensor or an array of numbers; it is {type(values).__name__} of "
-            f"{array.dtype}"
-        )
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
-    return tensor.to(dtype) if tensor.is_floating_point() or name == "x" else tensor.long()
 
 
 RESERVED = ("chain", "draw", "row")

@@ -98,7 +98,8 @@ class ProgramSites:
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once on a few rows without y, and see what it and its guide sample."""
     sites = [Site.of(node) for node in steady_nodes(weights_first(model), (x, None)).values()]
-    found = [site for site in sites if _is_mask(site)]
+    masks = (site for site in sites if site.is_mask and site.name != RESPONSE)
+    found = [site for site in masks if len(site.distribution.event_shape) == 1]
     if not found:
         raise ValueError(
             "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
@@ -115,21 +116,17 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         # The draws of what is run next are as they would be without it.
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
-    masks = tuple(_mask_site(site, of_rows | known) for site in found)
+    described = tuple(_mask_site(site, of_rows | known) for site in found)
     return ProgramSites(
-        masks,
+        described,
         _response(responses[0]) if responses else None,
         bool(outer),
         tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
         tuple(site.name for site in sites),
         of_rows if outer else frozenset(),
         layer_widths(model),
-        _guided(guide, masks, x),
+        _guided(guide, described, x),
     )
-
-
-def _is_mask(site: Site) -> bool:
-    return site.is_mask and site.name != RESPONSE and len(site.distribution.event_shape) == 1
 
 
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:

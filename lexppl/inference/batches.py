@@ -158,7 +158,7 @@ def rows_of(
             f"{name} must be a data set with x and y, a tuple (x, y) or a DataLoader; it is "
             f"{type(data).__name__}"
         )
-    columns = tuple(_tensor(c, dtype, name) for c in data if c is not None)
+    columns = tuple(tensor_of(c, name, dtype) for c in data if c is not None)
     if not columns or len(columns[0]) == 0:
         raise ValueError(f"{name} has no rows")
     lengths = [len(c) for c in columns]
@@ -179,14 +179,18 @@ def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _tensor(column: Any, dtype: torch.dtype, name: str) -> Tensor:
-    if isinstance(column, Tensor):
-        return column
-    array = np.asarray(column)
+def tensor_of(
+    values: Any, name: str, dtype: torch.dtype, whole: torch.dtype = torch.long
+) -> Tensor:
+    """An array of numbers as a tensor, of the type `whole` where they are whole; a tensor as it
+    is."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))
-    return tensor.to(dtype if tensor.is_floating_point() else torch.long)
+    return tensor.to(dtype if tensor.is_floating_point() else whole)
 
 
 def _refuse_not_finite(column: Tensor, name: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, refuse_not_finite
 from lexppl.data.texts import Vocabulary
 from lexppl.models.adapters import Adapted, adapted, as_numbers, as_probabilities, name_of
 from lexppl.models.calls import Answers, Calls, identity_of, tensor_keys
@@ -145,8 +145,7 @@ class BlackBox:
             raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}")
         if x.dim() < 2 or len(x) == 0:
             raise ValueError(f"x must have shape (N, *event), N >= 1; it has {tuple(x.shape)}")
-        if not bool(x.isfinite().all()):
-            raise ValueError("x must be finite; it has NaN or infinite values")
+        refuse_not_finite("x", x)
         keys = self.keys(x, self.context)
         first = {key: place for place, key in reversed([*enumerate(keys)])}
         held = self.answers.held

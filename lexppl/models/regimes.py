@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.choices.settings import Regime
 from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
@@ -73,8 +74,7 @@ def regime_targets(
                 f"the {chosen.value} regime observes labels or responses y, shape ({len(x)},); "
                 f"{given}. Probabilities are observed in the post-hoc regimes"
             )
-        if y.is_floating_point() and not bool(y.isfinite().all()):
-            raise ValueError("y must be finite; it has NaN or infinite values")
+        refuse_not_finite("y", y)
         return y
     model: Any = black_box if surrogate else predictor
     if model is None:

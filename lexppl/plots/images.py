@@ -15,7 +15,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.evaluation.imputation import imputed_samples
 from lexppl.explanation.reading.images import image_geometry
-from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
+from lexppl.explanation.reading.masks import ATTRIBUTION, kind_of, mask_means, masks_of
 from lexppl.explanation.reading.picture_values import chosen_rows, short
 from lexppl.explanation.reading.rows import row_outcomes, row_spread
 from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure
@@ -160,9 +160,6 @@ def _panel(
     return axes
 
 
-LEAST = 1e-9
-
-
 def plot_selection_map(
     posterior: Posterior, rows: int | Sequence[Any] = 4, draws: int = 3, width: float | None = None
 ) -> Figure:
@@ -213,10 +210,10 @@ def plot_selection_map(
     spread = row_spread(posterior, places)
     wide = geometry.on_pixels(spread.values)
     signed = kind is ATTRIBUTION
-    most = 1.0 if kind is PROBABILITY else max(float(np.abs(mean).max()), LEAST)
+    most = kind.end(mean)
     widest = widest_of(wide, most)
 
-    titles = ["image", "attribution" if signed else kind.label, spread.label, *["a draw"] * draws]
+    titles = ["image", kind.signed_label, spread.label, *["a draw"] * draws]
     figure, grid = panel_grid(len(places), titles, geometry.shape, width, bars=True)
     outcomes = row_outcomes(posterior)
     for line, place in enumerate(places):

@@ -49,7 +49,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     figure, axes = new_figure(width, 1.1 + 0.27 * len(shown))
     kind = kind_of(posterior)
     values = shown[[by_chain.name, "lower", "upper"]].to_numpy()
-    most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
+    most = kind.end([np.nanmax(values), chains.max()])
     axes.hlines(place, 0, most, color=FAINT, linewidth=0.6, zorder=0)
     if len(chains) > 1:
         jitter = np.linspace(-0.2, 0.2, len(chains))[:, None]
@@ -124,7 +124,7 @@ def plot_heatmap(
         width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
     figure, axes = new_figure(width, min(max(1.8 + 0.12 * high, 2.6), 11.0))
     kind = kind_of(posterior)
-    most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
+    most = kind.end(probability)
     signed = kind is ATTRIBUTION
     image = axes.imshow(
         probability,
@@ -150,7 +150,7 @@ def plot_heatmap(
     ticks = [0, 0.25, 0.5, 0.75, 1] if kind is PROBABILITY else None
     bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02, ticks=ticks)
     bar.outline.set_visible(False)
-    bar.set_label("attribution" if signed else kind.label)
+    bar.set_label(kind.signed_label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
 

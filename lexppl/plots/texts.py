@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.reading.masks import (
-    ATTRIBUTION,
-    PROBABILITY,
     ImportanceKind,
     kind_of,
     mask_means,
@@ -22,7 +20,6 @@ from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import row_interval
 from lexppl.plots.style import BLUE, ORANGE
 
-LEAST = 1e-9
 STRONGEST = 0.55
 """Opacity of a word that is always kept: black and white text can both be read on it."""
 
@@ -82,12 +79,12 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
     values = means.values[:, place].mean(0, dtype=np.float64)[: len(words)]
     found = row_interval(posterior, [place])
     ends = None if found is None else found[0][:, 0]
-    most = 1.0 if kind is PROBABILITY else max(float(np.abs(values).max()), LEAST)
+    most = kind.end(values)
     spans = [
         _span(word, value, None if ends is None else ends[:, entry], most, kind)
         for entry, (word, value) in enumerate(zip(words, values, strict=True))
     ]
-    caption = escape(f"row {row}: {'attribution' if kind is ATTRIBUTION else kind.label}")
+    caption = escape(f"row {row}: {kind.signed_label}")
     html = (
         '<figure style="margin:0.5em 0;max-width:48em" dir="auto">'
         f'<figcaption style="font-size:0.85em;opacity:0.75">{caption}</figcaption>'
@@ -103,7 +100,7 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
 def _span(
     word: str, value: float, ends: NDArray[np.float64] | None, most: float, kind: ImportanceKind
 ) -> str:
-    title = f"{kind.label if kind is not ATTRIBUTION else 'attribution'} {value:.2f}"
+    title = f"{kind.signed_label} {value:.2f}"
     if ends is not None:
         title += f", 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
     colour = BLUE if value >= 0 else ORANGE

@@ -9,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -194,8 +195,7 @@ def _entries(x: Tensor, grouping: Grouping | None) -> int:
 
 def _check_outcome(outputs: Tensor, y: Tensor) -> None:
     rows, shape = len(outputs), tuple(y.shape)
-    if y.is_floating_point() and not bool(y.isfinite().all()):
-        raise ValueError("y must be finite; it has NaN or infinite values")
+    refuse_not_finite("y", y)
     if y.is_floating_point() and y.shape == outputs.shape:
         return
     if outputs.dim() == 1:

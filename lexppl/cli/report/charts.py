@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.scores import SizeCurve
-from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.picture_values import (
     NARROW_LABEL,
     means_by_row,
@@ -292,7 +291,7 @@ def _heat_map(report: TableReport) -> Markup:
     ranked = [str(name) for name in report.ranking.index]
     values, rows, names = means_by_row(report.posterior, SHOWN_ROWS, ranked)
     values, names = values[:, :MOST_COLUMNS], names[:MOST_COLUMNS]
-    most = 1.0 if report.kind is PROBABILITY else max(float(abs(values).max()), 1e-9)
+    most = report.kind.end(values)
     shades = (values / most * SHADES).round()
     turned = max(map(len, names)) > 3
     foot = BOTTOM + MOST_TURNED * turned

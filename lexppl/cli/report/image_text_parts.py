@@ -43,7 +43,6 @@ from lexppl.plots.images import (
 
 LARGEST = 224  # Longest side in pixels; larger images are shrunk
 GAP = 0.04  # Between two images of a tile, in shares of their width
-LEAST = 1e-9
 IMAGES_PER_CLASS = 3  # Right rows, and wrong ones, of each class
 ROW_DRAWS = 3
 SHOWN_CLASSES = 4
@@ -129,8 +128,7 @@ class _Maps:
         self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
         self.signed = self.kind is ATTRIBUTION
         self.word = "attributions" if self.signed else self.kind.label
-        largest = max(float(np.abs(self.means).max(initial=0.0)), LEAST)
-        self.most = 1.0 if self.kind is PROBABILITY else largest
+        self.most = self.kind.end(self.means)
         self.names = masks_of(posterior)["row"].values
 
     def image(self, place: int) -> Pixels:
@@ -237,11 +235,8 @@ def text_parts(
     groups = shown_rows(outcomes, TEXTS_PER_CLASS)
     if len(selected):
         groups = [RowGroup("Selected rows", tuple(chosen_rows(names, selected))), *groups]
-    largest = max(
-        (float(np.abs(v[: len(w)]).max()) for v, w in zip(values, words, strict=True) if len(w)),
-        default=0.0,
-    )
-    most = 1.0 if kind is PROBABILITY else max(largest, LEAST)
+    own = [each[: len(written)] for each, written in zip(values, words, strict=True)]
+    most = kind.end(np.concatenate(own))
 
     def row(place: int) -> dict[str, Any]:
         title = row_title(names[place])

@@ -16,6 +16,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.evaluation.bayes.mask_table import log_joint, row_log_likelihood
 from lexppl.evaluation.bayes.simulated import check_rows, guide_draws, parts_of_program, seeds_of
+from lexppl.explanation.draws import log_mean
 from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.listed_latents import joint_values
@@ -68,8 +69,8 @@ def bridge(
     log_1, log_2 = math.log(share), math.log(1 - share)
     log_r = 0.0
     for _ in range(ROUNDS):
-        above = _log_mean(l_new - np.logaddexp(log_1 + l_new, log_2 + log_r))
-        below = _log_mean(-np.logaddexp(log_1 + l_own, log_2 + log_r))
+        above = float(log_mean(l_new - np.logaddexp(log_1 + l_new, log_2 + log_r)))
+        below = float(log_mean(-np.logaddexp(log_1 + l_own, log_2 + log_r)))
         before, log_r = log_r, above - below
         if abs(log_r - before) < TOLERANCE:
             break
@@ -78,11 +79,6 @@ def bridge(
     square = f_new.var(ddof=1) / f_new.mean() ** 2 / draws
     square += f_own.var(ddof=1) / f_own.mean() ** 2 / effective
     return log_r + shift, math.sqrt(square)
-
-
-def _log_mean(values: np.ndarray) -> float:
-    highest = values.max()
-    return float(np.log(np.exp(values - highest).mean()) + highest)
 
 
 def _effective(values: np.ndarray) -> float:
@@ -227,7 +223,7 @@ def _by_importance(
     weight = np.exp(log_w - log_w.max())
     error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
     k = float(pareto_smoothed(log_w)[1])
-    return Evidence(_log_mean(log_w), error, "importance sampling", k)
+    return Evidence(float(log_mean(log_w)), error, "importance sampling", k)
 
 
 def _by_listing(joint: Joint, shared: Mapping[str, Site]) -> Evidence:

@@ -15,7 +15,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, refuse_not_finite
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import held, keep_parameters_local, program_settings, seeded
@@ -76,8 +76,7 @@ def check_rows(x: Any) -> None:
         raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
     if x.dim() == 0 or len(x) == 0:
         raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
-    if not bool(x.isfinite().all()):
-        raise ValueError("x must be finite; it has NaN or infinite values")
+    refuse_not_finite("x", x)
 
 
 def refuse_penalties(names: Iterable[str]) -> None:

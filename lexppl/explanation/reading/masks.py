@@ -14,6 +14,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,6 +106,15 @@ class ImportanceKind:
     label: str
     meaning: str
     most: float | None = 1.0
+
+    @property
+    def signed_label(self) -> str:
+        """The label of values with their signs."""
+        return self.name if self is ATTRIBUTION else self.label
+
+    def end(self, values: Any) -> float:
+        """Where a scale of values ends: at 1 for probabilities, else at the largest size."""
+        return 1.0 if self is PROBABILITY else max(float(np.abs(values).max(initial=0.0)), 1e-9)
 
 
 PROBABILITY = ImportanceKind(

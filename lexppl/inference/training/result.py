@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.global_draws import (
     DrawnParameters,
@@ -406,8 +407,7 @@ class FitResult(Summarised):
         weight = next((p for p in weights if p.is_floating_point()), None)
         if in_type and weight is not None:
             check_alike(x, weight)
-        if not bool(x.isfinite().all()):
-            raise ValueError("x must be finite; it has NaN or infinite values")
+        refuse_not_finite("x", x)
         if self.unit_pixels:
             refuse_other_scale(x)
         refuse_unlike(model, x)

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
-from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.imputer import Imputer, some_rows
 from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
@@ -53,9 +52,9 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
     if name in MIXTURES:
         return MIXTURES[name].fit(x, components, seed)
     if name in OF_ROWS:
-        return OF_ROWS[name].fit(x, components, seed, reference=_some_rows(x, seed))
+        return OF_ROWS[name].fit(x, components, seed, reference=some_rows(x, REFERENCE_ROWS, seed))
     others: dict[str, Callable[[], Imputer]] = {
-        "marginal": lambda: MarginalImputer(_some_rows(x, seed)),
+        "marginal": lambda: MarginalImputer(some_rows(x, REFERENCE_ROWS, seed)),
         "gaussian": lambda: GaussianImputer().to(x.device, x.dtype),
         "conditional-gaussian": lambda: ConditionalGaussianImputer.fit(x),
         "copula": lambda: CopulaImputer.fit(x, groups, seed=seed),
@@ -63,11 +62,3 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
         GAP: GapImputer,
     }
     return others[name]()
-
-
-def _some_rows(x: Tensor, seed: int) -> Tensor:
-    if len(x) <= REFERENCE_ROWS:
-        return x
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(x), generator=generator)[:REFERENCE_ROWS]
-    return x[chosen.to(x.device)]

@@ -319,6 +319,14 @@ def check_training_rows(x: Tensor) -> None:
         )
 
 
+def some_rows(x: Tensor, most: int, seed: int) -> Tensor:
+    """At most so many of the rows, at random."""
+    if len(x) <= most:
+        return x
+    places = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:most]
+    return x[places.to(x.device)]
+
+
 def fill_zero_variances(variance: Tensor) -> Tensor:
     """The variances with each 0 replaced by the smallest positive one, or by 1 without any: a unit
     for columns that are constant."""

@@ -20,6 +20,7 @@ from lexppl.models.imputers.imputer import (
     TensorOrShape,
     check_training_rows,
     fill_zero_variances,
+    some_rows,
 )
 from lexppl.models.imputers.simple import _Normal
 
@@ -137,11 +138,11 @@ class ComponentDistribution(HiddenFeatures):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws `(*sample_shape, …, B, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        drawn = self._features.draw(_drawn(self._joint_ends, shape).unsqueeze(-1))
+        drawn = self._features.draw(drawn_places(self._joint_ends, shape).unsqueeze(-1))
         if self._reads_own():
             with torch.no_grad():
                 ends = self._probabilities(self._own_scores()).cumsum(-1)
-                own = _drawn(ends, shape + self._flat_shape[-1:])
+                own = drawn_places(ends, shape + self._flat_shape[-1:])
             drawn = torch.where(self._kept, self._features.draw(own), drawn)
         return drawn.reshape(shape + self.event_shape)
 
@@ -224,10 +225,10 @@ class ComponentDistribution(HiddenFeatures):
         return self._keep.device.type != "cpu" or bool((self._kept & (self._keep < 1)).any())
 
 
-def _drawn(ends: Tensor, shape: torch.Size) -> Tensor:
-    """Components of a shape, by inversion of the cumulative probabilities."""
+def drawn_places(ends: Tensor, shape: torch.Size) -> Tensor:
+    """Places of a shape, drawn by inversion of cumulative probabilities `(…, C)`."""
     uniform = torch.rand((*shape, 1), dtype=ends.dtype, device=ends.device)
-    # Scaled by the last end, which rounding leaves near 1, so that no component without
+    # Scaled by the last end, which rounding leaves near 1, so that no place without
     # probability is ever drawn.
     return (uniform * ends[..., -1:] >= ends).sum(-1)
 
@@ -433,10 +434,7 @@ def start_by_clusters(rows: Tensor, components: int, seed: int, least_scale: flo
     rows; `least_scale²` is added to each variance."""
     from sklearn.cluster import KMeans  # noqa: PLC0415
 
-    most = max(START_ROWS, components)
-    if len(rows) > most:
-        places = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
-        rows = rows[places.to(rows.device)]
+    rows = some_rows(rows, max(START_ROWS, components), seed)
     labels = KMeans(components, n_init=1, random_state=seed).fit_predict(rows.cpu().numpy())
     one_hot = torch.nn.functional.one_hot(torch.from_numpy(labels).long(), components)
     members = one_hot.to(rows).mT

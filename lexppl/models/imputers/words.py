@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.models.imputers.imputer import HiddenFeatures, Imputed, Imputer, TensorOrShape
+from lexppl.models.imputers.mixture import drawn_places
 
 PADDING = 0  # The word number that stands behind the words of a text
 
@@ -144,11 +145,8 @@ def _messages(row: Tensor, fixed: Tensor, chain: ClassChain) -> tuple[list[Tenso
 
 def _categorical(weights: Tensor, shape: torch.Size) -> Tensor:
     """Places drawn by their weights, `(…, C)` broadcast to `shape`."""
-    ends = weights.cumsum(-1)
-    uniform = torch.rand(shape, dtype=weights.dtype, device=weights.device).unsqueeze(-1)
     # Where a product rounds up to the total, the last place would be passed.
-    place = (uniform * ends[..., -1:] >= ends).sum(-1)
-    return place.clamp(max=weights.shape[-1] - 1)
+    return drawn_places(weights.cumsum(-1), shape).clamp(max=weights.shape[-1] - 1)
 
 
 PAIRS_AT_ONCE = 2**22  # Numbers of one step's classes of pairs that are worked on at once: 32 MiB
