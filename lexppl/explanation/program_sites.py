@@ -101,8 +101,9 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
     found = [site for site in sites if _is_mask(site)]
     if not found:
         raise ValueError(
-            "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
-            f"mask to explain; its sites are {[site.name for site in sites]}"
+            "the program has no latent of event shape (G,) inside mask_particles() and outside "
+            "imputation_particles(), so there is no mask to explain; its sites are "
+            f"{[site.name for site in sites]}"
         )
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     for name in {s.name for s in found} & OF_MASKS | {s.name for s in outer} & TAKEN:
@@ -129,7 +130,8 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
 
 
 def _is_mask(site: Site) -> bool:
-    return site.is_mask and site.name != RESPONSE and len(site.distribution.event_shape) == 1
+    named = site.name.split("_")[0] == RESPONSE  # Observed, where y is given
+    return site.is_mask and not named and len(site.distribution.event_shape) == 1
 
 
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:

@@ -12,6 +12,7 @@ from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.reparam_messenger import ReparamHandler
 from pyro.poutine.runtime import effectful
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
@@ -275,7 +276,7 @@ def _changes(
 
     def changes(name: str, rows: int | None = None) -> bool:
         # A law may state no density, or none of these values; copied rows may have no law.
-        with suppress(NotImplementedError, ValueError, KeyError, RuntimeError):
+        with suppress(NotImplementedError, ValueError, LookupError, RuntimeError):
             laws = [run(columns)[name] for columns in (args, others)]
             one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
             return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
@@ -441,11 +442,12 @@ def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) 
 
 def beneath_handlers(program: Any) -> Any:
     """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
-    while isinstance(program, partial):
-        handled = program.func if isinstance(program.func, partial) else program
-        if not (handled.args and isinstance(handled.args[0], Messenger)):
-            break
-        program = handled.args[1]
+    while isinstance(program, partial | ReparamHandler):
+        if isinstance(program, partial):
+            handled = program.func if isinstance(program.func, partial) else program
+            if not (handled.args and isinstance(handled.args[0], Messenger)):
+                break
+        program = program.fn if isinstance(program, ReparamHandler) else handled.args[1]
     return program
 
 
