@@ -55,12 +55,12 @@ def program_settings(validate: bool) -> Iterator[None]:
         try:
             yield
         except AttributeError as error:
-            if isinstance(error.obj, _Context):
-                raise ValueError(
-                    "the program calls a Pyro module that is no part of it: write the program as a "
-                    "module that has this one as a part, as self.network"
-                ) from error
-            raise
+            if not isinstance(error.obj, _Context):
+                raise
+            raise ValueError(
+                "the program calls a Pyro module that is no part of it: write the program as a "
+                "module that has this one as a part, as self.network"
+            ) from error
 
 
 @contextmanager

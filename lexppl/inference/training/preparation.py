@@ -154,13 +154,9 @@ def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> 
 
 def automatic_guides(guides: Iterable[Any]) -> list[AutoGuide]:
     """Pyro's automatic guides among some guides and the parts of others."""
-    found = []
-    for guide in guides:
-        if isinstance(guide, AutoGuide):
-            found.append(guide)
-        elif isinstance(guide, nn.Module):
-            found += automatic_guides(guide.children())
-    return found
+    modules = [guide for guide in guides if isinstance(guide, nn.Module)]
+    parts = ([m] if isinstance(m, AutoGuide) else automatic_guides(m.children()) for m in modules)
+    return [guide for part in parts for guide in part]
 
 
 def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
