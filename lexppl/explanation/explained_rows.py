@@ -147,10 +147,11 @@ def explained_rows(
     its own, by its number there, and the first as `explain` draws it."""
     how.check()
     with ExitStack() as modes:
-        for module in (program, how.guide):
-            if isinstance(module, torch.nn.Module):
+        result = as_fitted(program, x, how.guide)
+        for module in (*result.models, *result.guides):
+            if result is not program and isinstance(module, torch.nn.Module):
                 modes.enter_context(evaluating(module))
-        result, rows, known = _prepared(program, x, y, how, row_names, part)
+        result, rows, known = _prepared(result, x, y, how, row_names, part)
         sites = known.sites
         draws = how.draws
         if draws is None:
@@ -179,15 +180,14 @@ def explained_rows(
 
 
 def _prepared(
-    program: Any,
+    result: FitResult,
     x: Any,
     y: Any,
     how: Explaining,
     row_names: Sequence[Any] | None,
     part: TablePart | None,
 ) -> tuple[FitResult, NamedRows, KnownProgram]:
-    """The program as a fit, the rows with their names, and what there is to explain."""
-    result = as_fitted(program, x, how.guide)
+    """The fit, the rows with their names, and what there is to explain."""
     rows = named_rows(result, x, y, row_names)
     if part is not None:
         start = part.block * BLOCK

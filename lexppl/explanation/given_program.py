@@ -13,6 +13,7 @@ from lexppl.argument_checks import refuse_not_finite
 from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.predictive import sites_of_guide
+from lexppl.inference.pyro_parameters import with_module
 from lexppl.inference.training.result import FitResult, History
 
 RETURNED = "_RETURN"  # What Pyro's `Predictive` calls the value that the program returns
@@ -56,8 +57,8 @@ def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
         raise TypeError(f"guide must be a fitted guide, called as guide(x, y); it is {guide!r}")
     nothing = np.zeros((0, 1))
     return FitResult(
-        models=[program],
-        guides=[guide],
+        models=[with_module(program)],
+        guides=[with_module(guide)],
         objective=None,
         history=History(nothing, nothing, np.zeros(0), np.zeros(0)),
         best_epoch=np.zeros(1, dtype=int),

@@ -98,12 +98,14 @@ class ProgramSites:
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once on a few rows without y, and see what it and its guide sample."""
     sites = [Site.of(node) for node in steady_nodes(weights_first(model), (x, None)).values()]
-    masks = (site for site in sites if site.is_mask and site.name != RESPONSE)
+    # What is named as a response is observed, where y is given.
+    masks = (site for site in sites if site.is_mask and site.name.split("_")[0] != RESPONSE)
     found = [site for site in masks if len(site.distribution.event_shape) == 1]
     if not found:
         raise ValueError(
-            "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
-            f"mask to explain; its sites are {[site.name for site in sites]}"
+            "the program has no latent of event shape (G,) inside mask_particles() and outside "
+            "imputation_particles(), so there is no mask to explain; its sites are "
+            f"{[site.name for site in sites]}"
         )
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     for name in {s.name for s in found} & OF_MASKS | {s.name for s in outer} & TAKEN:

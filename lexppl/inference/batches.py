@@ -73,9 +73,11 @@ class TensorRows:
         return column if self.by_replicate else column.mT
 
     def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
-        """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself."""
-        if shuffle:
-            for places in self._order().split(size, -1):
+        """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself, but
+        for one batch of all rows, in whose order a program may hold more of them."""
+        order = self._order() if shuffle else None  # Of one batch too: what is next is drawn alike
+        if order is not None and size < len(self):
+            for places in order.split(size, -1):
                 yield self.at(places).columns
         else:
             parts = (column.split(size, self.row_dim) for column in self.columns)

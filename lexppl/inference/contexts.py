@@ -51,7 +51,15 @@ def program_settings(validate: bool) -> Iterator[None]:
         pyro.settings.context(module_local_params=True),
         flushed_denormals(),
     ):
-        yield
+        try:
+            yield
+        except AttributeError as error:
+            if not isinstance(error.obj, _Context):
+                raise
+            raise ValueError(
+                "the program calls a Pyro module that is no part of it: write the program as a "
+                "module that has this one as a part, as self.network"
+            ) from error
 
 
 @contextmanager

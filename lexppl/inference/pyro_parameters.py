@@ -3,7 +3,7 @@
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,16 +35,27 @@ class MisstatedError(ValueError):
 
 
 class ProgramFunction(nn.Module):
-    """A program written as a function, as a module; a module beneath Pyro's handlers is a part."""
+    """A program written as a function, as a module; a module beneath Pyro's handlers, or whose
+    method it is, is a part."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        if isinstance(below := beneath_handlers(function), nn.Module):
+        below = beneath_handlers(function)
+        below = getattr(below, "__self__", below)
+        if isinstance(below, nn.Module):
             self.program = below
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+def with_module(program: Any) -> Any:
+    """A program that handles a module, or is its method, as a module that has it; else itself."""
+    if isinstance(program, nn.Module | type) or not callable(program):
+        return program
+    held = ProgramFunction(program)
+    return held if held._modules else program
 
 
 class PyroParams(nn.Module):
@@ -161,12 +172,13 @@ def is_program(model: Any) -> bool:
     """Whether a function is a program of rows; one without arguments builds a module."""
     if isinstance(model, type | nn.Module) or not callable(model):
         return False
-    if isinstance(beneath_handlers(model), nn.Module):
+    if isinstance(below := beneath_handlers(model), nn.Module):
         return True
-    try:
-        inspect.signature(beneath_handlers(model)).bind()
-    except (TypeError, ValueError) as unbound:
-        return isinstance(unbound, TypeError)
+    with suppress(ValueError):  # Of a function without a signature
+        taken = inspect.signature(below).parameters.values()
+        return any(
+            p.name == "x" or (p.default is p.empty and p.kind is not p.VAR_KEYWORD) for p in taken
+        )
     return False
 
 
@@ -257,8 +269,8 @@ def refusing_hidden() -> Iterator[None]:
     if state["params"]:
         name, of_module, _ = next(iter(state["params"])).partition(_MODULE_NAMESPACE_DIVIDER)
         raise MisstatedError(
-            f"pyro.module({name!r}) is called in the program, whose parts learn without it: leave "
-            "it out"
+            f"pyro.module({name!r}) is called in the program: leave it out, and write the program "
+            "as a module that has the network as a part, which learns without it"
             if of_module
             else f"pyro.param({name!r}) is hidden from the fit by a handler in the program, such "
             "as poutine.block: let it hide sites alone, by block(hide=[…])"

@@ -4,23 +4,39 @@ import itertools
 import math
 import random
 import warnings
+from functools import partial
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import NUTS
+from pyro.infer.autoguide import AutoNormal
+from pyro.infer.reparam import LocScaleReparam
 from pyro.nn import PyroModule
+from pyro.poutine import reparam, scale
 from torch import nn
 
 from lexppl import explain
 from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import predictive_log_likelihood
-from lexppl.inference import REBAR, CollapseWarning, LeaveOneOut, NestedIWAE, annealed, fit
+from lexppl.inference import (
+    MCMC,
+    REBAR,
+    CollapseWarning,
+    Enumerate,
+    LeaveOneOut,
+    NestedIWAE,
+    annealed,
+    fit,
+)
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.pyro_parameters import is_program
+from lexppl.models import MLP
 from tests.gradients.enumeration import threshold
-from tests.programs.builders import Explainer, Guide, X, Y, coin
+from tests.programs.builders import Explainer, G, Guide, X, Y, coin
 
 QUICK = {"epochs": 2, "progress": False}
 
@@ -296,3 +312,166 @@ def test_numbers_of_numpy_and_python_are_those_of_the_seed():
     assert np.array_equal(one.history.train, other.history.train) and state() == before
     found = [explain(one, X, Y, draws=3)["sample_stats"]["log_evidence"] for _ in range(2)]
     assert np.array_equal(*found) and state() == before
+
+
+# Programs that are no module themselves
+
+
+class Methods(Explainer):
+    """Model and guide are methods of one module, as in Pyro's examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = MLP(G + 1, G, (4,), seed=2)
+        self.selector = nn.Sequential(MLP(G, G, (4,), seed=0), nn.Dropout(0.5))
+
+    def model(self, x, y=None):
+        return Explainer.forward(self, x, y)
+
+    def guide(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", coin(self.encoder(torch.cat([x, y[:, None]], -1))))
+
+
+def test_methods_are_learned_and_explained_as_their_module_is():
+    given = Methods()
+    options = {**QUICK, "objective": NestedIWAE(2)}
+    one, other = (fit(program, (X, Y), **options) for program in (given, given.model))
+    assert np.array_equal(one.history.train, other.history.train)
+    explained = [explain(each, X, draws=0) for each in (given, given.model, scale(given, scale=2))]
+    probability, *others = (each["sample_stats"]["selection_probability"] for each in explained)
+    assert all(np.array_equal(probability, each) for each in others)  # Without dropout
+    guided = fit(given.model, (X, Y), guide=given.guide, **options)
+    held = guided.model.program
+    assert held is guided.guides[0].program
+    assert not torch.equal(held.encoder.layers[0].weight, given.encoder.layers[0].weight)
+
+
+@pytest.mark.parametrize(
+    "program", [lambda *rows: None, lambda x=None, y=None: None, partial(Still().forward)]
+)
+def test_functions_of_rows_by_their_arguments(program):
+    assert is_program(program)
+
+
+@pytest.mark.parametrize("builder", [Still, lambda features=2: Still(), lambda **options: Still()])
+def test_functions_that_build_a_module_take_no_rows(builder):
+    assert not is_program(builder)
+
+
+class Weighted(PyroModule):
+    """A weight that all rows share, and masks without parameters."""
+
+    def forward(self, x, y=None):
+        weight = pyro.sample("weight", dist.Normal(1.0, 2.0).expand([G]).to_event(1))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", coin(torch.zeros(G)))
+            pyro.sample("y", dist.Normal((mask * x * weight).sum(-1), 1.0), obs=y)
+
+
+@pytest.mark.parametrize("centered", [0.0, None])
+def test_a_weight_that_a_handler_reparameterises(centered):
+    program = reparam(Weighted(), config={"weight": LocScaleReparam(centered)})
+    result = fit(program, (X, Y), guide=AutoNormal, objective=NestedIWAE(2), **QUICK)
+    posterior = explain(result, X, Y, draws=5)["posterior"]
+    assert "weight_decentered" in posterior and "weight" not in posterior
+
+
+def test_a_sampled_module_beneath_a_handler_is_left_as_it_is():
+    given = Weighted()
+    sampler = MCMC(NUTS, 4, warmup=1, chains=1)
+    fit(scale(given, scale=1.0), (X, Y), inference=sampler, progress=False)
+    assert not given._forward_pre_hooks and not given._modules
+
+
+class Both(PyroModule):
+    """An automatic guide of what all rows share, and masks given x and y."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.shared = AutoNormal(pyro.poutine.block(model, expose=["weight"]))
+        self.masks = Guide()
+
+    def forward(self, x, y=None):
+        self.shared(x, y)
+        self.masks(x, y)
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_an_automatic_guide_is_a_part_of_a_guide(replicates):
+    model = Weighted()
+    given = Both(model)
+    options = {**QUICK, "objective": NestedIWAE(2), "replicates": replicates}
+    result = fit(model, (X, Y), guide=given, **options)
+    learned = dict(result.guides[0].named_parameters())
+    assert {"shared.locs.weight_unconstrained", "masks.shift"} <= set(learned)
+    assert float(learned["shared.locs.weight_unconstrained"].abs().sum()) > 0
+    assert given.shared.model is not None
+    drawn = explain(result, X, Y, draws=5)["posterior"]["weight"]
+    assert drawn.shape == (replicates, 5, G) and float(drawn.std("draw").min()) > 0
+
+
+# Rows that know their place
+
+
+def test_a_batch_of_all_rows_is_in_their_order():
+    seen = []
+
+    class Noting(Still):
+        def forward(self, x, y=None):
+            seen.append(x)
+            return super().forward(x, y)
+
+    fit(Noting, (X, Y), valid=None, objective=NestedIWAE(2), **QUICK)
+    assert all(torch.equal(x, X) for x in seen if len(x) == len(X))
+    seen.clear()
+    fit(Noting, (X, Y), valid=None, objective=NestedIWAE(2), batch_size=len(X) - 1, **QUICK)
+    assert not torch.equal(seen[-2], X[:-1])
+
+
+# Responses that are observed for some rows
+
+
+class SomeObserved(Explainer):
+    """The response of a row is observed where its first column is positive."""
+
+    handled = True
+
+    def respond(self, mask, x, y):
+        law, seen = dist.Bernoulli(logits=self.logits(mask * x)), x[:, 0] > 0
+        if self.handled:
+            with pyro.poutine.mask(mask=seen):
+                return pyro.sample("y", law, obs=y)
+        return pyro.sample("y", law, obs=y, obs_mask=seen)
+
+
+def test_an_observed_share_of_a_response_is_that_of_a_handler():
+    given = [SomeObserved(), SomeObserved()]
+    given[1].handled = False
+    keep_parameters_local(*given)
+    exact = NestedIWAE(math.inf, estimator=Enumerate())
+    assert exact.loss(given[0], None, X, Y) == pytest.approx(exact.loss(given[1], None, X, Y))
+    listed = [explain(one, X, Y, draws=2, proposals=math.inf)["sample_stats"] for one in given]
+    for name in ("log_evidence", "selection_probability_given_y"):
+        np.testing.assert_allclose(*(each[name] for each in listed), atol=1e-5)
+
+
+class Numbers(SomeObserved):
+    def respond(self, mask, x, y):
+        law = dist.Normal(self.logits(mask * x), 1.0)
+        return pyro.sample("y", law, obs=y, obs_mask=x[:, 0] > 0)
+
+
+class SeveralNumbers(SomeObserved):
+    def respond(self, mask, x, y):
+        law = dist.Normal(mask * x, 1.0).to_event(1)
+        pyro.sample("y_also", law, obs=y)
+        return pyro.sample("y", law, obs=y, obs_mask=x[:, 0] > 0)
+
+
+def test_responses_are_no_masks():
+    for y in (None, X):
+        shown = explain(SeveralNumbers(), X, y, draws=2)["predictions"]
+        assert set(shown.data_vars) == {"mask", "importance", "size", "y"}
+    with pytest.raises(ValueError, match="values of 'y_unobserved', of Normal, cannot be listed: "):
+        NestedIWAE(math.inf, estimator=Enumerate()).loss(Numbers(), None, X, Y)

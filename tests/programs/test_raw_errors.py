@@ -9,7 +9,8 @@ import pytest
 import torch
 from pyro.infer import NUTS
 from pyro.infer.autoguide import AutoNormal
-from pyro.poutine import block, scale
+from pyro.nn import PyroParam
+from pyro.poutine import block, lift, scale
 from torch import nn
 
 from lexppl import explain, fit
@@ -108,6 +109,20 @@ def test_a_latent_that_a_handler_hides_is_refused(words):
         fit(block(Explainer(), **words), (X, Y), **QUICK)
     with pytest.raises(ValueError, match="site 'mask' is hidden"):
         fit(Explainer, (X, Y), guide=block(Guide(), hide=["mask"]), **QUICK)
+
+
+def test_a_parameter_that_is_lifted_within_plates_is_refused():
+    class Shifted(Explainer):
+        def __init__(self):
+            super().__init__()
+            self.shift = PyroParam(torch.zeros(G))
+
+        def law(self, x):
+            return coin(self.selector(x) + self.shift)
+
+    lifted = lift(Shifted(), prior={"shift": dist.Normal(0.0, 1.0).expand([G]).to_event(1)})
+    with pytest.raises(ValueError, match=r"'shift' has one value in all plates \['data'.*before"):
+        fit(lifted, (X, Y), **QUICK)
 
 
 def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explained():
@@ -315,6 +330,22 @@ def test_pyro_module_of_a_part_is_left_out():
 
     with pytest.raises(ValueError, match=r"pyro.module\('network'\).*leave it out"):
         fit(Part(), (X, Y), **QUICK)
+
+
+def test_modules_that_a_function_calls_are_to_be_its_parts():
+    """One of Pyro is refused; of one of torch nothing would learn."""
+    given = Explainer()
+    message = "calls a Pyro module that is no part of it: write the program as a module"
+    for run in (fit, explain):
+        with pytest.raises(ValueError, match=message):
+            run(lambda x, y=None: given(x, y), *(((X, Y),) if run is fit else (X,)))
+
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return given.respond(pyro.sample("mask", coin(given.selector(x))), x, y)
+
+    with pytest.raises(ValueError, match=r"nothing to learn.*a module that has them as parts"):
+        fit(program, (X, Y), **QUICK)
 
 
 # A batch of rows that no plate at dim -1 holds would weigh as much as all rows

@@ -22,6 +22,7 @@ from lexppl.inference.contexts import held, keep_parameters_local, program_setti
 from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference, Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import drawing
+from lexppl.inference.pyro_parameters import with_module
 from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
 from lexppl.inference.training.result import FitResult
@@ -67,7 +68,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         raise TypeError(
             f"program must be a Pyro program or a System; it is {type(program).__name__}"
         )
-    return ProgramParts(held(program), program)
+    return ProgramParts(held(with_module(program)), program)
 
 
 def check_rows(x: Any) -> None:

@@ -343,6 +343,12 @@ def _match_plates(site: Site, sizes: dict[str, int], imputed: bool, drawn: bool)
     undeclared = [
         -d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared
     ]
+    plates = [p for p in site.plates if p.vectorized and not site.observed]
+    if any(len(shape) < -p.dim or shape[p.dim] != p.size for p in plates):
+        raise ValueError(
+            f"site {site.name!r} has one value in all plates {list(site.plate_names)} that it is "
+            "in, as poutine.lift makes it where a parameter is read there: read it before them"
+        )
     # Outside the particles, what reaches their dimension depends on a draw there, even if of one;
     # where a plate to the left of it has dims of its own, it may.
     leftmost = min((d for d in declared if d is not None), default=0)

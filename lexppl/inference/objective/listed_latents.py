@@ -153,8 +153,9 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
             values = distribution.enumerate_support(expand=False)
     except (ValueError, TypeError, NotImplementedError) as error:
         kind, reason = type(distribution).__name__, str(error).split(";", maxsplit=1)[0]
+        reason = f" ({reason})" if reason else ""  # Pyro's own errors have none
         raise ValueError(
-            f"the values of {site.name!r}, of {kind}, cannot be listed ({reason}): {instead}"
+            f"the values of {site.name!r}, of {kind}, cannot be listed{reason}: {instead}"
         ) from None
     return values.reshape(len(values), *distribution.event_shape)
 

@@ -12,6 +12,7 @@ from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.reparam_messenger import ReparamHandler
 from pyro.poutine.runtime import effectful
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
@@ -280,7 +281,7 @@ def _changes(
 
     def changes(name: str, rows: int | None = None) -> bool:
         # A law may state no density, or none of these values; copied rows may have no law.
-        with suppress(NotImplementedError, ValueError, KeyError, RuntimeError):
+        with suppress(NotImplementedError, ValueError, LookupError, RuntimeError):
             # The same arguments are run again only for random numbers that are the program's own.
             return is_other(drawn[name], rows) and is_other(run(args)[name], rows)
         return False
@@ -445,11 +446,12 @@ def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) 
 
 def beneath_handlers(program: Any) -> Any:
     """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
-    while isinstance(program, partial):
-        handled = program.func if isinstance(program.func, partial) else program
-        if not (handled.args and isinstance(handled.args[0], Messenger)):
-            break
-        program = handled.args[1]
+    while isinstance(program, partial | ReparamHandler):
+        if isinstance(program, partial):
+            handled = program.func if isinstance(program.func, partial) else program
+            if not (handled.args and isinstance(handled.args[0], Messenger)):
+                break
+        program = program.fn if isinstance(program, ReparamHandler) else handled.args[1]
     return program
 
 

@@ -160,7 +160,7 @@ def _program_of(model: Any, seed: int) -> nn.Module:
         elif isinstance(model, nn.Module):
             built = copy.deepcopy(model)
         elif is_program(model):
-            built = ProgramFunction(model)
+            built = copy.deepcopy(ProgramFunction(model))
         else:
             built = model() if callable(model) else model
     if not isinstance(built, nn.Module):

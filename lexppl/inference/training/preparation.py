@@ -1,7 +1,7 @@
 """From what is given to a fit to the modules that it trains: stages, copies, guides."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -109,7 +109,7 @@ def copies_of(
     folds: int = 1,
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given."""
-    known = [(guide, guide._model) for guide in guides if isinstance(guide, AutoGuide)]
+    known = [(guide, guide._model) for guide in automatic_guides(guides)]
     try:
         copies = _copies(builders, replicates, first, folds)
     finally:
@@ -147,9 +147,16 @@ def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> 
     """Run Pyro's automatic guides once, which makes their parameters, before they are copied."""
     modules = [model for model in models if isinstance(model, nn.Module)]
     keep_parameters_local(*modules)
-    for guide in guides:
-        if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+    for guide in automatic_guides(guides):
+        if guide.prototype_trace is None:
             set_up(guide, modules, _few(train, modules))
+
+
+def automatic_guides(guides: Iterable[Any]) -> list[AutoGuide]:
+    """Pyro's automatic guides among some guides and the parts of others."""
+    modules = [guide for guide in guides if isinstance(guide, nn.Module)]
+    parts = ([m] if isinstance(m, AutoGuide) else automatic_guides(m.children()) for m in modules)
+    return [guide for part in parts for guide in part]
 
 
 def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
@@ -194,7 +201,10 @@ def type_learned(modules: TrainingModules) -> torch.dtype:
         refuse_uncovered_latents(
             weights_with_priors(program) if isinstance(program, nn.Module) else []
         )
-        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
+        raise ValueError(
+            "there is nothing to learn: no parameter of the model requires a gradient; networks "
+            "that a function calls are parts of none: write it as a module that has them as parts"
+        )
     return learned.dtype
 
 
