@@ -49,8 +49,8 @@ def learned_messages(
         error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
-            f"({gain.nats:+.3f}{error} nats a row, {count}): nothing shows that "
-            "it has learned, and what it says of the features says nothing; give more rows"
+            f"({gain.nats:+.3f}{error} nats a row, {count}): but for what is found, "
+            "what it says of the features says nothing; give more rows"
             + ("" if sampled else " or more --epochs")
         )
     if undecided is not None and undecided > MOST_UNDECIDED:

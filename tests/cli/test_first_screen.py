@@ -140,7 +140,9 @@ def test_fits_that_differ_and_one_fit():
     assert "without size." in said([named])[0]
     shared = group("size", members=("a", "b"), spokesmen=0.2)
     assert "Members of a group stand in for each other" in said([shared])[1]
-    assert "no better than guessing" in said([group("age")], learned=False)[1]
+    unseen = said([group("age", found=False)], learned=False)[1]
+    assert "no better than guessing, so that what it reads says little" in unseen
+    assert "Beyond that its predictions" in said([group("age")], learned=False)[1]
 
 
 def test_names_are_escaped_and_bold():

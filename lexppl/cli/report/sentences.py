@@ -50,11 +50,11 @@ def reading(report: TableReport) -> list[str]:
 def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
     random = "EVAL-X, a predictor of any choice of features"
-    by, of_members = (
-        ("its own predictor, which averages over draws of what is hidden", f", by {random}")
-        if gains.by_own
-        else (random, "")
+    by = (
+        "its own predictor, which averages over draws of what is hidden" if gains.by_own else random
     )
+    several = gains.by_own and bool((gains.groups["members"] > 1).any())
+    of_members = f", by {random}" if several else ""
     weighted = "" if gains.each.weight is None else ", weighted as rare labels are judged first,"
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "

@@ -191,7 +191,9 @@ class Reading:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
             lines.append(
-                "On rows that it has not seen its predictions are no better than guessing, "
+                "Beyond that its predictions are not shown to be better than guessing."
+                if found
+                else "On rows that it has not seen its predictions are no better than guessing, "
                 "so that what it reads says little."
             )
         read = self.groups if self.rate is None else found
