@@ -139,13 +139,11 @@ def _law_at_masks(
     name: str, rows: int, seed: int, source: DividedTable, result: Any, groups: list[list[str]]
 ) -> list[float]:
     """What groups are worth beside what the explainer keeps, by the law, of some rows."""
-    chosen = np.random.default_rng(seed).permutation(rows)[:LAW_ROWS]
-    places = {int(row): place for place, row in enumerate(source.test_rows)}
-    at = np.array([places[int(row)] for row in chosen])
-    folds = folds_at(source, chosen)
-    posterior = judged_by_folds(
-        folds, explain, result, source.test.x[at], draws=LAW_DRAWS, seed=seed
-    )
+    at = np.random.default_rng(seed).permutation(len(source.test_rows))[:LAW_ROWS]
+    chosen = source.test_rows[at]
+    folds = folds_at(source, chosen) if source.folds == result.replicates else None
+    x = source.test.x[at]
+    posterior = judged_by_folds(folds, explain, result, x, draws=LAW_DRAWS, seed=seed)
     masks = drawn_masks(posterior).numpy()
     table = planted(name, rows, seed).take(chosen)
     return gains_by_law_at(name, table, masks, list(source.data.entry_names), groups)
