@@ -114,17 +114,19 @@ def _described(
 
 VIEWS = frozenset(f"aten::{n}" for n in ("alias", "detach", "view", "_unsafe_view", "expand"))
 """Of which one is left out where it has the shape and strides of its tensor."""
-_READS = ["__bool__", "__float__", "__int__", "__index__", "item", "equal", "allclose"]
-REFUSED: Mapping[Any, str] = {
-    **dict.fromkeys(
-        [torch.equal, torch.allclose, *(getattr(Tensor, name) for name in _READS)],
-        "the program reads a number from a tensor, for a branch, a shape or an .item()",
-    ),
-    **dict.fromkeys(
-        [Tensor.numpy, Tensor.__array__, Tensor.tolist],
-        "the program takes a tensor out of torch, to NumPy",
-    ),
-}
+_READS = ("__bool__", "__float__", "__int__", "__index__", "item", "equal", "allclose")
+REFUSED: Mapping[Any, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [torch.equal, torch.allclose, *(getattr(Tensor, name) for name in _READS)],
+            "the program reads a number from a tensor, for a branch, a shape or an .item()",
+        ),
+        **dict.fromkeys(
+            [Tensor.numpy, Tensor.__array__, Tensor.tolist],
+            "the program takes a tensor out of torch, to NumPy",
+        ),
+    }
+)
 
 
 class _ReadsRefused(TorchFunctionMode):
