@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -77,6 +77,7 @@ def feature_gains(
     imputations: int = 1,
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
+    member_judge: EvalX | None = None,
 ) -> FeatureGains:
     """What each feature, and each group of features, is worth for the prediction of y:
 
@@ -102,6 +103,7 @@ def feature_gains(
         folds: of the rows, each held out by one replicate of the judge.
         imputations: K of a judge whose imputer draws.
         entry_names: names of the G entries; if None those of the judge's fit.
+        member_judge: of the members of groups of several; `judge` if None.
 
     Raises:
         ValueError: groups of other entries; folds of another number of replicates; rows unlike
@@ -132,53 +134,47 @@ def feature_gains(
     # Whatever is by row has the rows first, for folds to divide.
     kept = x.new_ones(1, len(x), entries) if masks is None else hard_draws(x, masks, entries)
     kept = kept.movedim(1, 0)
-    found = judged(
-        folds,
-        partial(_gains, entries=entries, members=members, imputations=imputations),
-        judge.result,
-        x,
-        y,
-        kept,
-        seed=seed,
-    )[0]
-    single, together, errors = found.split([entries, len(members), 1 + len(members)], -1)
+
+    def found(of: Callable[..., Tensor], by: EvalX, some: Sequence[tuple[int, ...]]) -> Tensor:
+        how = partial(of, entries=entries, members=some, imputations=imputations)
+        return judged(folds, how, by.result, x, y, kept, seed=seed)[0]
+
+    together, errors = found(_of_groups, judge, members).tensor_split([len(members)], -1)
+    single, several = together.new_empty(len(x), entries), [g for g in members if len(g) > 1]
+    for group, gains in zip(members, together.T, strict=True):
+        single[:, group] = gains[:, None]
+    if several:
+        by = judge if member_judge is None else member_judge
+        single[:, [entry for group in several for entry in group]] = found(_of_members, by, several)
     part = None if folds is None else folds.part
     if groups is None:
         return FeatureGains(single, names, part=part, errors=errors)
     return FeatureGains(single, names, together, groups, part, errors=errors)
 
 
-def _gains(
-    result: FitResult,
-    x: Tensor,
-    y: Tensor,
-    masks: Tensor,
-    *,
-    entries: int,
-    members: Sequence[tuple[int, ...]],
-    **drawing: int,
+def _of_groups(
+    result: FitResult, x: Tensor, y: Tensor, masks: Tensor, *, members: Any, **how: int
 ) -> Tensor:
-    """Gains of the entries and of the groups, and errors with everything and without each group,
-    `(1, N, G + K + 1 + K)`, of masks `(N, L, G)`."""
-    judges = [EvalX(result.subset([number]), entries) for number in range(result.replicates)]
-    drawn, single, together = masks.movedim(0, 1), {}, []
+    """Gains of the groups, and errors with everything and without each group, `(1, N, K + 1 + K)`,
+    of masks `(N, L, G)`."""
+    drawn = masks.movedim(0, 1)
+    full = _judged_by(result, x, y, drawn, **how)
+    others = [_judged_by(result, x, y, _without(drawn, group), **how) for group in members]
+    without = torch.stack(others, -1)
+    return torch.cat([full[:, :1] - without[:, 0], full[:, 1:], without[:, 1]], -1)[None]
 
-    def by(given: Tensor) -> Tensor:
-        return _judged_by(judges, x, y, given, **drawing)
 
-    full = by(drawn)
+def _of_members(
+    result: FitResult, x: Tensor, y: Tensor, masks: Tensor, *, members: Any, **how: int
+) -> Tensor:
+    """Gains of the members, group after group, in the draws that keep any, `(1, N, members)`."""
+    drawn, found = masks.movedim(0, 1), []
     for group in members:
-        together.append(by(_without(drawn, group)))
-        if len(group) == 1:
-            single[group[0]] = (full - together[-1])[:, 0]
-            continue
         filled, places = drawn.clone(), list(group)
         filled[..., places] = drawn[..., places].amax(-1, keepdim=True).expand(-1, -1, len(group))
-        whole = by(filled)
-        single |= {entry: (whole - by(_without(filled, [entry])))[:, 0] for entry in group}
-    each_group = torch.stack(together, -1)
-    gains = [torch.stack([single[g] for g in range(entries)], -1), full[:, :1] - each_group[:, 0]]
-    return torch.cat([*gains, full[:, 1:], each_group[:, 1]], -1)[None]
+        whole = _judged_by(result, x, y, filled, **how)
+        found += [whole - _judged_by(result, x, y, _without(filled, [g]), **how) for g in group]
+    return torch.stack(found, -1)[:, 0][None]
 
 
 def _without(masks: Tensor, some: Sequence[int]) -> Tensor:
@@ -188,9 +184,10 @@ def _without(masks: Tensor, some: Sequence[int]) -> Tensor:
 
 
 def _judged_by(
-    judges: Sequence[EvalX], x: Tensor, y: Tensor, masks: Tensor, **drawing: int
+    result: FitResult, x: Tensor, y: Tensor, masks: Tensor, *, entries: int, **drawing: int
 ) -> Tensor:
     """Log-likelihood of the mixture of masks `(L, N, G)` and judges, and its error, `(N, 2)`."""
+    judges = [EvalX(result.subset([number]), entries) for number in range(result.replicates)]
     label = y.argmax(-1) if y.dim() == 2 else y
     if y.dim() == 2:
         # Of each class the mixture's: an expectation of each draw would be another mean.
@@ -220,15 +217,6 @@ def _log_mean(each: Tensor) -> Tensor:
         return whole
     halves = each.unflatten(1, (2, -1)).logsumexp((0, 2)) - math.log(count / 2)
     return torch.where(halves.isfinite().all(0), 2.0 * whole - halves.mean(0), whole)
-
-
-def members_by(found: FeatureGains, other: FeatureGains) -> FeatureGains:
-    """Gains with those of another judge for the members of groups of several."""
-    single = found.gains.clone()
-    for group in () if found.groups is None else found.groups.members:
-        if len(group) > 1:
-            single[:, group] = other.gains[:, group]
-    return replace(found, gains=single, part=other.part)
 
 
 def _expected(y: Tensor, log_p: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from lexppl.cli import explain_table, main
 from lexppl.cli.results import gains
 from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
-from lexppl.evaluation.gains import members_by
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.tabular.predictors import own_judge
@@ -106,7 +105,11 @@ def again(judged, folder):
         feature_gains(judge, x, y, masks, groups=judged["found"].each.groups, folds=folds)
         for judge in (own or judged["judge"], judged["judge"])
     )
-    return members_by(by_own, random)
+    single = by_own.gains.clone()
+    for group in judged["found"].each.groups.members:
+        if len(group) > 1:
+            single[:, group] = random.gains[:, group]
+    return replace(by_own, gains=single)
 
 
 @pytest.mark.parametrize(("frame", "target"), [(people, "income"), (numbers, "price")])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import test_folds
+from lexppl.cli.results.scores import folds_of_judged
 from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation import explain
@@ -120,7 +120,7 @@ def encoded_choice(fitted: FittedTable) -> EncodedChoice:
     source, result = fitted.source, fitted.result
     if markers_in(source.data.encoding):
         return EncodedChoice()
-    folds = test_folds(source)
+    folds = folds_of_judged(source)
     rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
     rows = rows[:MOST_ROWS]
     x = source.test.x[rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import Regime
-from lexppl.cli.results.scores import test_folds
+from lexppl.cli.results.scores import folds_of_judged
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
@@ -23,7 +22,6 @@ from lexppl.evaluation.gains import (
     feature_gains,
     gain_table,
     group_table,
-    members_by,
 )
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
@@ -151,19 +149,17 @@ def judge_gains(
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
     masks = drawn_masks(judged(folds, explain, fitted.result, x, draws=draws, seed=seed))
-    by = partial(
-        feature_gains,
-        x=x,
-        y=every[chosen],
-        masks=masks.to(x),
+    own = own_judge(fitted.result, judge.entries)
+    gains = feature_gains(
+        judge if own is None else own,
+        x,
+        every[chosen],
+        masks.to(x),
         groups=groups,
         folds=folds,
         seed=seed,
+        member_judge=judge,
     )
-    own = own_judge(fitted.result, judge.entries)
-    gains = by(judge if own is None else own)
-    if own is not None and groups.several:
-        gains = members_by(gains, by(judge))
     unit = None if source.unit is None else torch.from_numpy(source.unit[places])
     gains = replace(gains, unit=unit, weight=weight)
     members = {
@@ -213,7 +209,7 @@ def undecided(fitted: FittedTable) -> float | None:
 
 
 def _folds(source: DividedTable, chosen: Tensor) -> Folds | None:
-    folds = test_folds(source)
+    folds = folds_of_judged(source)
     return None if folds is None else folds.take(chosen)
 
 

@@ -56,7 +56,7 @@ def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
     return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
 
 
-def test_folds(source: Rows) -> Folds | None:
+def folds_of_judged(source: Rows) -> Folds | None:
     """Folds of the judged rows, where there are any."""
     return folds_at(source, source.test_rows) if isinstance(source, DividedTable) else None
 
@@ -145,7 +145,7 @@ def _selects(posterior: Posterior) -> bool:
 
 def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]:
     """Each replicate with the rows that it holds out, or all with all held-out rows."""
-    folds = test_folds(source)
+    folds = folds_of_judged(source)
     if folds is None:
         return [(result, torch.arange(len(source.test.y), device=source.test.y.device))]
     return list(folds.each(result))
@@ -184,7 +184,7 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
     """Share of held-out rows with the black box's label, or R² against its responses, mean over
     replicates."""
     predictions = judged(
-        test_folds(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
+        folds_of_judged(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
     )
     target = outputs[source.test_rows]
     if source.data.task == "classification":
@@ -263,7 +263,7 @@ def _row(
 ) -> ScoreRow:
     figures, spreads = {}, {}
     rows = None
-    if len(each) > 1 and (folds := test_folds(source)) is not None:
+    if len(each) > 1 and (folds := folds_of_judged(source)) is not None:
         rows = folds.part.unique(return_counts=True)[1].cpu().numpy()
     for name in FIGURE_NAMES:
         values = [asdict(scores).get(name) for scores in each]
