@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -59,21 +57,6 @@ def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tens
     return total.index_add_(1, grouping.index.to(size.device), size)
 
 
-@contextmanager
-def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Draws from a seed inside; all global generators are as before after."""
-    seed = int_at_least("seed", seed, 0)
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    try:
-        with seeded(seed, device):
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
-
-
 def black_box_of(model: Any) -> BlackBox:
     """A black box, a full predictor, or what `black_box` takes, as a black box."""
     if isinstance(model, BlackBox):
@@ -117,7 +100,7 @@ def shap_importances(
     permutations = int_at_least("permutations", permutations)
     box = black_box_of(model)
     shap = library("shap")
-    with all_seeded(seed, x.device):
+    with seeded(int_at_least("seed", seed, 0), x.device):
         chosen = background[torch.randperm(len(background))[:background_rows].to(x.device)]
         masker = shap.maskers.Independent(array_of(chosen), max_samples=len(chosen))
         explainer = shap.explainers.Permutation(numpy_model(box, like=x), masker, seed=seed % 2**32)
@@ -195,7 +178,7 @@ def lime_importances(
     two_valued = ((table == table.min(0)) | (table == table.max(0))).all(0)
     of_labels = box.task == "classification"
     found = np.zeros(rows.shape)
-    with all_seeded(seed, x.device):
+    with seeded(int_at_least("seed", seed, 0), x.device):
         explainer = lime_tabular.LimeTabularExplainer(
             table,
             mode=box.task,
@@ -245,7 +228,7 @@ def fit_tabnet(
         # The library refuses validation labels that it has not fitted.
         validating = validating[np.isin(target[validating], target[fitting])]
     size = min(batch_size, len(fitting))
-    with all_seeded(seed, x.device), warnings.catch_warnings():
+    with seeded(int_at_least("seed", seed, 0), x.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = estimator(seed=seed, verbose=0, device_name=x.device.type, **settings)
         # The library prints where it stopped, whatever `verbose` is.
@@ -264,7 +247,7 @@ def fit_tabnet(
             )
 
     def importances(x: Tensor, grouping: Grouping | None) -> Tensor:
-        with all_seeded(0, x.device):
+        with seeded(0, x.device):
             masks, _ = network.explain(x.detach().float().cpu().numpy())
         return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
 
