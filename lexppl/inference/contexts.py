@@ -216,15 +216,15 @@ def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
 
 
 @effectful(type="random_state")
-def random_state(like: Tensor) -> Any:
-    """State of the generator that draws tensors like this one; in a trace a count of draws."""
-    return torch.cuda.get_rng_state(like.device) if like.is_cuda else torch.get_rng_state()
+def random_state(device: torch.device) -> Tensor:
+    """The state of the generator that draws on a device."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @effectful(type="set_random_state")
-def set_random_state(like: Tensor, state: Any) -> None:
+def set_random_state(device: torch.device, state: Tensor) -> None:
     """Go back to a state of :func:`random_state`."""
-    if like.is_cuda:
-        torch.cuda.set_rng_state(state, like.device)
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
     else:
         torch.set_rng_state(state)

@@ -27,9 +27,9 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.contexts import random_state, seeded, set_random_state
+from lexppl.inference.contexts import seeded
 from lexppl.inference.training import compiled as compiled_terms
-from lexppl.inference.training.compiled import NotTraceableError, RepeatedDraws, disagreement
+from lexppl.inference.training.compiled import disagreement
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
@@ -376,31 +376,9 @@ def test_rounding_is_told_from_another_gradient(other, alike):
     assert disagreement(lost, lost) == 0.0
 
 
-def test_draws_are_handed_out_again_in_their_order():
-    like = torch.zeros(1)
-    with RepeatedDraws():
-        before = torch.rand(2)
-        place = random_state(like)
-        first, second = torch.rand(2), torch.empty(3).normal_()
-        kept = first.clone(), second.clone()
-        first.zero_()
-        set_random_state(like, place)
-        assert torch.equal(torch.rand(2), kept[0])
-        assert torch.equal(torch.empty(3).normal_(), kept[1])
-        new = torch.rand(2)
-        assert not torch.equal(new, kept[0]) and not torch.equal(new, before)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [lambda: torch.rand(3), lambda: torch.randn(2), lambda: torch.bernoulli(torch.full((2,), 0.5))],
-    ids=["shape", "kind", "values"],
-)
-def test_other_draws_after_going_back_are_refused(draw):
-    like = torch.zeros(1)
-    with RepeatedDraws():
-        place = random_state(like)
-        torch.bernoulli(torch.full((2,), 0.5)) if "bern" in str(draw) else torch.rand(2)
-        set_random_state(like, place)
-        with pytest.raises(NotTraceableError, match="not what it drew before"):
-            draw()
+def test_a_program_that_goes_back_to_earlier_draws_is_run_as_it_was_traced():
+    objective = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
+    with pytest.warns(RuntimeWarning, match="goes back to an earlier state.*; the graph is run"):
+        result = fitted(objective=objective, compile=True, replicates=2)
+    assert same_bits(result, fitted(objective=objective, replicates=2))
+    assert result.compiled.compiled == 0 and result.compiled.traced > 0

@@ -134,7 +134,7 @@ class REBAR(SampledEstimator):
         relaxed = relaxation(site.distribution)
         noise = relaxed.noise()
         draw = relaxed.draw(noise)
-        one = _Drawn(relaxed, noise, draw, random_state(draw))
+        one = _Drawn(relaxed, noise, draw, random_state(draw.device))
         return relaxed.mask(draw).detach(), one
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
@@ -170,7 +170,7 @@ class REBAR(SampledEstimator):
                 value = relaxation(site.distribution).relaxed(noises[site.name], temperature)
                 if self.straight_through:
                     value = straight_through(one.relaxed.mask(one.draw), value)
-                set_random_state(one.draw, one.state)
+                set_random_state(one.draw.device, one.state)
                 return value
 
             run = estimate.program.run(
@@ -186,7 +186,7 @@ class REBAR(SampledEstimator):
         with pyro.validation_enabled(False):
             free = with_noise({name: one.noise for name, one in drawn.items()})
             conditional = {n: one.relaxed.conditional_noise(one.draw) for n, one in drawn.items()}
-            last = next(iter(drawn.values())).draw
+            last = next(iter(drawn.values())).draw.device
             ahead = random_state(last)
             given = with_noise(conditional)
             # Else the next step's masks would have this step's conditional noise.

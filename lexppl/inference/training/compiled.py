@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from pyro.poutine.messenger import Messenger
@@ -22,10 +22,6 @@ from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
 from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
 
-_SHAPED = "rand randn rand_like randn_like randint randperm normal_ uniform_ exponential_ cauchy_"
-BY_SHAPE = frozenset(f"aten::{name}" for name in _SHAPED.split())
-"""Draws that depend on no tensor's values, and so are the same when they are made again."""
-
 
 class NotTraceableError(Exception):
     """A program of which no graph can be made; says why.
@@ -36,80 +32,10 @@ class NotTraceableError(Exception):
     shares: frozenset[float] = frozenset()
 
 
-class RepeatedDraws(Messenger):
-    """Let a program that goes back to an earlier random state have the draws made from there, as a
-    graph has no random state to set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._draws = _Draws()
-
-    def __enter__(self) -> Self:
-        self._draws.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._draws.__exit__(*error)
-
-    def _pyro_random_state(self, msg: Any) -> None:
-        self._draws.repeats = True
-        msg["value"], msg["done"] = self._draws.place, True
-
-    def _pyro_set_random_state(self, msg: Any) -> None:
-        self._draws.place = msg["args"][1]
-        msg["done"] = True
-
-
 class _Operations(TorchDispatchMode):
     """Sees operations; without the import of torch's compiler, which takes a second."""
 
     _should_skip_dynamo = classmethod(lambda cls: False)
-
-
-class _Draws(_Operations):
-    """The draws in their order; those after `place` are given again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[tuple[Any, Any]] = []
-        self.place = 0
-        self.repeats = False  # Whether anything may go back
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **kwargs)
-        described = _described(func, args, kwargs)
-        if self.place == len(self.made):
-            value = func(*args, **kwargs)
-            if self.repeats:
-                # The program may write over a draw before it is repeated.
-                self.made.append((described, value.clone()))
-                self.place += 1
-            return value
-        known, value = self.made[self.place]
-        if known != described or func._schema.name not in BY_SHAPE:
-            raise NotTraceableError(
-                f"after a return to an earlier random state the program draws by {func}, which is "
-                "not what it drew before, or depends on a tensor's values"
-            )
-        self.place += 1
-        return args[0].copy_(value) if func._schema.is_mutable else value.clone()
-
-
-def _described(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, tuple[Any, ...]]:
-    """A draw but for the values of its tensors."""
-    leaves = tree_leaves((args, kwargs))
-    return str(func), tuple(
-        (tuple(leaf.shape), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else str(leaf)
-        for leaf in leaves
-    )
 
 
 VIEWS = frozenset(f"aten::{n}" for n in ("alias", "detach", "view", "_unsafe_view", "expand"))
@@ -157,6 +83,8 @@ class Recorder(_Operations):
         # With the tensors, as an identity may be given again once a tensor is gone.
         self._known = {id(x): (x, name) for x, name in zip(inputs, self._inputs, strict=True)}
         self._held: dict[str, Any] = {}
+        self.goes_back = False
+        """Whether the run has gone back to an earlier state of the random numbers."""
         # Of each the names that it reads and makes, its line, and whether it stays in any case.
         self._operations: list[tuple[set[_Name], set[_Name], str, bool]] = []
 
@@ -181,18 +109,28 @@ class Recorder(_Operations):
         if is_view and args[0].stride() == found.stride():
             self._known[id(found)] = found, given[0]
             return found
+        stays = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
+        self._note(func._op, given, named, found, stays)
+        return found
+
+    def state(self, function: Callable[..., Any], args: tuple[Any, ...], found: Any) -> None:
+        """Record that the state of the random numbers is looked at, or set to an earlier one."""
+        self.goes_back = self.goes_back or found is None
+        self._note(function, tuple(map(self._named, args)), {}, found, stays=True)
+
+    def _note(
+        self, function: Any, given: Sequence[Any], named: dict[str, Any], found: Any, stays: bool
+    ) -> None:
         number = len(self._operations)
         several = isinstance(found, tuple | list)
         made = list(found) if several else [found]
         names = [_Name(f"v{number}_{place}") for place in range(len(made))]
         self._known |= {id(v): (v, n) for v, n in zip(made, names, strict=True) if v is not None}
-        self._held[f"f{number}"] = func._op
+        self._held[f"f{number}"] = function
         words = ", ".join([*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())])
         line = f"{', '.join(names)}{',' * several} = f{number}({words})"
-        stays = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
         reads = {leaf for leaf in tree_leaves((given, named)) if isinstance(leaf, _Name)}
         self._operations.append((reads, {*names}, line, stays))
-        return found
 
     def again(self, outputs: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
         """A function from inputs to these outputs, without operations that they do not need."""
@@ -210,11 +148,13 @@ class Recorder(_Operations):
         return run
 
 
-class ProgressReads(Messenger):
-    """Notes whether a program reads the fit's progress, and the shares that it compares it with."""
+class _RunReads(Messenger):
+    """Notes whether a program reads the fit's progress, and the shares that it compares it with;
+    tells a recorder of the states of random numbers that it reads and sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
+        self._recorder = recorder
         self.number = False
         self.shares: set[float] = set()
 
@@ -224,17 +164,24 @@ class ProgressReads(Messenger):
     def _pyro_fit_reaches(self, msg: Any) -> None:
         self.shares.add(msg["args"][0])
 
+    def _pyro_post_random_state(self, msg: Any) -> None:
+        self._recorder.state(random_state, msg["args"], msg["value"])
+
+    def _pyro_post_set_random_state(self, msg: Any) -> None:
+        self._recorder.state(set_random_state, msg["args"], None)
+
 
 @dataclass
 class _Graph:
     """The graph of a term's loss and gradients for rows of one shape, which gradients are
-    `present`, how many are of learned parameters, and the shares of the fit that decide branches.
-    """
+    `present`, how many are of learned parameters, the shares of the fit that decide branches, and
+    whether it goes back to an earlier random state."""
 
     run: Callable[..., Any]
     present: Sequence[bool]
     learned: int
     shares: frozenset[float]
+    goes_back: bool
     compiled: bool = False
     uses: int = 0
     next_check: int = 1
@@ -277,15 +224,9 @@ def traced_term(
     batch = tuple(next(given) for _ in rows.batch)
     weights = None if rows.weights is None else next(given)
     changing = objective.with_numbers({name: next(given) for name in numbers})
-    reads, recorder = ProgressReads(), Recorder(inputs)
-    with (
-        reads,
-        runner.standing_in(own),
-        torch.enable_grad(),
-        _ReadsRefused(),
-        recorder,
-        RepeatedDraws(),
-    ):
+    recorder = Recorder(inputs)
+    reads = _RunReads(recorder)
+    with reads, runner.standing_in(own), torch.enable_grad(), _ReadsRefused(), recorder:
         found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
     every = (*found.learned, *found.controls)
     present = [one is not None for one in every]
@@ -296,7 +237,8 @@ def traced_term(
         )
         error.shares = frozenset(share for share in reads.shares if share > rows.at)
         raise error
-    return _Graph(graph, present, len(moved.learned), frozenset(reads.shares))
+    shares = frozenset(reads.shares)
+    return _Graph(graph, present, len(moved.learned), shares, recorder.goes_back)
 
 
 MOST_GRAPHS = 8
@@ -415,14 +357,14 @@ class CompiledTerms:
             self._give_up(one, "its batches have ever other sizes")
             return None
         like = one.rows.batch[0]
-        state = random_state(like)
+        state = random_state(like.device)
         try:
             graph = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
             known.shares |= graph.shares
             known.compiled_rows = known.compiled_rows or one.shapes
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
             if self.backend == "inductor" and known.compiled_rows == one.shapes:
-                graph.run, graph.compiled = self._compiled(one, graph.run)
+                graph.run, graph.compiled = self._compiled(one, graph)
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
@@ -435,29 +377,29 @@ class CompiledTerms:
                 self._give_up(one, _line(error))
             return None
         finally:
-            set_random_state(like, state)
+            set_random_state(like.device, state)
 
-    def _compiled(
-        self, one: _TermStep, graph: Callable[..., Any]
-    ) -> tuple[Callable[..., Any], bool]:
-        inputs = [value.detach() for value in one.inputs]
+    def _compiled(self, one: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
+        inputs, how = [value.detach() for value in one.inputs], {"_allow_non_fake_inputs": True}
         try:
+            if graph.goes_back:
+                raise NotTraceableError("it goes back to an earlier state of the random numbers")
             with torch.no_grad():
-                traced = make_fx(graph, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+                traced = make_fx(graph.run, tracing_mode="fake", **how)(*inputs)
             return _machine_code(traced, inputs), True
         except Exception as error:
             self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
-            return graph, False
+            return graph.run, False
 
     def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
         """The program's loss and gradients, against which its graph's are checked."""
         like, runner = one.rows.batch[0], one.step.runner
         buffers = [*runner.template.buffers(), *runner.buffers.values()]
-        before, state = [b.clone() for b in buffers], random_state(like)
+        before, state = [b.clone() for b in buffers], random_state(like.device)
         found = self._eager(one)
-        after, left = [b.clone() for b in buffers], random_state(like)
+        after, left = [b.clone() for b in buffers], random_state(like.device)
         _put(buffers, before)
-        set_random_state(like, state)
+        set_random_state(like.device, state)
         try:
             by_graph = graph.gradients(one.inputs)
             others = zip(after, buffers, strict=True)
@@ -470,7 +412,7 @@ class CompiledTerms:
             gap, why = float("inf"), f"its graph fails, {_line(error)}"
             graph.misses = MOST_MISSES
         _put(buffers, after)
-        set_random_state(like, left)
+        set_random_state(like.device, left)
         graph.next_check = 2 * graph.uses if gap <= 1.0 else graph.uses + 1
         graph.misses = 0 if gap <= 1.0 else graph.misses + 1
         if graph.misses >= MOST_MISSES:
