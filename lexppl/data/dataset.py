@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
 from lexppl.data.encoding import TableEncoding, Task
-from lexppl.data.stratification import Divisible, check_labels, check_tensors, label_counts
+from lexppl.data.rows import Divisible
 from lexppl.summary import Summarised, Summary, counted, short, some_of
 
 
@@ -70,11 +70,10 @@ class Dataset(Divisible, Summarised):
         if not self.is_part:
             _check_variation(self)
         if self.class_names is not None:
-            check_labels(self.y, self.class_names, self.target_name, self.is_part)
+            self._check_labels()
         elif not self.y.is_floating_point():
             raise TypeError(
-                f"y must be floating for regression; it is {self.y.dtype} "
-                "(give class_names for classification)"
+                f"y must be floating for regression, or have class_names; it is {self.y.dtype}"
             )
 
     def summarised(self) -> Summary:
@@ -96,7 +95,7 @@ class Dataset(Divisible, Summarised):
                 return f"{self.target_name}, survival times with {counted(events, 'event')}"
             low, high = float(self.y.min()), float(self.y.max())
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
-        return label_counts(self.y, self.class_names, self.target_name)
+        return self._label_counts()
 
     @property
     def n_features(self) -> int:
@@ -130,7 +129,7 @@ class Dataset(Divisible, Summarised):
 
 
 def _check_shapes(data: Dataset) -> None:
-    check_tensors(data, ("x", "y"), ("truth",))
+    data._check_tensors(("x", "y"), ("truth",))
     if not data.x.is_floating_point():
         raise TypeError(f"x must be floating; it is {data.x.dtype}")
     if data.x.ndim != 2:
@@ -156,8 +155,7 @@ def _check_shapes(data: Dataset) -> None:
     expected = (rows, data.n_entries)
     if data.truth is not None and data.truth.shape != expected:
         raise ValueError(
-            f"truth must have shape {expected}, (rows, mask entries); "
-            f"it has {tuple(data.truth.shape)}"
+            f"truth must have shape {expected}, (rows, entries); it has {tuple(data.truth.shape)}"
         )
     if set(data.groups) != set(range(data.n_entries)):
         raise ValueError(

@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import folder_of, fraction, int_at_least, quoted
-from lexppl.data.stratification import (
-    Divisible,
-    at_most,
-    check_labels,
-    check_tensors,
-    label_counts,
-    part_counts,
-)
+from lexppl.data.rows import Divisible
+from lexppl.data.stratification import at_most, part_counts
 from lexppl.summary import Summarised, Summary, counted
 
 
@@ -70,16 +64,16 @@ class ImageDataset(Divisible, Summarised):
     is_part: bool = False
 
     def __post_init__(self) -> None:
-        check_tensors(self, ("pixels", "y"), ("truth",))
+        self._check_tensors(("pixels", "y"), ("truth",))
         _check_pixels(self)
-        check_labels(self.y, self.class_names, self.target_name, self.is_part)
+        self._check_labels()
 
     def summarised(self) -> Summary:
         """What is in it, without its values."""
         shape = " × ".join(map(str, self.event_shape))
         lines = {
             "images": f"{shape}, {str(self.pixels.dtype).removeprefix('torch.')}, {self.y.device}",
-            "y": label_counts(self.y, self.class_names, self.target_name),
+            "y": self._label_counts(),
             "truth": None if self.truth is None else "known for each pixel",
             "part": "of a larger set" if self.is_part else None,
         }
@@ -247,8 +241,7 @@ def read_picture(
         raise ValueError(f"{str(file)!r} has pixels that are see-through; save it on a background")
     if not clear and mode not in ("1", "L", "RGB", "P", "CMYK", "YCbCr"):
         raise ValueError(
-            f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel, in grey "
-            "or in colour"
+            f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel"
         )
     grey = mode in ("1", "L", "LA") if grayscale is None else grayscale
     picture = picture.convert("L" if grey else "RGB")
@@ -370,7 +363,7 @@ def divided_folder(
     judged = 0.0 if "test" in read else fraction("test_share", test_share)
     if wanted + judged >= 1:
         raise ValueError(
-            "valid_share and test_share must leave images to fit on; together they are "
+            f"valid_share and test_share must leave images to fit on; together they are "
             f"{wanted + judged:g}"
         )
     if judged:

@@ -1,18 +1,13 @@
-"""Rows with labels: their checks, and random divisions in the proportions of their strata."""
+"""Random divisions of rows, in the proportions of their strata."""
 
-import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from lexppl.argument_checks import int_at_least, refuse_repeated
-from lexppl.summary import short, some_of
+from lexppl.argument_checks import int_at_least
 
 
 def stratified_parts(
@@ -100,142 +95,9 @@ def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return np.array(fold, np.int64)[place]
 
 
-def check_tensors(data: object, names: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Refuse attributes that are no tensors; the optional ones may be None."""
-    for name in (*names, *(name for name in optional if getattr(data, name) is not None)):
-        value = getattr(data, name)
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
-
-
-def check_labels(y: Tensor, class_names: tuple[str, ...], target: str, is_part: bool) -> None:
-    """Refuse labels ``(N,)`` that are not ``0 … C-1``, and, unless ``is_part``, a single class."""
-    refuse_repeated("class_names", class_names)
-    if y.dtype != torch.long:
-        raise TypeError(f"y must be torch.long for classification; it is {y.dtype}")
-    if len(class_names) < 2:
-        raise ValueError(
-            f"target {target!r} needs at least two classes; class_names is {class_names}"
-        )
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= len(class_names):
-        raise ValueError(
-            f"y must hold labels 0 to {len(class_names) - 1}, one for each of class_names; "
-            f"it holds {low} to {high}"
-        )
-    if low == high and not is_part:
-        raise ValueError(
-            f"target {target!r} has one class only: every row is {class_names[low]!r}; "
-            "at least two are needed"
-        )
-
-
-def label_counts(y: Tensor, class_names: tuple[str, ...], target: str) -> str:
-    """How many rows each class has, in words."""
-    counts = torch.bincount(y, minlength=len(class_names)).tolist()
-    each = some_of(f"{short(n)} ({c:,})" for n, c in zip(class_names, counts, strict=True))
-    return f"{target}, {len(counts)} classes: {each}"
-
-
 def part_counts(train: int, valid: int, test: int) -> str:
     """How many rows each part has, in words."""
     return f"{train:,} to fit on, {valid:,} to choose the best epoch on, {test:,} to judge"
-
-
-class Divisible:
-    """N rows that are divided, or some of them taken, at random, in the proportions of strata."""
-
-    by_row: ClassVar[tuple[str, ...]]  # Fields that hold a value for each row, or None
-    y: Tensor
-
-    def __len__(self) -> int:
-        """``N``, the number of rows."""
-        return len(self.y)
-
-    @property
-    def strata(self) -> NDArray[np.int64]:
-        """The stratum of each row, ``(N,)``: its class."""
-        return np.asarray(self.y.cpu())
-
-    def subset(self, index: Tensor | Sequence[int] | slice) -> Self:
-        """The rows of ``index``, a part of a larger set: integers, a boolean mask ``(N,)`` or a
-        slice.
-
-        Raises:
-            ValueError: no row is chosen.
-            IndexError: a row that is not there.
-        """
-        rows = self.places(index)
-
-        def chosen(values: Any) -> Any:
-            if isinstance(values, Tensor):
-                return values[rows.to(values.device)]
-            return tuple(values[row] for row in rows.tolist())
-
-        return self._changed(chosen, is_part=True)
-
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> Self:
-        """The same rows on ``device``, floating tensors as ``dtype``."""
-
-        def moved(values: Any) -> Any:
-            if not isinstance(values, Tensor):
-                return values
-            return values.to(device=device, dtype=dtype if values.is_floating_point() else None)
-
-        return self._changed(moved)
-
-    def _changed(self, change: Callable[[Any], Any], **others: Any) -> Self:
-        held = {name: getattr(self, name) for name in self.by_row}
-        changed = {name: change(value) for name, value in held.items() if value is not None}
-        return replace(self, **changed, **others)  # type: ignore[type-var]
-
-    def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:
-        """The numbers of the rows of ``index``, as :meth:`subset` takes them."""
-        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
-        if isinstance(chosen, Tensor) and chosen.numel() == 0:
-            chosen = slice(0)
-        rows = torch.arange(len(self))[chosen].flatten()
-        if rows.numel() == 0:
-            raise ValueError("index must choose at least one row; it chooses none")
-        return rows
-
-    def split(self, *fractions: float, seed: int) -> tuple[Self, ...]:
-        """Divide the rows at random into parts of the given fractions.
-
-        Each stratum is divided in these fractions up to one row, and its first row goes to the
-        largest part. Rows keep their order within a part; no global random state is touched.
-
-        Args:
-            fractions: two or more positive numbers that sum to 1.
-            seed: of the random division.
-
-        Raises:
-            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
-
-        Example:
-            >>> from lexppl.data import load
-            >>> [len(part) for part in load("wine").split(0.6, 0.2, 0.2, seed=0)]
-            [107, 36, 35]
-        """
-        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
-            raise ValueError(
-                "fractions must be two or more positive numbers that sum to 1, "
-                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
-            )
-        parts = stratified_parts(self.strata, fractions, seed)
-        sizes = [len(part) for part in parts]
-        if min(sizes) == 0:
-            raise ValueError(
-                f"each part needs a row; fractions {fractions} of {len(self)} rows "
-                f"give parts of {sizes} rows"
-            )
-        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
-
-    def take(self, rows: int, *, seed: int) -> Self:
-        """At most so many rows, drawn at random, one of each stratum among them, in their order."""
-        return self.subset(torch.from_numpy(at_most(self.strata, rows, seed)))
 
 
 def at_most(strata: NDArray[Any], rows: int | None, seed: int) -> NDArray[np.int64]:

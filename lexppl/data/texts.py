@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import folder_of, int_at_least, quoted, refuse_repeated
-from lexppl.data.stratification import Divisible, check_labels, label_counts
+from lexppl.data.rows import Divisible
 from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
 
@@ -117,8 +117,7 @@ class Vocabulary:
         """The word of a number; "" of padding and "?" of an unknown word."""
         if number != int(number) or not 0 <= number < len(self):
             raise ValueError(
-                f"numbers of this vocabulary are whole and from 0 to {len(self) - 1}; it is "
-                f"{number}"
+                f"numbers of a vocabulary are whole and from 0 to {len(self) - 1}; it is {number}"
             )
         return ("", "?", *self.words)[int(number)]
 
@@ -205,9 +204,8 @@ def encoded_words(
         numbers = vocabulary.numbers(words[part])
         if set(numbers) == {UNKNOWN}:
             raise ValueError(
-                f"row {row} has unknown words only, such as {words[part][0]!r}: the "
-                f"vocabulary has {len(vocabulary.words)} others. Leave the row out, or fit the "
-                "vocabulary to texts like it"
+                f"row {row} has unknown words only, such as {words[part][0]!r}: the vocabulary has "
+                f"{len(vocabulary.words)} others. Leave the row out, or fit to texts like it"
             )
         x[row, : len(numbers)] = torch.tensor(numbers, dtype=torch.float32)
     return x, tuple(row.shown[part] for row in rows)
@@ -278,7 +276,7 @@ class TextDataset(Divisible, Summarised):
             "x": f"at most {counted(self.length, 'word')} a row, {self.x.dtype}, {self.x.device}; "
             f"{float(sizes.double().mean()):.0f} on average",
             "vocabulary": f"{len(self.vocabulary.words):,} words",
-            "y": label_counts(self.y, self.class_names, self.target_name),
+            "y": self._label_counts(),
         }
         return Summary(f"TextDataset {self.name!r}: {counted(len(self), 'row')}", lines)
 
@@ -365,7 +363,7 @@ def _check(data: TextDataset) -> None:
     there = x != PADDING
     if not bool(there[:, 0].all()) or bool((there[:, 1:] & ~there[:, :-1]).any()):
         raise ValueError("each row of x must have a word, and padding, 0, after its last one only")
-    check_labels(y, data.class_names, data.target_name, data.is_part)
+    data._check_labels()
 
 
 CLASSES = ("negative", "positive")
