@@ -144,7 +144,7 @@ def _particle_count(default: int) -> int:
     return default
 
 
-class _Answers(Messenger):
+class Answers(Messenger):
     """Values of effectful statements of the program inside, by their type."""
 
     def __init__(self, **answers: Callable[[Any], Any]) -> None:
@@ -157,7 +157,7 @@ class _Answers(Messenger):
             msg["value"], msg["done"] = answer(msg), True
 
 
-class ParticleCounts(_Answers):
+class ParticleCounts(Answers):
     """Size the particle plates of the program inside: L masks, K imputations a mask."""
 
     def __init__(self, masks: int, imputations: int = 1) -> None:
@@ -189,7 +189,7 @@ def fit_reaches(share: float) -> bool:
     return True
 
 
-class Progress(_Answers):
+class Progress(Answers):
     """The value of :func:`fit_progress` and :func:`fit_reaches` for the program inside."""
 
     def __init__(self, value: float) -> None:
@@ -205,7 +205,7 @@ def row_penalties() -> Tensor | None:
     return None
 
 
-class RowPenalties(_Answers):
+class RowPenalties(Answers):
     """The value of :func:`row_penalties` for the selector inside."""
 
     def __init__(self, penalties: Tensor) -> None:
@@ -226,7 +226,7 @@ def fold_shift() -> int | None:
     return None
 
 
-class FoldShift(_Answers):
+class FoldShift(Answers):
     """The value of :func:`fold_shift` for the program inside."""
 
     def __init__(self, value: int) -> None:

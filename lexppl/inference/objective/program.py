@@ -18,7 +18,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import Answers, ParticleCounts, weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
@@ -39,19 +39,15 @@ def _is_called_plainly(program: Program) -> bool:
     return False
 
 
-class PlainCalls(Messenger):
+class PlainCalls(Answers):
     """Let programs that :func:`can_be_called_plainly` be called as torch calls a module.
 
     The `param` statements of each part, which every handler sees, took a sixth of a small step.
     """
 
     def __init__(self, programs: Iterable[Program]) -> None:
-        super().__init__()
-        self._programs = {id(program): program for program in programs}
-
-    def _pyro_plain_call(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = id(msg["args"][0]) in self._programs, True
+        known = {id(program): program for program in programs}
+        super().__init__(plain_call=lambda msg: id(msg["args"][0]) in known)
 
 
 def as_called(program: Program) -> Program:
@@ -461,7 +457,6 @@ def row_marginals(site: Site) -> Tensor:
         mean: Tensor = site.distribution.mean
     except NotImplementedError as error:
         raise ValueError(
-            f"the distribution {type(site.distribution).__name__} of site {site.name!r} states no "
-            "mean"
+            f"{type(site.distribution).__name__} of site {site.name!r} states no mean"
         ) from error
     return mean.select(-3, 0) if mean.dim() > 2 else mean

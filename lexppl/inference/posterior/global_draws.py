@@ -13,11 +13,11 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
-from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from lexppl.effects import Answers
 from lexppl.extras import arviz_library
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, keep_parameters_local
@@ -32,16 +32,11 @@ def draw_index() -> tuple[int, int] | None:
     return None
 
 
-class DrawIndex(Messenger):
+class DrawIndex(Answers):
     """Context in which :func:`draw_index` is (d, D)."""
 
     def __init__(self, draw: int, draws: int) -> None:
-        super().__init__()
-        self._value = (draw, draws)
-
-    def _pyro_draw_index(self, msg: Any) -> None:
-        if not msg["done"]:
-            msg["value"], msg["done"] = self._value, True
+        super().__init__(draw_index=lambda msg: (draw, draws))
 
 
 class SampledGuide(PyroModule):
