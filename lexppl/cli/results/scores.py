@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
@@ -128,7 +127,7 @@ def judge_explainer(
             for p, one in zip(predictions, likelihoods, strict=True)
         ]
         posterior = explain(own, x, draws=2, seed=seed)
-        kept = mask_means(posterior).sum("feature") if _selects(posterior) else None
+        kept = mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
         sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
     return _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
 
@@ -137,10 +136,6 @@ def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
     """Wrong labels or squared distances, mean over replicates, `(N,)`."""
     far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
     return far.double().mean(0).cpu().numpy()
-
-
-def _selects(posterior: Posterior) -> bool:
-    return kind_of(posterior) is PROBABILITY
 
 
 def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]:
@@ -207,7 +202,7 @@ def judge_by_evalx(
         site = mask_means(posterior)
         masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
         each += [one.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks]
-        kept = _selects(posterior)
+        kept = kind_of(posterior) is PROBABILITY
         ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
         curves.append(_curve(one, ranking, x, y, CURVE_ROWS // len(judges), seed))
     size = float(np.mean([scores.mean_size for scores in each]))

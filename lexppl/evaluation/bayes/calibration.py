@@ -419,12 +419,8 @@ def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
     for name, values in samples.items():
         for place in np.ndindex(*values.shape[1:]):
             label = f"{name}[{', '.join(map(str, place))}]" if place else name
-            found[label] = partial(_entry, name, place)
+            found[label] = lambda s, *_, name=name, place=place: s[name].movedim(0, -1)[place]
     return found
-
-
-def _entry(name: str, place: tuple[int, ...], samples: Samples, *_: Any) -> Tensor:
-    return samples[name].movedim(0, -1)[place]
 
 
 def _numbers(
@@ -524,12 +520,8 @@ def mask_calibration(
     if quantities is None:
         functions["size"] = lambda masks: masks.sum(-1)
         for entry in range(expected[-1]):
-            functions[f"{site}[{entry}]"] = partial(_mask_entry, entry)
+            functions[f"{site}[{entry}]"] = partial(torch.select, dim=-1, index=entry)
     functions["log p(y | x, z)"] = table.likelihood_of
     values, truths = _numbers(functions, found, truth.unsqueeze(0))
     method = method if name is None else name
     return ranked(tuple(functions), values.swapaxes(0, 1), truths, None, method, seed)
-
-
-def _mask_entry(entry: int, masks: Tensor) -> Tensor:
-    return masks[..., entry]

@@ -380,13 +380,13 @@ class CompiledTerms:
             set_random_state(like.device, state)
 
     def _compiled(self, one: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
-        inputs, how = [value.detach() for value in one.inputs], {"_allow_non_fake_inputs": True}
+        inputs = [value.detach() for value in one.inputs]
         try:
             if graph.goes_back:
                 raise NotTraceableError("it goes back to an earlier state of the random numbers")
+            trace = make_fx(graph.run, tracing_mode="fake", _allow_non_fake_inputs=True)
             with torch.no_grad():
-                traced = make_fx(graph.run, tracing_mode="fake", **how)(*inputs)
-            return _machine_code(traced, inputs), True
+                return _machine_code(trace(*inputs), inputs), True
         except Exception as error:
             self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
             return graph.run, False
