@@ -352,8 +352,7 @@ def _check_texts(written: list[Any], column: str) -> None:
                     "another --text"
                 )
             raise ValueError(
-                f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
-                "--text"
+                f"column {column!r} holds no texts: in row {row} it is {text!r}; give --text"
             )
 
 

@@ -94,8 +94,8 @@ class TargetColumn:
                 )
             if len(levels) < 2:
                 raise ValueError(
-                    f"target {name!r} has one class only: every row is {levels[0]!r}; "
-                    "at least two are needed"
+                    f"target {name!r} has one class only: every row is {levels[0]!r}; at least two "
+                    "are needed"
                 )
             return cls(name, levels)
         values = numbers_of(cells)
@@ -149,8 +149,7 @@ def statistics_of(
     ):
         if np.isnan(column).all():
             raise ValueError(
-                f"column {name!r} has no value in the rows to fit on; leave it out with "
-                f"drop=[{name!r}]"
+                f"column {name!r} has no value in the rows to fit on; give drop=[{name!r}]"
             )
         if not np.isfinite([mean, variance]).all():
             raise ValueError(

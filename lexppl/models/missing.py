@@ -221,6 +221,5 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
         return ChainMask(torch.where(missing, NEVER, base.logits), base.coupling)
     raise TypeError(
         "missing values are known to masks of independent entries (BernoulliSelector), of k "
-        f"entries (KSubsetSelector) and of a chain (ChainSelector); the selector's are "
-        f"{type(base).__name__}"
+        f"(KSubsetSelector) and of a chain (ChainSelector), not {type(base).__name__}"
     )

@@ -48,8 +48,7 @@ def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
             raise ValueError(f"{name} must hold positive concentrations, shape (…, G)")
     if alpha.shape[-1] != other.shape[-1]:
         raise ValueError(
-            f"the explanations have {alpha.shape[-1]} and {other.shape[-1]} entries; they must "
-            "have as many"
+            f"the explanations must have as many entries: {alpha.shape[-1]} and {other.shape[-1]}"
         )
     return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
 

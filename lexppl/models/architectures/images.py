@@ -214,8 +214,7 @@ class EntryMeans(nn.Module):
         if len(groups) != height * width:
             raise ValueError(
                 "a U-Net has one number for each pixel, and the grouping gives the channels of a "
-                "pixel different entries: give one whose channels share them, such as "
-                "Grouping.patches"
+                "pixel different entries: give channels one entry, as Grouping.patches does"
             )
         self._patch = _patch(groups, height, width)
         index = torch.tensor(groups)
