@@ -69,7 +69,8 @@ def lex(
                                                     times the usual one, read at 0.02 units; in
                                                     `lexppl explain` at one of seven, by
                                                     :func:`lexppl.evaluation.penalty_path`
-    `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
+    `imputer`           standard normal noise       `CopulaImputer` of the training rows where
+                                                    columns depend, else `MarginalImputer`
     widths              200                         64 below 20,000 rows
     epochs, batches     300 of 500 rows             200 or 500 steps, of a third of few rows, at
                                                     most 256
