@@ -65,9 +65,9 @@ def lex(
     what                here and in `fit`           there
     ==================  ==========================  ==============================================
     `unit`              1                           `entropy_unit(y, classes)`
-    λ                   one: 0.02 units             one fit of every λ from a sixteenth to four
+    λ                   one: 0.02 units             one fit of every λ from 1/64 of to four
                                                     times the usual one, read at 0.02 units; in
-                                                    `lexppl explain` at one of seven, by
+                                                    `lexppl explain` at one of eight, by
                                                     :func:`lexppl.evaluation.penalty_path`
     `imputer`           standard normal noise       `CopulaImputer` of the training rows where
                                                     columns depend, else `MarginalImputer`

@@ -41,7 +41,7 @@ LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
 """Weight decay of a range of λ, over N, and at most: with 1e-3 predictors of 180 rows of noise lose
 .1 nats a row to the base rate."""
-PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
+PATH = (1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
 """Below so many bits of the labels (N times those of a row) the usual λ is √(730 / bits) times as
