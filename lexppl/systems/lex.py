@@ -65,11 +65,12 @@ def lex(
     what                here and in `fit`           there
     ==================  ==========================  ==============================================
     `unit`              1                           `entropy_unit(y, classes)`
-    λ                   one: 0.02 units             one fit of every λ from a sixteenth to four
+    λ                   one: 0.02 units             one fit of every λ from 1/64 of to four
                                                     times the usual one, read at 0.02 units; in
-                                                    `lexppl explain` at one of seven, by
+                                                    `lexppl explain` at one of eight, by
                                                     :func:`lexppl.evaluation.penalty_path`
-    `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
+    `imputer`           standard normal noise       `CopulaImputer` of the training rows where
+                                                    columns depend, else `MarginalImputer`
     widths              200                         64 below 20,000 rows
     epochs, batches     300 of 500 rows             200 or 500 steps, of a third of few rows, at
                                                     most 256

@@ -136,7 +136,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             X: `(n, n_features_in_)`, as in `fit`; a data frame's index names the rows.
             y: observed, for masks from p(z | x, y) beside p(z | x) and the log-likelihood; or None.
             draws: masks a row and replicate.
-            penalty: λ in nats, for lex with a penalty, from a sixteenth to four times the usual
+            penalty: λ in nats, for lex with a penalty, from 1/64 of to four times the usual
                 one; None for that of the fit.
 
         Returns:
@@ -424,7 +424,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         k: entries that a mask keeps (l2x, vibi, meed; lex may have one); None for a quarter of G,
             rounded up.
         penalty: λ, nats for each entry kept (lex, invase, real_x, base_x, rationale). "auto", for
-            lex: chosen by validation rows among seven from a sixteenth to four times the usual one
+            lex: chosen by validation rows among eight from 1/64 of to four times the usual one
             (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex with validation rows,
             else the method's own. The usual λ of lex is 0.02 nats times the entropy of the labels
             over that of a fair coin, times √(730 / bits) where the labels fitted on have fewer than
