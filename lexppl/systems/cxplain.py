@@ -200,7 +200,7 @@ def _check_outcome(outputs: Tensor, y: Tensor) -> None:
         return
     if outputs.dim() == 1:
         raise ValueError(
-            f"the model gives responses: y must be ({rows},); it is {y.dtype} of shape {shape}"
+            f"of responses y must have shape ({rows},); it is {y.dtype} of shape {shape}"
         )
     classes = outputs.shape[1]
     labels = shape == (rows,) and not y.is_floating_point()
