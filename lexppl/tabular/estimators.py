@@ -438,7 +438,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             (200, 200).
         predictor_hidden: widths of the predictor; (64, 64), or (200, 200, 200).
         epochs: of each stage; None for 200, or fewer so that there are 2000 steps (lex with a
-            penalty 350; xtab twice, q_fit four times as many).
+            penalty 350, and more of over 1,100 rows or 30 columns; xtab twice, q_fit four times as
+            many).
         batch_size: rows of a step; None for a third of them, at most 500 (lex with a penalty 256).
             One more where the last batch would have one row.
         learning_rate: of Adam at the start, falling to a twentieth over the second half (lex with a

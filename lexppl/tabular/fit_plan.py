@@ -30,10 +30,13 @@ FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
-STEPS, EVERY_PENALTY_STEPS, FEW_ENTRIES = 2000, 350, 30
-"""Most steps of one λ; and of a range of λ, which grow with √(N / FEW_ROWS) and
-(G / FEW_ENTRIES)^2.5, to 3/2 of those of one λ: 1,000 steps find no pattern that moves over 64
-columns, and 2,600 find it."""
+STEPS = 2000
+"""Most steps of one λ."""
+EVERY_PENALTY_STEPS, MOST_EVERY_PENALTY_STEPS = 350, 3000
+STEPS_ROWS, STEPS_ENTRIES = 1100, 30
+"""Steps of a range of λ, fewest and most; they grow with √(N / STEPS_ROWS) and
+(G / STEPS_ENTRIES)^2.5: 1,000 steps do not find a pattern that moves over 64 columns, and 2,600
+do."""
 MOST_EPOCHS = 200
 LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
@@ -127,7 +130,7 @@ def plan_for(
     number of rows.
 
     Batches: a third of the rows, at most 500 (range of λ: 256). Epochs: at most 200 and 2000 steps
-    (range of λ: 3000, and 350 √(N / 2000) (G / 30)^2.5, factors at least 1). `in_folds`: each
+    (range of λ: 3000, and 350 √(N / 1100) (G / 30)^2.5, factors at least 1). `in_folds`: each
     replicate leaves one part in R of the rows out.
     """
     known, given = METHODS[method], check_settings(method, **settings)
@@ -193,8 +196,8 @@ def _batch_size(given: int | None, rows: int, every: bool) -> int:
 def _epochs(rows: int, entries: int, size: int, every: bool) -> int:
     steps = STEPS
     if every:
-        more = math.sqrt(max(1.0, rows / FEW_ROWS)) * max(1.0, entries / FEW_ENTRIES) ** 2.5
-        steps = min(round(1.5 * STEPS), round(EVERY_PENALTY_STEPS * more))
+        more = math.sqrt(max(1.0, rows / STEPS_ROWS)) * max(1.0, entries / STEPS_ENTRIES) ** 2.5
+        steps = min(MOST_EVERY_PENALTY_STEPS, round(EVERY_PENALTY_STEPS * more))
     return max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
 
 

@@ -39,8 +39,8 @@ from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.threads import evaluating
 
-JUDGE_BITS = 2000
-"""Rows of one bit each from which EVAL-X has all epochs of a plan."""
+JUDGE_BITS, JUDGE_EPOCHS = 2000, (0.5, 0.75)
+"""EVAL-X in folds has the share √(bits / 2000) of a plan's epochs, between these two."""
 HIDDEN_RATE = 2.0
 """How far EVAL-X's constant of a hidden number moves by a step, in standard deviations; hidden
 levels and markers stay at 0, which no level is."""
@@ -56,7 +56,7 @@ def fit_judge(
     few rows; a hidden number becomes a constant that is learned, as 0 is a common value."""
     folds = rows.folds
     share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
-    fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
+    fewer = 1.0 if folds is None else float(np.clip(share, *JUDGE_EPOCHS))
     x = rows.train[0]
     numbers = ((x != 0) & (x != 1)).any(0).to(x.dtype)
     return fit_evalx(
@@ -207,7 +207,7 @@ def rescale_logits(
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
 MASKS = 50
-COPIES, MOST_COPIES = 4, 40_000
+COPIES, MOST_COPIES = 4, 20_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
 
 

@@ -136,7 +136,7 @@ def test_report_tells_what_was_run(results, table):
 
 def test_the_penalty_is_from_the_data(results):
     path = pd.read_csv(results / "penalty_path.csv")
-    assert len(path) == 7 and path["chosen"].sum() == 1
+    assert len(path) == 8 and path["chosen"].sum() == 1
     penalty = path["penalty"][path["chosen"]].item()
     explainer = lexppl.load(results / "explainer")
     assert [m.selector.penalty for m in explainer.models] == pytest.approx([penalty] * 2)

@@ -29,7 +29,7 @@ def planted(rows, seed):
 def test_an_estimator_reads_ordinary_values_beside_huge_ones():
     frame, y = planted(300, 0)
     explainer = ExplainerClassifier(
-        **small(epochs=40, batch_size=50, learning_rate=1e-2, hidden=(16,), predictor_hidden=(32,))
+        **small(epochs=80, batch_size=50, learning_rate=1e-2, hidden=(16,), predictor_hidden=(32,))
     ).fit(frame, y)
     new, labels = planted(2000, 1)
     kept = dict(zip(explainer.entry_names_, explainer.feature_importances_, strict=True))

@@ -119,7 +119,7 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
     settings = Settings(
         5,
         2 if labels else None,
-        penalty=(min(usual / 16, given), usual, usual * 4) if method == "lex" else penalty,
+        penalty=(min(usual / 64, given), usual, usual * 4) if method == "lex" else penalty,
         unit=unit,
         k=1 if known.needs("k") else None,
         black_box=full,

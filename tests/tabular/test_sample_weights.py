@@ -137,7 +137,7 @@ def test_replicates_a_path_and_trees_take_them(rows):
     assert (drawn.result_.replicates, drawn.result_.row_weights) == (2, "given")
     short = {**TINY, "epochs": 2}
     path = ExplainerClassifier(**short, penalty="auto").fit(x, y, weights)
-    assert len(path.penalty_path_) == 7
+    assert len(path.penalty_path_) == 8
     unweighted = ExplainerClassifier(**short, penalty="auto").fit(x[weights > 0], y[weights > 0])
     assert not np.allclose(
         path.penalty_path_["log_likelihood"], unweighted.penalty_path_["log_likelihood"]

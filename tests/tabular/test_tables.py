@@ -17,7 +17,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
-from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
+from lexppl.models import (
+    MLP,
+    CategoricalLikelihood,
+    CopulaImputer,
+    MarginalImputer,
+    NormalLikelihood,
+    Predictor,
+)
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import box_of_rows, outputs_of
@@ -310,14 +317,24 @@ def test_methods_of_labels_are_refused_for_responses(blobs):
         ExplainerRegressor("meed").fit(blobs[0], blobs[0][:, 0])
 
 
+@pytest.mark.parametrize("settings", [{"penalty": 0.02}, {"k": 2}])
+def test_hidden_columns_are_drawn_given_the_kept_ones_where_columns_depend(settings):
+    z = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).numpy()
+    alike = z[:, :1] + 0.1 * z
+    for x, imputer in ((alike, CopulaImputer), (z, MarginalImputer)):
+        explainer = ExplainerClassifier(**small(epochs=1, **settings)).fit(x, z[:, 0] > 0)
+        assert type(explainer.result_.models[0].imputer) is imputer
+
+
 def test_defaults_by_the_rows():
     few, many = plan_for(100, 4, k=2), plan_for(50_000, 4, k=2)
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
     assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 20, (200, 200, 200))
     few, many = plan_for(100, 4), plan_for(10_000, 4)
     assert (few.batch_size, few.epochs, few.learning_rate) == (34, 116, 3e-3)
-    assert (many.batch_size, many.epochs, many.hidden) == (256, 19, (64, 64))
-    assert few.penalties == pytest.approx(few.usual_penalty * np.array([1 / 16, 1, 4]))
+    assert (many.batch_size, many.epochs, many.hidden) == (256, 26, (64, 64))
+    assert plan_for(3_240, 64).epochs == 200 and plan_for(3_240, 30).epochs == 46
+    assert few.penalties == pytest.approx(few.usual_penalty * np.array([1 / 64, 1, 4]))
     assert plan_for(100, 4, penalty=1.0).penalties[2] == 1.0
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
