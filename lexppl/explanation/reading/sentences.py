@@ -184,9 +184,10 @@ class Reading:
         lines = []
         if found and self.rate:
             each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
-            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+            judged = f"{self._rows}, each judged by fits that had not seen it"
+            lines.append(f"{each} on {judged}; {self.rate}.")
         elif self.rate and self.learned and self.base:
-            lines.append("Yet it predicts better than guessing: by what, EVAL-X does not see.")
+            lines.append("Yet it predicts better than guessing, by what these rows do not show.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
