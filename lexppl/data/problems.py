@@ -36,7 +36,7 @@ FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in eac
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
 _WITH_UNIT = re.compile(r"[+-]?([$€£¥]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -234,12 +234,15 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
     words = [word.strip() for word in words]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
-    if commas and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+    parted = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]
+    if parted and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        first, signs = parted[0], {found[2] for found in parted}
+        what = {",": "commas", "'": "apostrophes"}.get(first[2], "blanks")
         decimals = "if they part the decimals give decimal=',' when the file is read; "
-        if any("." in word for word in words):
+        if signs != {","} or any("." in word for word in words):
             decimals = ""
         return Problem(
-            f"column {name!r} holds numbers with commas, such as {commas[0]!r}: {decimals}if they "
+            f"column {name!r} holds numbers with {what}, such as {first[0]!r}: {decimals}if they "
             "part the thousands, write the numbers without them"
         )
     if commas and all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):

@@ -105,6 +105,10 @@ def test_numbers_with_commas_that_part_thousands_are_not_called_decimals():
     error = problems_of(frame_of(pay=[f"{100.5 * i:,.2f}" for i in range(150)]))
     assert "holds numbers with commas, such as '1,005.00': if they part the thou" in str(error)
     assert not error.mends
+    for sign, what in ((" ", "blanks"), ("\u00a0", "blanks"), ("'", "apostrophes")):
+        pay = [f"{10050 * i:,}".replace(",", sign) for i in range(150)]
+        [problem] = problems_of(frame_of(pay=pay)).problems
+        assert f"holds numbers with {what}, such as {pay[1]!r}: if they part" in problem.text
     assert "decimal" in problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50)).mends
     words = frame_of(pay=["1,2 or so", "2", "3"] * 50)
     assert dataset_from_frame(words, "y").feature_names[1] == "pay=1,2 or so"
