@@ -234,9 +234,9 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
     words = [word.strip() for word in words]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
-    parted = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]
-    if parted and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
-        first, signs = parted[0], {found[2] for found in parted}
+    marked = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]
+    if marked and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        first, signs = marked[0], {found[2] for found in marked}
         what = {",": "commas", "'": "apostrophes"}.get(first[2], "blanks")
         decimals = "if they part the decimals give decimal=',' when the file is read; "
         if signs != {","} or any("." in word for word in words):
