@@ -135,6 +135,8 @@ def test_fits_that_differ_and_one_fit():
     sure = said(apart)[1]
     assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
     assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
+    rarely = [group("age", 0.9), group("size", 0.01)]
+    assert "agree on where age matters." in said(rarely)[1]
     named = group("size (+2)", members=("size", "area", "mass"))
     assert "reads size (with area and mass) in 9 of 10 rows" in said([named])[0]
     assert "without size." in said([named])[0]

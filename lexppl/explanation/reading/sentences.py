@@ -218,6 +218,8 @@ class Reading:
         same = [g for g in known if g.agreement >= AGREE]
         apart = [g for g in known if g.agreement < AGREE]
         what = "it" if len(known) == 1 else "these"
+        if self.rate is not None and len(known) < sum(bool(g.found) for g in self.groups):
+            what = listed(g.bold for g in known)
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
             span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""
