@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,14 +80,19 @@ def some_of(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more} more"
 
 
-def number_text(value: float) -> str:
-    """A number as it is read: four digits, or all before the point.
+def number_text(value: float, scale: float = 0.0) -> str:
+    """A number as it is read: four digits, and three of its scale, or all before the point.
 
     >>> number_text(0.123456), number_text(18130.55), number_text(2.5e12)
     ('0.1235', '18131', '2.5e+12')
+    >>> number_text(1000000.5678, scale=2.0), number_text(170.25, scale=9.0)
+    ('1000000.57', '170.2')
     """
-    whole = float(value).is_integer() or abs(value) >= 1000.0
-    return f"{value:.0f}" if whole and abs(value) < 1e9 else f"{value:.4g}"
+    size, digits = abs(value), 4
+    if 0.0 < scale < size < math.inf:
+        digits = min(15, max(4, 3 + round(math.log10(size) - math.log10(scale))))
+    whole = float(value).is_integer() or size >= 10.0 ** (digits - 1)
+    return f"{value:.0f}" if whole and size < 1e9 else f"{value:.{digits}g}"
 
 
 def short(name: object) -> str:

@@ -30,6 +30,7 @@ from lexppl.cli.results.scores import (
 )
 from lexppl.cli.results.single_rows import ExplainedRow
 from lexppl.cli.terminal import (
+    DIGITS,
     EXPLAINER,
     IMPORTANCE,
     INTERRUPTED,
@@ -42,6 +43,7 @@ from lexppl.cli.terminal import (
     short_warnings,
     show_progress,
     warn,
+    write_lines,
 )
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor
@@ -56,7 +58,6 @@ Found = TypeVar("Found")
 Otherwise = TypeVar("Otherwise")
 
 PROPOSALS = 2  # Masks weighed for each draw given the held-out y
-DIGITS = "%.4g"  # Of numbers in tables; posterior.nc has all
 
 
 class Sections:
@@ -298,7 +299,7 @@ def write_tables(
     save_posterior(posterior, folder / POSTERIOR)
     ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
     if lines is not None:
-        lines.to_csv(folder / ROWS, index=False, float_format=DIGITS)
+        write_lines(lines, folder / ROWS)
 
 
 def lines_of(rows: Sequence[ExplainedRow]) -> pd.DataFrame | None:

@@ -20,7 +20,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, Regime, chooses_penalty
 from lexppl.cli import fit_warnings
 from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
-from lexppl.cli.explain_command import DIGITS, ExplainRun, lines_of, write_tables
+from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
 from lexppl.cli.report.data import TableReport
@@ -41,6 +41,7 @@ from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal import (
+    DIGITS,
     DIRECTIONS,
     ENCODING,
     GROUPS,

@@ -11,7 +11,15 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
-from lexppl.cli.terminal import ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
+from lexppl.cli.terminal import (
+    DIGITS,
+    ENCODING,
+    IMPORTANCE,
+    OUTPUTS,
+    ROWS,
+    UsageError,
+    write_lines,
+)
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
@@ -24,7 +32,6 @@ from lexppl.saving.files import load
 from lexppl.sealed_files import output_folder
 
 ROW_MASKS = 100
-DIGITS = "%.4g"
 MEAN_RESPONSE = "mean response"
 SHOWN = 10  # Features that are printed
 
@@ -53,7 +60,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             lines = _steps(result, x, encoding, options)
         else:
             lines = _rows(posterior, x, encoding)
-        lines.to_csv(out / ROWS, index=False, float_format=DIGITS)
+        write_lines(lines, out / ROWS)
     print(f"{len(x)} rows explained by {folder}\n")
     print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
     print(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")

@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
+from lexppl.argument_checks import quoted
 from lexppl.data.cells import levels_in
 from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
+from lexppl.data.encoding import MOST_INTEGER_CLASSES
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.summary import counted
@@ -30,6 +33,9 @@ NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"
 )
+
+SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
+LEAST_PART = 5  # Rows of a level of one label, on average
 
 MOST_UNDECIDED = 0.5  # Share of rows' features above which masks have not settled
 
@@ -124,9 +130,10 @@ def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
 
 
 def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
-    """Warnings about missing values, pooled levels, copied rows and a black box's outputs."""
+    """Warnings about missing values, pooled levels, copied rows, columns that give the target and a
+    black box's outputs."""
     data = source.data
-    found = [_missing(source), *_pooled(source), _copies(source)]
+    found = [_missing(source), *_pooled(source), _copies(source), _given(source)]
     if outputs is not None:
         bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
         found.append(same_of_all(outputs[bought], data.class_names))
@@ -168,6 +175,34 @@ def _copies(source: DividedTable) -> str | None:
     return (
         f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "
         "what they are judged by: leave copies out, or give the column of the case as --group"
+    )
+
+
+def _given(source: DividedTable) -> str | None:
+    """Warning: columns of which one alone gives the target: a response by its order, labels by
+    levels of one label, or by one interval for each."""
+    data, y = source.data, pd.Series(source.data.y.cpu().numpy())
+    found = []
+    for column in () if data.encoding is None else data.encoding.columns:
+        values = pd.Series(column.numbers(source.table[column.source]))
+        has_levels = isinstance(column, CategoricalColumn)
+        if data.class_names is None:
+            gives = not has_levels and abs(values.corr(y, "spearman")) >= SAME_ORDER
+        else:
+            labels = y.groupby(values, dropna=False).agg(["min", "max"])
+            gives = labels["min"].equals(labels["max"])
+            if has_levels or len(labels) <= MOST_INTEGER_CLASSES:
+                gives = gives and len(labels) * LEAST_PART <= len(y)
+            else:
+                gives = gives and 1 + np.count_nonzero(np.diff(labels["min"])) == y.nunique()
+        if gives:
+            found.append(column.name)
+    if not found:
+        return None
+    which = "column" if len(found) == 1 else "each of the columns"
+    return (
+        f"{which} {quoted(found)} gives {data.target_name!r} alone, or nearly: if it is made from "
+        "the target, or known only after it, leave it out with --drop"
     )
 
 

@@ -14,9 +14,12 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexppl.sealed_files import output_file
+from lexppl.summary import number_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +32,7 @@ VOCABULARY, TEXTS = "vocabulary.json", "texts.json"
 MODEL = (EXPLAINER, ENCODING, VOCABULARY, TEXTS)
 """What is written of the model, before what follows from it."""
 OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS, GROUPS)
+DIGITS = "%.4g"  # Of numbers in tables; posterior.nc has all
 
 
 @contextmanager
@@ -49,6 +53,14 @@ def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
     """Lines of a table for JSON, its index first; None for what is missing."""
     flat = table.reset_index()
     return flat.astype(object).where(flat.notna(), None).to_dict("records")
+
+
+def write_lines(lines: pd.DataFrame, file: Path) -> None:
+    """Write lines of single rows, with three digits of the range of their totals."""
+    totals = lines["total"]
+    text = partial(number_text, scale=float(totals.max() - totals.min()))
+    written = lines.assign(total=totals.map(text, na_action="ignore"))
+    written.to_csv(file, index=False, float_format=DIGITS)
 
 
 def show_progress(message: str, quiet: bool = False) -> None:
@@ -115,10 +127,11 @@ OPTIONS: Mapping[str, str] = {
     "lower valid_share and test_share": "lower --valid-share and --test-share",
 }
 """Names in the library's errors, and at the command line."""
+_WORD = r"(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
 ARGUMENT = re.compile(
     r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
-    r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
+    rf"=(?P<value>True|\d+|{_WORD}|\[(?:{_WORD}|, )*\]|\((?:…|{_WORD},)\))"
 )
 """An argument of a reading function in an error."""
 

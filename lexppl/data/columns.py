@@ -79,7 +79,7 @@ class _StandardisedColumn(_Column):
             # The derivative of the value by the feature.
             unit *= spread * np.cosh(np.nan_to_num(values))
             values = centre + spread * np.sinh(values)
-        digits = 5 - np.floor(np.log10(unit)).astype(np.int64)
+        digits = np.minimum(5 - np.floor(np.log10(unit)).astype(np.int64), 300)
         for each in np.unique(digits):
             values[digits == each] = np.round(values[digits == each], each)
         return values + 0.0
@@ -132,8 +132,10 @@ def asinh_of(
     # Rounding is no distance.
     apart = counts * (far > 1e-12 * abs(centre))
     spread = _median(far, apart)
-    heavy = np.sqrt(np.nansum(counts * far**2) / counts.sum()) > HEAVY * spread
-    return (centre, spread) if heavy and apart.any() else None
+    if not apart.any():
+        return None
+    heavy = np.nansum(counts * (far / spread) ** 2) / counts.sum() > HEAVY**2
+    return (centre, spread) if heavy else None
 
 
 def _median(values: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
@@ -240,8 +242,12 @@ class IndicatorColumn(_Column):
         """The column that may be missing."""
         return self.of
 
+    def numbers(self, cells: pd.Series) -> NDArray[np.float64]:
+        """1 where the cell is missing, else 0, ``(N,)``."""
+        return cells.isna().to_numpy().astype(np.float64)
+
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
-        return cells.isna().to_numpy().astype(np.float64)[:, None]
+        return self.numbers(cells)[:, None]
 
 
 Column = NumericColumn | CategoricalColumn | DateColumn | IndicatorColumn

@@ -101,6 +101,11 @@ class TargetColumn:
         values = numbers_of(cells)
         if (values == values[0]).all():
             raise ValueError(f"target {name!r} is constant: {values[0]:g}")
+        if not 1e-20 < (most := np.abs(values).max()) < 1e20:
+            raise ValueError(
+                f"target {name!r} has values up to {most:.1g}, too small or too large for "
+                "float32: rescale it"
+            )
         if not standardise:
             return cls(name, None)
         return cls.standardised(name, values if rows is None else values[rows])
@@ -141,22 +146,19 @@ def statistics_of(
     ones. NaN, where a value is missing, counts for nothing, a row as often as its weight."""
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415 - slow, and only for fits
 
-    # Extreme values overflow a square; the result is checked, so no warning is wanted.
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        scaler = StandardScaler().fit(values, sample_weight=weights)
-    for name, mean, variance, column in zip(
-        names, scaler.mean_, scaler.var_, values.T, strict=True
-    ):
-        if np.isnan(column).all():
-            raise ValueError(
-                f"column {name!r} has no value in the rows to fit on; give drop=[{name!r}]"
-            )
-        if not np.isfinite([mean, variance]).all():
-            raise ValueError(
-                f"column {name!r} cannot be standardised: its mean is {mean:g} and its standard "
-                f"deviation {np.sqrt(variance):g}; rescale it"
-            )
-    return list(zip(scaler.mean_.tolist(), scaler.scale_.tolist(), strict=True))
+    # In units of a power of two, which change no digit, the squares are of order one.
+    most = np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
+    unit = np.ldexp(1.0, np.frexp(most)[1] - 1)
+    with np.errstate(invalid="ignore"):  # A constant's weighted variance may be below 0.
+        scaler = StandardScaler().fit(values / unit, sample_weight=weights)
+        varies = scaler.scale_ == np.sqrt(scaler.var_)
+    mean, scale = scaler.mean_ * unit, np.where(varies, scaler.scale_ * unit, 1.0)
+    if np.isnan(mean).any():
+        name = names[int(np.isnan(mean).argmax())]
+        raise ValueError(
+            f"column {name!r} has no value in the rows to fit on; leave it out with drop=[{name!r}]"
+        )
+    return list(zip(mean.tolist(), scale.tolist(), strict=True))
 
 
 @dataclass(frozen=True)

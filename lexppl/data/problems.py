@@ -25,6 +25,7 @@ from lexppl.data.cells import (
     refuse_missing,
 )
 from lexppl.data.encoding import MOST_INTEGER_CLASSES, TargetColumn
+from lexppl.summary import counted
 
 if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
@@ -35,7 +36,7 @@ FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in eac
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
 _WITH_UNIT = re.compile(r"[+-]?([$€£¥]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,14 @@ def table_problems(
     rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if not how.hide_missing:
-        yield from _caught(lambda: refuse_missing(used), {"hide_missing": True})
+        features = used.assign(**{str(labels.name): 0})
+        yield from _caught(lambda: refuse_missing(features), {"hide_missing": True})
+        if gaps := int(labels.isna().sum()):
+            yield Problem(
+                f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}: give "
+                "drop_missing=True or hide_missing=True, which both leave such rows out",
+                {"hide_missing": True},
+            )
     constant = constant_columns(frame)
     if constant and not how.drop_constant:
         yield Problem(
@@ -226,11 +234,16 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
     words = [word.strip() for word in words]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
-    if commas and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+    marked = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]
+    if marked and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
+        first, signs = marked[0], {found[2] for found in marked}
+        what = {",": "commas", "'": "apostrophes"}.get(first[2], "blanks")
+        decimals = "if they part the decimals give decimal=',' when the file is read; "
+        if signs != {","} or any("." in word for word in words):
+            decimals = ""
         return Problem(
-            f"column {name!r} holds numbers with commas, such as {commas[0]!r}: if they part the "
-            "decimals give decimal=',' when the file is read; if they part the thousands, write "
-            "the numbers without them"
+            f"column {name!r} holds numbers with {what}, such as {first[0]!r}: {decimals}if they "
+            "part the thousands, write the numbers without them"
         )
     if commas and all(_WITH_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
         large = [word for word in commas if not _WHOLE.fullmatch(word.split(",")[0])]

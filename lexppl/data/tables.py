@@ -19,6 +19,7 @@ from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
 from lexppl.data.problems import Problem, constant_columns, notices, refuse, table_problems
+from lexppl.summary import counted
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,8 @@ def dataset_from_frame(
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
         warnings.warn(
-            f"{len(cells) - len(used)} rows without a target, {used.columns[-1]!r}, are left out",
+            f"left out: {counted(len(cells) - len(used), 'row')} without the target "
+            f"{used.columns[-1]!r}",
             stacklevel=2,
         )
     rows = _statistics_places(statistics_rows, len(used))

@@ -349,6 +349,7 @@ def _slope(v: Array, effect: Array, weight: Array) -> float:
     # Of one value alone the variance is 0, or what rounding makes of it.
     if not seen.any() or np.ptp(v[seen]) == 0:
         return np.nan
+    v = v / np.abs(v[np.isfinite(v)]).max()  # As squares of 1e200 are infinite.
     spread = np.cov(v[seen], effect[seen], aweights=weight[seen], ddof=0)
     return float(np.nanstd(v) * spread[0, 1] / spread[0, 0])
 

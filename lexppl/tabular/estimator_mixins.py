@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float
+from lexppl.argument_checks import finite_float, quoted
 from lexppl.data import TableEncoding
 from lexppl.data.columns import IndicatorColumn, NumericColumn
 from lexppl.tabular.encoded_rows import has_levels, refuse_missing_cells
@@ -87,6 +87,13 @@ class ReadsTables(BaseEstimator):
         if isinstance(rows, pd.DataFrame):
             return rows.set_axis(list(names), axis=1)
         return pd.DataFrame(rows, columns=list(names))
+
+    def _column(self, X: Any, name: str) -> pd.Series:
+        """A column of X by its name."""
+        frame = self._named(X)
+        if name not in frame:
+            raise ValueError(f"X has no column {name!r}; its columns are {quoted(frame)}")
+        return frame[name]
 
     def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
         """Later rows as the explainer sees them."""

@@ -207,7 +207,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         x, seed = self._encoded(X, torch.get_default_dtype()), self._seed
         target = self._target_of(y, x.dtype)
         feature, values = interaction or (None, None)
-        by_row = self._named(X)[values] if isinstance(values, str) else values
+        by_row = self._column(X, values) if isinstance(values, str) else values
         weights = checked_weights(sample_weight, len(x))
         if weights is not None:
             by_row = None if by_row is None else np.asarray(by_row)
@@ -642,5 +642,6 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
     with xr.set_options(keep_attrs=True):
         for name, (variable, scale, shift) in moved.items():
             if name in groups and variable in groups[name]:
-                groups[name][variable] = groups[name][variable] * scale + shift
+                # In float64, as a large shift would round a float32 away.
+                groups[name][variable] = groups[name][variable].astype(np.float64) * scale + shift
     return posterior_of(groups, attrs_of(posterior))

@@ -124,7 +124,7 @@ def test_report_tells_what_was_run(results, table):
         "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
         "Ranked by gain, in nats a row.",
-        "rows that no fit has seen",
+        "rows, each by fits that have not",
         "against as many at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",

@@ -92,13 +92,20 @@ def test_rows_step_by_step_as_those_of_a_fit(classes, tmp_path):
     assert one["total"].iloc[-1] == pytest.approx(one["total"].iloc[1] + steps, abs=2e-3)
 
 
-def test_responses_are_in_their_own_units(tmp_path):
-    saved(divided_frame(numbers(), "price", folds=2, seed=0), tmp_path)
+@pytest.mark.parametrize("words", [(), ("--row", "0", "--row", "3")])
+@pytest.mark.parametrize("shift", [0.0, 1e9])
+def test_responses_are_in_their_own_units(tmp_path, shift, words):
+    """A large mean takes none of the digits that rows differ in."""
+    table = numbers()
+    saved(
+        divided_frame(table.assign(price=table.price + shift), "price", folds=2, seed=0), tmp_path
+    )
     new = written(numbers(5, seed=2).drop(columns="price"), tmp_path, "new.csv")
-    assert run(tmp_path, str(new), "--out", str(tmp_path / "o")) == 0
+    assert run(tmp_path, str(new), "--out", str(tmp_path / "o"), *words) == 0
     rows = pd.read_csv(tmp_path / "o" / "rows.csv")
     assert set(rows["predicted"]) == {"mean response"}
-    assert rows["total"].dropna().between(300.0, 1700.0).all()
+    totals = rows["total"].dropna() - shift
+    assert totals.between(300.0, 1700.0).all() and totals.nunique() > 1
 
 
 @pytest.mark.parametrize(

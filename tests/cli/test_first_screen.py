@@ -56,7 +56,7 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
         "more without age. The other feature adds nothing that 200 rows could show, though the "
         "prediction reads sex in 3 of 10 rows."
     )
-    assert sure.startswith("Each of these adds something of its own on 200 rows that no fit had")
+    assert sure.startswith("Each of these adds something of its own on 200 rows, each judged by")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
     assert well == (
         "It predicts 90 of 100 rows right from 2 of 5 features of a row, less well than a "
@@ -74,7 +74,7 @@ def test_nothing_found_is_no_finding():
     assert rests == "200 rows do not show that any of the 10 features helps to predict y."
     assert sure.startswith("200 rows may be too few to show what little there is.")
     sure = said([group("age", 0.6, found=False)], learned=True)[1]
-    assert sure.startswith("Yet it predicts better than guessing: by what, EVAL-X does not")
+    assert sure.startswith("Yet it predicts better than guessing, by what these rows do not")
     # Of a response that is in its likelihood, and may not be in its mean.
     few = "200 rows may be too few to show"
     assert said([group("age", found=False)], learned=True, base=None)[1].startswith(few)
@@ -135,6 +135,8 @@ def test_fits_that_differ_and_one_fit():
     sure = said(apart)[1]
     assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
     assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
+    rarely = [group("age", 0.9), group("size", 0.01)]
+    assert "agree on where age matters." in said(rarely)[1]
     named = group("size (+2)", members=("size", "area", "mass"))
     assert "reads size (with area and mass) in 9 of 10 rows" in said([named])[0]
     assert "without size." in said([named])[0]

@@ -143,3 +143,27 @@ def test_copied_rows_are_warned_of():
     # Few values meet again by chance.
     few = pd.DataFrame(draws.integers(0, 30, (2000, 1)), columns=["a"]).assign(y=[0, 1] * 1000)
     assert copied(few, range(2000)) == []
+
+
+def test_a_column_that_gives_the_target_alone_is_warned_of():
+    """Its copy, a name for each label, its order in other units or nearly; not a strong cause."""
+    x, draws = columns(200)
+    label = np.where(x["a"] + draws.normal(size=200) > 0.0, "yes", "no")
+    frame = pd.DataFrame(x).assign(y=label)
+    assert copied(frame, range(200)) == []
+    coded = frame.assign(number=(label == "yes") * 2, word=np.char.add("was ", label))
+    noisy = coded.assign(noisy=coded["number"] + 0.1 * draws.normal(size=200), case=range(200))
+    [message] = copied(noisy[["a", "number", "word", "noisy", "y"]], range(200))
+    assert message.startswith("each of the columns 'number', 'word', 'noisy' gives 'y' alone")
+    # Of a rare label a few intervals are pure by chance.
+    rare = pd.DataFrame(x).assign(y=(np.arange(200) % 67 == 5).astype(int))
+    assert copied(rare, range(200)) == []
+    response = x["a"] + draws.normal(size=200)
+    frame = pd.DataFrame(x).assign(y=response, strong=response + 0.2 * draws.normal(size=200))
+    assert copied(frame[["a", "b", "strong", "y"]], range(200)) == []
+    frame["leak"] = 7.0 - 3.0 * response + 1e-6 * draws.normal(size=200)
+    [message] = copied(frame[["a", "leak", "y"]], range(200))
+    assert message == (
+        "column 'leak' gives 'y' alone, or nearly: if it is made from the target, or known only "
+        "after it, leave it out with --drop"
+    )

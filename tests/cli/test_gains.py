@@ -182,7 +182,7 @@ def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 7)
     monkeypatch.setattr("lexppl.cli.results.gains.EVALUATIONS", 10)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
-    how = "weighted as rare labels are judged first, over 7 rows that no fit has seen"
+    how = "weighted as rare labels are judged first, over 7 rows, each by fits that have not"
     assert how in flat(capsys)
     assert table["gain"].notna().all()
 

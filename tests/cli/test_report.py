@@ -91,6 +91,12 @@ def test_the_table_and_the_pictures_say_it_in_one_order(results):
     assert page.count('<table class="ranking">') == 1 and "Ranked features with" not in page
 
 
+def test_folds_have_no_validation_loss_and_the_page_speaks_of_none(results):
+    page = page_of(results)
+    assert "<dt>epoch kept</dt><dd>the last</dd>" in page and "How the fit went" in page
+    assert "alidation loss" not in page
+
+
 def test_figures_have_the_digits_that_can_be_read(results):
     for name in ("importance.csv", "directions.csv", "rows.csv"):
         lines = (results / name).read_text(encoding="utf-8").splitlines()[1:]

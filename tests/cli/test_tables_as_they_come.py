@@ -145,6 +145,8 @@ def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
         ("give text_encoding='cp1252' if", "give --encoding cp1252 if"),
         ("give decimal=',' or drop_missing=True", "give --decimal , or --drop-missing"),
         ("the drop is steep", "the drop is steep"),
+        ("with drop=['x[1]', \"it's\"], or", """with --drop 'x[1]' 'it'"'"'s', or"""),
+        ("give missing=('(0.5)',)", "give --missing '(0.5)'"),
     ],
 )
 def test_arguments_are_told_as_they_are_typed(message, typed):

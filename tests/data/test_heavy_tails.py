@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexppl.data import TableEncoding, dataset_from_frame, load
@@ -101,6 +101,7 @@ def test_a_heavy_tail_enters_as_standardised_asinh_and_comes_back(kind, tmp_path
 NUMBERS, SPREADS = st.floats(-1e9, 1e9), st.floats(1e-3, 1e6)
 
 
+@settings(deadline=None)
 @given(
     NUMBERS, st.floats(1e-3, 1e6), st.floats(-30.0, 30.0), st.floats(0.1, 10.0), NUMBERS, NUMBERS
 )
@@ -137,3 +138,17 @@ def test_the_rows_that_statistics_are_of_decide():
     assert fitted(FAR).columns[0].asinh is not None
     assert fitted(FAR, statistics_rows=rows).columns[0].asinh is None
     assert asinh_of(np.full(5, 3.0)) is None
+
+
+@pytest.mark.parametrize("power", [-950, 950])
+def test_columns_as_small_or_large_as_numbers_can_be_are_standardised(power):
+    """Of the same values times a power of two every digit is the same."""
+    values = np.random.default_rng(3).normal(2.0, size=ROWS)
+    usual, extreme = fitted(values), fitted(np.ldexp(values, power))
+    assert extreme.columns[0].scale == np.ldexp(usual.columns[0].scale, power)
+    own = pd.DataFrame({"v": values})
+    x = extreme.encode(np.ldexp(own, power), torch.float64)
+    assert torch.equal(x, usual.encode(own, torch.float64))
+    assert x.std(correction=0).item() == pytest.approx(1.0)
+    heavy = fitted(np.ldexp(FAR, power)).columns[0]
+    assert heavy.asinh == tuple(np.ldexp(fitted(FAR).columns[0].asinh, power))

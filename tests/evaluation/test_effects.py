@@ -50,6 +50,11 @@ def test_of_linear_log_odds_it_is_the_weight_times_what_is_revealed():
     np.testing.assert_allclose(table["direction"], [1.0, -1.0, math.nan])
     np.testing.assert_allclose(table["slope"], np.array(WEIGHTS) * X.numpy().std(0), atol=1e-9)
     assert table["spread"].isna().all()
+    # A slope is by standard deviation: the same in any unit, however small or large.
+    for unit in (1e-200, 1e200):
+        scaled = values_of(X.double() * unit, ("x1", "x2", "x3"))
+        again = direction_table(found, scaled).query("`class` == '1'")
+        np.testing.assert_allclose(again["slope"], table["slope"], rtol=1e-5)
 
 
 def test_only_rows_that_keep_the_feature_count():

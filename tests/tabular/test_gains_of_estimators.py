@@ -75,6 +75,7 @@ def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
         ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
         ({"groups": {"g": ["a"], "h": ["a"]}}, "which is in the group 'g' too"),
         ({"fdr": 2.0}, "fdr must be"),
+        ({"interaction": ("a", "z")}, "X has no column 'z'; its columns are 'a', "),
     ],
 )
 def test_wrong_settings_are_refused(explainer, rows, settings, message):

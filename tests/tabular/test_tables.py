@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_regression
 from sklearn.exceptions import NotFittedError
@@ -17,6 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.arviz_compatibility import posterior_of
+from lexppl.data.encoding import TargetColumn
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -26,6 +29,7 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.tabular.estimator_mixins import seed_of
+from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import box_of_rows, outputs_of
 from tests.tabular.small import QUIET, small
@@ -129,6 +133,14 @@ def test_units_of_the_response_come_back():
     predicted = drawn[0]["predictions"]["y"].mean(("chain", "draw")).values
     assert np.corrcoef(predicted, plain.predict(x))[0, 1] > 0.9
     assert predicted.std() > 0.5 * y.std()
+
+
+def test_a_response_far_from_zero_keeps_its_digits_in_an_explanation():
+    values = np.array([0.0, 0.25, 1.0], dtype=np.float32)
+    drawn = xr.Dataset({"y": ("row", values)})
+    given = posterior_of({"predictions": drawn}, {})
+    found = in_response_units(given, TargetColumn("y", None, 1e9, 2.0))["predictions"]["y"]
+    assert (found.values - 1e9).tolist() == [0.0, 0.5, 2.0]
 
 
 @pytest.mark.complete(but=1)

@@ -254,7 +254,7 @@ def history_chart(history: History) -> Markup:
             Line([epochs[best]], [loss[best]], "other", points=True, label=label and "best epoch")
         )
     span = view(np.concatenate([train, valid], 1))
-    name = "Training and validation loss by epoch"
+    name = f"Training {'and validation ' if judged else ''}loss by epoch"
     return Chart(lines, "epoch", "loss in nats a row", name, y_span=span).svg()
 
 

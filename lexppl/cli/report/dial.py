@@ -100,7 +100,7 @@ def _rows(report: TableReport, penalties: AllPenalties, one: AtPenalty) -> list[
         steps = [names[k] for k in rows.order[place]]
         named = ["base rate", "all hidden", *steps, "all others"][: len(totals)]
         if rows.label is None or classes is None:
-            shown = [number_text(total) for total in totals]
+            shown = [number_text(total, report.source.target_scale) for total in totals]
             predicted = shown[-1]
         else:
             shown = [f"{math.exp(total):.2f}" for total in totals]

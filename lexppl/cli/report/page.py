@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup
 
 from lexppl.choices.imputers import hidden_by
@@ -79,6 +80,7 @@ def shared_context(report: Report, entries: str, figure: str) -> dict[str, Any]:
         "entries": entries,
         "figure": figure,
         "curve": report.judgement.curve,
+        "validated": bool(np.isfinite(report.result.history.valid).any()),
         "black_box": report.options.black_box,
         "command": shlex.join(report.command),
         "files": [(name, meaning) for name, meaning in report.files().items() if meaning],

@@ -59,12 +59,12 @@ def gain_meaning(gains: JudgedGains) -> str:
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
         f"from what the explainer keeps, by {by}: the mean{weighted} "
-        f"over {gains.rows} rows that no fit has seen, so that what only helps to remember the "
-        "rows of the fit gains nothing. Features that depend on each other are one group; a "
-        f"member's gain is what it says beyond the rest of its group{of_members}. Found is what "
-        "has an interval above 0 and gains more than a nat on all rows together: one-sided tests "
-        "of the mean gain, or of the gain of the predictions with the group mixed evenly with "
-        f"those without it, given the fits, at {gains.rate}."
+        f"over {gains.rows} rows, each by fits that have not seen it, so that what only helps to "
+        "remember the rows of the fit gains nothing. Features that depend on each other are one "
+        f"group; a member's gain is what it says beyond the rest of its group{of_members}. Found "
+        "is what has an interval above 0 and gains more than a nat on all rows together: one-sided "
+        "tests of the mean gain, or of the gain of the predictions with the group mixed evenly "
+        f"with those without it, given the fits, at {gains.rate}."
     )
 
 

@@ -57,6 +57,7 @@ class ExplainedRow:
         observed: its label or response as text.
         values: of its features, as text.
         classes: label, probability and base rate of each, the likeliest first.
+        scale: of a response, as :func:`lexppl.summary.number_text` takes it.
     """
 
     number: int
@@ -65,6 +66,7 @@ class ExplainedRow:
     observed: str
     values: Mapping[str, str]
     classes: tuple[tuple[str, float, float], ...] = ()
+    scale: float = 0.0
 
     def lines(self) -> pd.DataFrame:
         """The steps as lines of a table, base rate and all hidden first."""
@@ -185,7 +187,7 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
         row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
         if names is None:
             steps = row.steps.in_units(source.target_scale, source.target_mean)
-            row = replace(row, steps=steps)
+            row = replace(row, steps=steps, scale=source.target_scale)
         rows.append(row)
     return rows
 
@@ -237,7 +239,8 @@ def observed_text(source: DividedTable, number: int) -> str:
         return str(names[int(y)])
     # To six digits of the scale, as of a float32 that was standardised.
     digits = 5 - math.floor(math.log10(source.target_scale))
-    return number_text(round(y * source.target_scale + source.target_mean, digits) + 0.0)
+    value = round(y * source.target_scale + source.target_mean, digits) + 0.0
+    return number_text(value, source.target_scale)
 
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:
@@ -298,7 +301,7 @@ def _bar_name(name: str, row: ExplainedRow) -> str:
 
 
 def _total(value: float, row: ExplainedRow) -> str:
-    return number_text(value) if row.steps.label is None else _percent(math.exp(value))
+    return number_text(value, row.scale) if row.steps.label is None else _percent(math.exp(value))
 
 
 def _signed(value: float, row: ExplainedRow) -> str:

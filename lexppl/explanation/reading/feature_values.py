@@ -26,12 +26,13 @@ LEVELS, DATES = "levels", "dates"
 @dataclass(frozen=True, eq=False)
 class FeatureValues:
     """The values of one feature, `(N,)`, NaN where there is none: numbers, days since 1970-01-01 of
-    dates, or places among its levels."""
+    dates, or places among its levels; `scale`: of numbers, as `number_text` takes it."""
 
     name: str
     numbers: NDArray[np.float64]
     levels: tuple[str, ...] | None = None
     dates: bool = False
+    scale: float = 0.0
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -50,7 +51,7 @@ class FeatureValues:
             return self.levels[int(number)]
         if self.dates:
             return str(np.datetime64(int(np.floor(number)), "D"))
-        return number_text(number)
+        return number_text(number, self.scale)
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
@@ -70,8 +71,9 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             places = _places(part[:, : len(column.levels)])
             found[name] = FeatureValues(name, places, tuple(column.levels))
         else:
-            numbers = column.original(part[:, 0])
-            found[name] = FeatureValues(name, numbers, dates=isinstance(column, DateColumn))
+            numbers, dates = column.original(part[:, 0]), isinstance(column, DateColumn)
+            scale = column.scale if column.asinh is None else 0.0
+            found[name] = FeatureValues(name, numbers, dates=dates, scale=scale)
     return found
 
 

@@ -184,9 +184,10 @@ class Reading:
         lines = []
         if found and self.rate:
             each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
-            lines.append(f"{each} on {self._rows} that no fit had seen; {self.rate}.")
+            judged = f"{self._rows}, each judged by fits that had not seen it"
+            lines.append(f"{each} on {judged}; {self.rate}.")
         elif self.rate and self.learned and self.base:
-            lines.append("Yet it predicts better than guessing: by what, EVAL-X does not see.")
+            lines.append("Yet it predicts better than guessing, by what these rows do not show.")
         elif self.rate:
             lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
         if self.learned is False:
@@ -217,6 +218,8 @@ class Reading:
         same = [g for g in known if g.agreement >= AGREE]
         apart = [g for g in known if g.agreement < AGREE]
         what = "it" if len(known) == 1 else "these"
+        if self.rate is not None and len(known) < sum(bool(g.found) for g in self.groups):
+            what = listed(g.bold for g in known)
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
             span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""

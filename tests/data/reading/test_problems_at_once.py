@@ -71,6 +71,18 @@ def test_a_target_with_something_wrong_is_told_beside_the_others():
     assert "target 'y' holds dates; predict another column" in str(problems_of(frame))
 
 
+def test_missing_labels_are_not_to_be_filled_in():
+    frame = frame_of().assign(y=["yes", "no", None] * 50)
+    error = problems_of(frame)
+    assert str(error).startswith("target 'y' is missing in 50 rows: give drop_missing=True or")
+    assert "fill them in" not in str(error) and error.mends == {"hide_missing": True}
+    with pytest.warns(UserWarning, match="left out: 50 rows without the target 'y'"):
+        assert len(dataset_from_frame(frame, "y", **error.mends)) == 100
+    frame.loc[1:2, "a"] = np.nan
+    first, second = problems_of(frame).problems
+    assert "missing values in 1 of 2 columns: 'a' (2)" in first.text and "50 rows" in second.text
+
+
 def test_what_mends_it_mends_it(tmp_path):
     rows = 150
     frame = frame_of(
@@ -90,6 +102,13 @@ def test_what_mends_it_mends_it(tmp_path):
 def test_numbers_with_commas_that_part_thousands_are_not_called_decimals():
     error = problems_of(frame_of(pay=["1,200", "12,345", "900"] * 50))
     assert "if they part the thousands" in str(error) and not error.mends
+    error = problems_of(frame_of(pay=[f"{100.5 * i:,.2f}" for i in range(150)]))
+    assert "holds numbers with commas, such as '1,005.00': if they part the thou" in str(error)
+    assert not error.mends
+    for sign, what in ((" ", "blanks"), ("\u00a0", "blanks"), ("'", "apostrophes")):
+        pay = [f"{10050 * i:,}".replace(",", sign) for i in range(150)]
+        [problem] = problems_of(frame_of(pay=pay)).problems
+        assert f"holds numbers with {what}, such as {pay[1]!r}: if they part" in problem.text
     assert "decimal" in problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50)).mends
     words = frame_of(pay=["1,2 or so", "2", "3"] * 50)
     assert dataset_from_frame(words, "y").feature_names[1] == "pay=1,2 or so"
