@@ -237,7 +237,8 @@ def refuse_other_format(
     if type(found) is not int or found < 1:
         raise UnreadableFileError(
             path,
-            f"its format is {found!r}, and this version reads format {known}: it is another file",
+            f"its format is {found!r}, and this version reads format {known}; it is another file, "
+            "or was changed",
         )
     if found != known:
         name = "lexppl" if by is None else f"lexppl {by}"

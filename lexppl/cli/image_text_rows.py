@@ -352,7 +352,8 @@ def _check_texts(written: list[Any], column: str) -> None:
                     "another --text"
                 )
             raise ValueError(
-                f"column {column!r} holds no texts: in row {row} it is {text!r}; give --text"
+                f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
+                "--text"
             )
 
 

@@ -135,7 +135,8 @@ def permutation_importances(
     if y.shape != rows.shape[:1] or y.is_floating_point() != (box.task == "regression"):
         kind = "responses" if box.task == "regression" else "labels"
         raise ValueError(
-            f"scored must have {kind} of shape ({len(rows)},); it is {y.dtype}, {tuple(y.shape)}"
+            f"scored must have {kind} of shape ({len(rows)},); they are {y.dtype} of shape "
+            f"{tuple(y.shape)}"
         )
     groups = Grouping.identity(rows.shape[1]) if grouping is None else grouping
     generator = torch.Generator().manual_seed(int_at_least("seed", seed, 0))

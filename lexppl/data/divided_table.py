@@ -262,6 +262,7 @@ def _divided(
     unseen = np.setdiff1d(strata, strata[train])
     if len(unseen) and names is not None:
         raise ValueError(
-            f"class {names[unseen[0]]!r} has no row to fit on; lower valid_share and test_share"
+            f"class {names[unseen[0]]!r} has no row to fit on; give a lower "
+            "valid_share and test_share"
         )
     return train, valid, test, None

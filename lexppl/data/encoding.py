@@ -94,8 +94,8 @@ class TargetColumn:
                 )
             if len(levels) < 2:
                 raise ValueError(
-                    f"target {name!r} has one class only: every row is {levels[0]!r}; at least two "
-                    "are needed"
+                    f"target {name!r} has one class only: every row is {levels[0]!r}; "
+                    "at least two are needed"
                 )
             return cls(name, levels)
         values = numbers_of(cells)

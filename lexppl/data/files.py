@@ -63,7 +63,8 @@ class FileFormat:
         object.__setattr__(self, "missing", tuple(self.missing))
         if separator is not None and len(separator) != 1 and separator != ANY_SPACE:
             raise ValueError(
-                f"separator must be one character, or r'\\s+' for white space; it is {separator!r}"
+                "separator must be one character, or r'\\s+' for any white space; it is "
+                f"{separator!r}"
             )
         if decimal not in (None, ".", ",") or (decimal is not None and decimal == separator):
             raise ValueError(

@@ -108,6 +108,7 @@ def _(distribution: Independent) -> Independent:
 def _refuse_too_many(distribution: Any, count: int, limit: int) -> None:
     if count > limit:
         raise ValueError(
-            f"{type(distribution).__name__} of {distribution.event_shape[-1]} entries has {count} "
-            f"masks, more than limit = {limit}; use an estimator that draws"
+            f"{type(distribution).__name__} with G = {distribution.event_shape[-1]} has {count} "
+            f"masks, more than limit = {limit}; use an estimator that draws masks, or raise the "
+            "limit"
         )

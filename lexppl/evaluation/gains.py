@@ -128,7 +128,8 @@ def feature_gains(
     members = FeatureGroups.alone(names).members if groups is None else groups.members
     if sum(map(len, members)) != entries:
         raise ValueError(
-            f"groups must be of {entries} mask entries; they are of {sum(map(len, members))}"
+            f"groups must be of the judge's {entries} mask entries; they are of "
+            f"{sum(map(len, members))}"
         )
     # Whatever is by row has the rows first, for folds to divide.
     kept = x.new_ones(1, len(x), entries) if masks is None else hard_draws(x, masks, entries)
@@ -199,7 +200,8 @@ def _judged_by(
     if not bool(each.isfinite().all()):
         raise FloatingPointError(
             f"log p(y | x) is NaN or infinite in {int((~each.isfinite()).sum())} of {len(x)} rows, "
-            "where a gain has no value; look for a y outside its support"
+            "so that a gain has no value there; look for a y outside the support of its "
+            "distribution"
         )
     wrong = (mean.argmax(-1) != label) if mean.dim() == 2 else (mean - label).abs()
     return torch.stack([each, wrong.double()], -1)

@@ -78,8 +78,9 @@ class RowSource:
             self._chunks = iter(rows)
         else:
             raise TypeError(
-                "rows must be a path of Parquet files, a Dask dataframe, a frame, an array, "
-                f"a tensor, a pair (x, y), or an iterable of chunks; it is {type(rows).__name__}"
+                "rows must be a path of Parquet files, a Dask dataframe, a frame, an array or "
+                "tensor, a pair (x, y), or an iterable of chunks; it is "
+                f"{type(rows).__name__}"
             )
 
     def identity(self) -> str | None:

@@ -50,7 +50,8 @@ def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
         )
     if not callable(program) or isinstance(program, type):
         raise TypeError(
-            f"program must be what fit() returned, or a Pyro program(x, y); it is {program!r}"
+            "program must be what fit() returned, or a Pyro program, called as program(x, y); it "
+            f"is {program!r}"
         )
     if guide is not None and (not callable(guide) or isinstance(guide, type)):
         raise TypeError(f"guide must be a fitted guide, called as guide(x, y); it is {guide!r}")

@@ -187,7 +187,8 @@ class SharedDims:
             count = len(coordinates.get(name, range(size)))
             if count != size and (name in self.coords or (plate is None and named)):
                 raise ValueError(
-                    f"dimension {name!r} has {count} names, and {site.name!r} has {size} entries"
+                    f"dimension {name!r} has {count} names, and {site.name!r} has {size} entries "
+                    "there"
                 )
             found.append(name if count == size else f"{site.name}_dim_{i}")
         return found

@@ -381,7 +381,8 @@ class PosteriorArrays:
             self._store(self._constants, "x", ("row", "input"), x)
         elif features is not None:
             raise ValueError(
-                f"feature_names are of a table's columns; rows of x have shape {tuple(x.shape[1:])}"
+                f"feature_names are of the columns of a table; rows of x have shape "
+                f"{tuple(x.shape[1:])}"
             )
 
     def _add_images(self, grouping: Any, entries: int) -> None:

@@ -183,8 +183,9 @@ class RowWeights(Messenger):
                 return
         if _observes_whole_batch(msg):
             raise ValueError(
-                f"site {msg['name']!r} observes the whole batch at once, where a row has no term "
-                f"to weigh; observe it in the plate {self._plate!r}, or give no row_weights"
+                f"site {msg['name']!r} observes the whole batch at once, in which a row has no "
+                f"term of its own to weigh; observe it in the plate {self._plate!r}, or give no "
+                "row_weights"
             )
 
 

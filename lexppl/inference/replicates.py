@@ -368,7 +368,8 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
     modules = [list(one.named_modules()) for one in copies]
     if len({len(m) for m in modules}) > 1:
         raise ValueError(
-            f"replicates must be built of the same parts; modules are {[len(m) for m in modules]}"
+            "replicates must be built of the same parts; they have "
+            f"{[len(m) for m in modules]} modules"
         )
     found = []
     for same_place in zip(*modules, strict=True):

@@ -244,7 +244,8 @@ def _places(groups: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (1, *shape[1:])
     pixels = f", or {prod(shape[1:])}, one for each place" if len(shape) > 1 else ""
     raise ValueError(
-        f"groups must be {prod(shape)} for rows {shape}, one a value{pixels}; there are {groups}"
+        f"groups must be {prod(shape)} for rows of shape {shape}, one for each value{pixels}; "
+        f"there are {groups}"
     )
 
 

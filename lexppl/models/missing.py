@@ -221,5 +221,6 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
         return ChainMask(torch.where(missing, NEVER, base.logits), base.coupling)
     raise TypeError(
         "missing values are known to masks of independent entries (BernoulliSelector), of k "
-        f"(KSubsetSelector) and of a chain (ChainSelector), not {type(base).__name__}"
+        f"entries (KSubsetSelector) and of a chain (ChainSelector); the selector's are "
+        f"{type(base).__name__}"
     )

@@ -93,7 +93,8 @@ def prior_from(description: Any) -> Distribution:
     config = description.get("config", {})
     if set(config) != set(arguments_of(family)):
         raise ValueError(
-            f"the file describes a {family} with {sorted(config)}, not {list(arguments_of(family))}"
+            f"the file describes a {family} with {sorted(config)}; it has "
+            f"{list(arguments_of(family))}"
         )
     values = {name: torch.as_tensor(value) for name, value in config.items()}
     return FAMILIES[family](**values)
@@ -199,7 +200,8 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
         if not below:
             tops = sorted({name.split(".")[0] for name, _ in learned})
             raise ValueError(
-                f"prior names {part!r}, with no weight that is learned; there are some in {tops}"
+                f"prior names {part!r}, where there is no weight that is learned; there are some "
+                f"in {tops}"
             )
         # Read once whole, so that what is no prior is refused whichever weights there are.
         if not _chooses(given):

@@ -62,7 +62,8 @@ def regime_targets(
     surrogate = chosen is Regime.SURROGATE_POST_HOC
     if black_box is not None and not surrogate:
         raise ValueError(
-            f"the {chosen.value} regime has no black box; {Regime.SURROGATE_POST_HOC.value!r} has"
+            f"the {chosen.value} regime has no black box, which is of "
+            f"{Regime.SURROGATE_POST_HOC.value!r}"
         )
     if y is not None and len(y) != len(x):
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")

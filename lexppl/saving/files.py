@@ -264,7 +264,8 @@ class _Files:
             reason = " ".join(str(error).split())
             if given is not None:
                 raise ValueError(
-                    f"the weights in {self.folder} are not those of the {kind} given: {reason}"
+                    f"the weights in {self.folder} are not those of the {kind} that {kind}= gives: "
+                    f"{reason}"
                 ) from error
             reason = f"its weights are not those of what {DESCRIPTION} describes: {reason}"
             raise UnreadableFileError(self.folder / WEIGHTS, reason) from error

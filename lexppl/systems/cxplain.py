@@ -200,7 +200,8 @@ def _check_outcome(outputs: Tensor, y: Tensor) -> None:
         return
     if outputs.dim() == 1:
         raise ValueError(
-            f"of responses y must have shape ({rows},); it is {y.dtype} of shape {shape}"
+            f"the model gives responses, and y must have shape ({rows},); it is {y.dtype} of shape "
+            f"{shape}"
         )
     classes = outputs.shape[1]
     labels = shape == (rows,) and not y.is_floating_point()

@@ -170,7 +170,8 @@ class FastSHAP(Configured, PyroModule):
         found = outputs.shape[-1] if distribution.has_enumerate_support else None
         if found != self.classes:
             raise ValueError(
-                f"surrogate has {found or 'a response, no'} classes, and classes is {self.classes}"
+                f"the surrogate has {found or 'a response, no'} classes, and classes is "
+                f"{self.classes}"
             )
         return outputs.unsqueeze(-1) if found is None else outputs
 
@@ -252,7 +253,8 @@ def fastshap(
     hides = constant_imputer(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
         raise ValueError(
-            "a given surrogate is not fitted to a black box: give one of surrogate and black_box"
+            "a surrogate that is given is not fitted to a black box: give one of surrogate and "
+            "black_box"
         )
     given = None if surrogate is None else frozen(surrogate)
     teacher = None if black_box is None else frozen(black_box)

@@ -48,7 +48,8 @@ def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
             raise ValueError(f"{name} must hold positive concentrations, shape (…, G)")
     if alpha.shape[-1] != other.shape[-1]:
         raise ValueError(
-            f"the explanations must have as many entries: {alpha.shape[-1]} and {other.shape[-1]}"
+            f"the explanations have {alpha.shape[-1]} and {other.shape[-1]} entries; they must "
+            "have as many"
         )
     return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
 

@@ -189,7 +189,8 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
         raise NotADirectoryError(f"{option} {typed} is a file; give the name of a folder")
     if options.resume is not None and not any(folder.rglob("state.pt")):
         raise UsageError(
-            f"--resume {typed}: there is no state of an earlier run; give --checkpoint {typed}"
+            f"--resume {typed}: there is no state of an earlier run; give --checkpoint {typed} to "
+            "begin one"
         )
 
 
@@ -260,7 +261,8 @@ def posterior_of(options: argparse.Namespace) -> settings.AskedPosterior | None:
         _refuse_beside(typed, options, OF_EPOCHS)
         if values[named] in settings.HAMILTONIAN and options.imputer not in (None, "constant"):
             raise UsageError(
-                f"{typed} sums over masks, each with one imputation: give --imputer constant"
+                f"{typed} sums over masks, each with one imputation: give --imputer constant, or "
+                "leave it out"
             )
     if values[named] in settings.NEED_BAYES:
         _check_installed(typed, settings.BAYES_LIBRARY, "bayes")
@@ -306,7 +308,8 @@ def check_data(options: argparse.Namespace) -> None:
         _refuse(options, "is for images and texts", IMAGES, TEXTS, BOTH)
     elif options.command == "compare" or (options.command == "impute" and kind == TEXTS):
         raise UsageError(
-            f"{name} has {kind}, and lexppl {options.command} has no form for them; explain has"
+            f"{name} has {kind}, and lexppl {options.command} has no form for them; lexppl explain "
+            "has"
         )
     else:
         (_check_images if kind == IMAGES else _check_texts)(options)

@@ -114,7 +114,8 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
         if name in values:
             if len(values[name]) != rows:
                 raise ValueError(
-                    f"values of {name!r} must be of {rows} rows; there are {len(values[name])}"
+                    f"values of {name!r} must be of the posterior's {rows} rows; there are "
+                    f"{len(values[name])}"
                 )
             table[:, g] = values[name].numbers
     levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}

@@ -191,8 +191,9 @@ class SampledEstimator(GradientEstimator):
         is_scored = runs[0][1] is not None
         if is_scored and spec.copies == 1:
             raise ValueError(
-                "the guide draws latents outside the particle plates without reparameterisation: "
-                "their score needs copies=2 or more of the program, or Enumerate()"
+                "the guide draws latents outside the particle plates from distributions that are "
+                "not reparameterised: their score needs copies=2 or more of the program, or "
+                "Enumerate()"
             )
         copies = spec.copies or (2 if is_scored else 1)
         runs += [self._one_copy(program, spec) for _ in range(1, copies)]
@@ -242,13 +243,15 @@ class SampledEstimator(GradientEstimator):
         if site.infer.get("enumerate"):
             raise ValueError(
                 f"site {site.name!r} is to be summed out (infer={{'enumerate': …}}), and "
-                f"{type(self).__name__} draws it: give estimator=Enumerate(), or no 'enumerate'"
+                f"{type(self).__name__} draws it: give estimator=Enumerate(), which lists it, or "
+                "leave 'enumerate' out"
             )
         estimator = site.infer.get(ESTIMATOR, self if site.is_mask else None)
         if estimator is not None and not isinstance(estimator, SampledEstimator):
             raise ValueError(
-                f"site {site.name!r} asks for the estimator {estimator!r}; a site can choose a "
-                "sampled one, as LeaveOneOut(); Enumerate() is of the whole objective"
+                f"site {site.name!r} asks for the estimator {estimator!r}; a site can choose among "
+                "the sampled ones, such as LeaveOneOut(); Enumerate() is chosen for the whole "
+                "objective"
             )
         if estimator is not None and not (
             site.in_particles or isinstance(estimator, SamplePathEstimator)

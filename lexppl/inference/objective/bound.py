@@ -345,8 +345,9 @@ def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
         entropy: Tensor = distribution.entropy()
     except NotImplementedError as error:
         raise ValueError(
-            f"an entropy bonus needs an exact entropy, and {type(distribution).__name__} of site "
-            f"{name!r} has none; set entropy=0"
+            "an entropy bonus needs a distribution with an exact entropy, and "
+            f"{type(distribution).__name__} of site {name!r} has none; set entropy=0 or "
+            "use KSubset or Bernoulli masks"
         ) from error
     if towards == 0.5:
         return entropy
@@ -354,8 +355,9 @@ def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
         size: Tensor = distribution.mean.sum(-1)
     except NotImplementedError as error:
         raise ValueError(
-            f"annealing towards={towards} needs a mean, and {type(distribution).__name__} of site "
-            f"{name!r} states none; leave towards out"
+            f"annealing towards={towards} needs a distribution with a mean, and "
+            f"{type(distribution).__name__} of site {name!r} states none; leave towards "
+            "out"
         ) from error
     entries = distribution.event_shape[-1]
     return entropy + (size * math.log(towards) + (entries - size) * math.log(1.0 - towards))

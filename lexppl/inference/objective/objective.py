@@ -157,7 +157,8 @@ def entropy_unit(y: Tensor, classes: int | None = None, weights: Tensor | None =
         counts = torch.bincount(y.long(), times, minlength=classes or 0).double()
     if len(counts) < 2:
         raise ValueError(
-            "y has one label only, and no information: give classes=, if there are more"
+            "y has one label only, and there is no information in it: give classes=, if there are "
+            "more"
         )
     share = (counts + 1.0) / (counts + 1.0).sum()
     return float(-(share * share.log()).sum()) / math.log(2.0)
@@ -305,7 +306,8 @@ def as_objective(objective: Any) -> Objective:
     unseen = [what for what in OF_A_FIT if hasattr(objective, what)]
     if unseen:
         raise TypeError(
-            f"{name} has {unseen}, which a fit reads of a lexppl.inference.Objective alone"
+            f"{name} has {unseen}, which a fit reads of a lexppl.inference.Objective alone; derive "
+            f"{name} from it"
         )
     return PyroObjective(objective)
 

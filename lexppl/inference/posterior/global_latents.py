@@ -107,7 +107,8 @@ def refuse_of_rows(latents: Latents) -> None:
     for name in latents.of_rows:
         raise ValueError(
             f"latent {name!r} is outside mask_particles() and each row has its own, so that new "
-            "rows have none; sample it inside, or outside the plate over rows"
+            "rows would have none; sample it inside mask_particles(), or outside the plate over "
+            "rows"
         )
 
 

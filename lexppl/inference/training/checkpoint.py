@@ -428,8 +428,9 @@ def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
         if not in_order or type(sampler) not in SAMPLERS or type(batches) not in BATCHES:
             raise TypeError(
                 "a checkpoint needs batches that can be drawn again, and the loader has samplers "
-                "of its own, persistent workers or batches out of order: give DataLoader(data, "
-                "batch_size, shuffle=True), or tensors, or leave checkpoint out"
+                "of its own, persistent workers or batches out of order: give "
+                "DataLoader(data, batch_size, shuffle=True), tensors or arrays, or leave "
+                "checkpoint out"
             )
         drawn = (getattr(part, "generator", None) for part in (loader, sampler))
         found |= {id(generator): generator for generator in drawn if generator is not None}

@@ -118,7 +118,8 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         if isinstance(rows, LoadedRows):
             kind = "a loader, which gives them in batches"
         raise TypeError(
-            f"inference= needs all rows at once, and train is {kind}: give tensors, arrays or a set"
+            f"inference= is given all rows at once, and train is {kind}: give tensors, "
+            "arrays or a data set"
         )
     for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)

@@ -331,7 +331,8 @@ def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
     if shapes and tuple(weights.shape) not in shapes:
         expected = ", or for each replicate too ".join(map(str, shapes))
         raise ValueError(
-            f"{name} must have shape {expected}, a weight a row; it is {tuple(weights.shape)}"
+            f"{name} must have shape {expected}, a weight for each row; it is "
+            f"{tuple(weights.shape)}"
         )
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise ValueError(f"{name} must be finite and at least 0")

@@ -214,7 +214,8 @@ class EntryMeans(nn.Module):
         if len(groups) != height * width:
             raise ValueError(
                 "a U-Net has one number for each pixel, and the grouping gives the channels of a "
-                "pixel different entries: give channels one entry, as Grouping.patches does"
+                "pixel different entries: give one whose channels share them, such as "
+                "Grouping.patches"
             )
         self._patch = _patch(groups, height, width)
         index = torch.tensor(groups)

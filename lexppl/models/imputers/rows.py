@@ -244,7 +244,8 @@ def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
         )
     if reference.dtype != components.dtype:
         raise TypeError(
-            f"reference is {reference.dtype}, {name} {components.dtype}: they must be of one type"
+            f"reference is {reference.dtype} and {name} {components.dtype}; they must be of one "
+            "type"
         )
 
 

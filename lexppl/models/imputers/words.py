@@ -230,7 +230,8 @@ def check_texts(x: Tensor, vocabulary_size: int) -> None:
     int_at_least("vocabulary_size", vocabulary_size, 2)
     if x.dim() != 2 or not x.is_floating_point():
         raise ValueError(
-            f"x must be texts (N, T) of word numbers, floating; it is {x.dtype}, {tuple(x.shape)}"
+            f"x must be texts (N, T) of word numbers, floating; it is {x.dtype} of shape "
+            f"{tuple(x.shape)}"
         )
     check_words(x, vocabulary_size)
     if not bool((x != PADDING).any()):
