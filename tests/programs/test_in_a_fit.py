@@ -525,7 +525,7 @@ def test_a_response_that_a_program_makes_of_y(program):
     np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
     assert np.array_equal(posterior["observed_data"]["y"].values, y)
     wrong = y + 3.0
-    with pytest.raises(ValueError, match=r"y has labels|y must hold labels|observe"):
+    with pytest.raises(ValueError, match=r"y has labels|y holds probabilities"):
         explain(model, x, wrong, draws=4)
 
 
