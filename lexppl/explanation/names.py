@@ -34,11 +34,16 @@ class NamedRows:
         """What the program is called with for a chunk of rows."""
         return self.x[rows], None if self.y is None else self.y[rows]
 
-    def check_response(self, response: Response | None, observed: Callable[[], Any]) -> None:
+    def check_response(
+        self, response: Response | None, observed: Callable[[], Tensor | None]
+    ) -> None:
         """Refuse y that the program's response cannot take, and that is not made into such in the
-        program, whose site has the values `observed()` given y."""
+        program, whose site has the values `observed()` given y; None where that is not known."""
         reason = self.unlike(response)
-        if reason is not None and replace(self, y=observed()).unlike(response) is not None:
+        if reason is None:
+            return
+        made = observed()
+        if made is None or replace(self, y=made).unlike(response) is not None:
             raise ValueError(reason)
 
     def unlike(self, response: Response | None) -> str | None:

@@ -120,7 +120,7 @@ class Replicates:
     ) -> Tensor:
         """The loss of each replicate, `(R,)`; rows in common or `(R, B, …)`, weights `(R, B)`."""
 
-        def one(state: dict[str, Tensor], rows: Columns, weights: Tensor | None = None) -> Tensor:
+        def one(state: dict[str, Any], rows: Columns, weights: Tensor | None = None) -> Tensor:
             with self._holding(state), weighing(weights, plate):
                 return self.template(term, objective, rows)
 
