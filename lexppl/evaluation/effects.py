@@ -53,7 +53,6 @@ class ForcedRuns:
         with drawing(seed, self.rows.x.device):
             kept = known is not None and known.is_constant
             self.sites = known.sites if known and kept else sites_of(result.model, self.rows.x[:1])
-        self.rows.check_response(self.sites.response)
         self.mask = self.sites.masks[0]
         if self.mask.kind not in (None, "selection"):
             raise ValueError(

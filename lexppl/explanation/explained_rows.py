@@ -14,6 +14,7 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl import __version__
+from lexppl.effects import weights_first
 from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.given_program import (
     as_fitted,
@@ -23,7 +24,12 @@ from lexppl.explanation.given_program import (
 )
 from lexppl.explanation.names import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.program_sites import ROWS, ProgramSites, sites_of
+from lexppl.explanation.program_sites import (
+    ROWS,
+    ProgramSites,
+    errors_without_y_explained,
+    sites_of,
+)
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.masks import (
     GIVEN_X,
@@ -45,7 +51,11 @@ from lexppl.explanation.row_plan import (
 )
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
-from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
+from lexppl.inference.objective.program import (
+    ParticleProgram,
+    refuse_coupled_rows,
+    sample_nodes,
+)
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
@@ -196,18 +206,30 @@ def _prepared(
     kept, known = result.kept_between_calls, kept_program(result, rows.x)
     is_checked = known is not None
     if known is None or how.samples is not None or not known.is_constant:
-        with drawing(how.seed, rows.x.device), plate_errors_explained():
+        device = rows.x.device
+        with errors_without_y_explained(), drawing(how.seed, device), plate_errors_explained():
             if not is_checked:
                 with suppress(torch.linalg.LinAlgError):  # So few rows may have no distribution.
                     few = (rows.x[:LEAST], None)
                     ParticleProgram(result.model, None, few).refuse_batch_dependence()
             known = KnownProgram.of(result, rows.x)
+        with drawing(how.seed, device), plate_errors_explained():
             if how.samples is not None:
                 result = with_samples(result, how.samples, known.sites, rows.x.dtype)
             refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
         kept[PROGRAM] = known
-    rows.check_response(known.sites.response)
+    rows.check_response(known.sites.response, partial(_observed_y, result.model, rows))
     return result, rows, known
+
+
+def _observed_y(model: Any, rows: NamedRows) -> Tensor | None:
+    """What a program observes at its site of the response, `(B, *event)`, if of each row once."""
+    with suppress(ValueError, TypeError, LookupError, RuntimeError), drawing(0, rows.x.device):
+        y: Tensor = sample_nodes(weights_first(model), (rows.x, rows.y))[RESPONSE]["value"]
+        while y.dim() > 1 and len(y) == 1 != len(rows):
+            y = y[0]
+        return y
+    return None
 
 
 def _draw(

@@ -1,8 +1,8 @@
 """Rows to be explained, checked against the fit, and the names of rows, entries and dimensions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,33 +34,42 @@ class NamedRows:
         """What the program is called with for a chunk of rows."""
         return self.x[rows], None if self.y is None else self.y[rows]
 
-    def check_response(self, response: Response | None) -> None:
-        """Refuse labels or probabilities that the program's response cannot take."""
+    def check_response(
+        self, response: Response | None, observed: Callable[[], Tensor | None]
+    ) -> None:
+        """Refuse y that the program's response cannot take, and that is not made into such in the
+        program, whose site has the values `observed()` given y; None where that is not known."""
+        reason = self.unlike(response)
+        if reason is None:
+            return
+        made = observed()
+        if made is None or replace(self, y=made).unlike(response) is not None:
+            raise ValueError(reason)
+
+    def unlike(self, response: Response | None) -> str | None:
+        """Why y is no labels, probabilities or values of the program's response; None if it is."""
         y = self.y
         if y is None or response is None:
             # Without a site of its own it is observed as a factor, if at all.
-            return
+            return None
         rows = (len(self),)
         if response.labels is None:
             expected = (*rows, *response.event_shape)
-            if tuple(y.shape) != expected:
-                raise ValueError(f"y must have shape {expected}; it has shape {tuple(y.shape)}")
-            return
+            same = tuple(y.shape) == expected
+            return None if same else f"y must have shape {expected}; it has shape {tuple(y.shape)}"
         classes = len(response.labels)
         if y.dim() == 1:
             unknown = sorted(set(y.tolist()) - set(response.labels))
-            if unknown:
-                raise ValueError(
-                    f"y has labels {unknown[:5]} that the model does not have; it has "
-                    f"{list(response.labels)}"
-                )
-        elif tuple(y.shape) != (*rows, classes) or not y.is_floating_point():
-            raise ValueError(
+            has = f"y has labels {unknown[:5]} that the model does not have; it has "
+            return f"{has}{list(response.labels)}" if unknown else None
+        if tuple(y.shape) != (*rows, classes) or not y.is_floating_point():
+            return (
                 f"y must hold labels, shape {rows}, or the probabilities of {classes} classes, "
                 f"shape {(*rows, classes)}; it is {y.dtype} of shape {tuple(y.shape)}"
             )
-        elif bool((y < 0).any()) or not bool(((y.sum(-1) - 1).abs() < 1e-3).all()):
-            raise ValueError("y holds probabilities of classes, and they do not sum to 1 in a row")
+        if bool((y < 0).any()) or not bool(((y.sum(-1) - 1).abs() < 1e-3).all()):
+            return "y holds probabilities of classes, and they do not sum to 1 in a row"
+        return None
 
 
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:

@@ -371,9 +371,11 @@ class PosteriorArrays:
         x, y, features = self._rows.x, self._rows.y, self._plan.how.feature_names
         if y is not None:
             response = self._sites.response
-            events = len(response.event_shape) if response is not None else y.dim() - 1
-            extra = [f"y_dim_{i}" for i in range(events)] or ["class"] * (y.dim() - 1)
-            self._coordinates |= {f"y_dim_{i}": range(y.shape[i + 1]) for i in range(events)}
+            extra = {f"y_dim_{i}": range(size) for i, size in enumerate(y.shape[1:])}
+            are_of_labels = response is not None and response.labels is not None
+            if are_of_labels and extra and self._rows.unlike(response) is None:
+                extra = {"class": self._coordinates["class"]}
+            self._coordinates |= extra
             self._store("observed_data", "y", ("row", *extra), y)
         if x.dim() == 2:
             known = self._plan.result.feature_names if features is None else features

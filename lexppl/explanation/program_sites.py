@@ -1,7 +1,7 @@
 """What there is to explain in a program: its masks, its response, and what rows share."""
 
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,6 +129,20 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         layer_widths(model),
         _guided(guide, described, x),
     )
+
+
+@contextmanager
+def errors_without_y_explained() -> Iterator[None]:
+    """Errors of a program that is called without y, with what mends them."""
+    try:
+        yield
+    except (TypeError, AttributeError, NotImplementedError) as error:
+        reason = f"{type(error).__name__} {error}".split("\n")[0].strip()
+        raise ValueError(
+            f"the program is called as program(x, None) to draw responses, and ends with {reason}: "
+            "let it draw there what it observes given y, as by obs=None if y is None else y[:, 0], "
+            "from a distribution that has a sample method"
+        ) from error
 
 
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:

@@ -188,7 +188,13 @@ def tensor_of(
     is."""
     if isinstance(values, Tensor):
         return values
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has rows of different lengths: pad them to one, and let the program leave out "
+            "what was added, as by poutine.mask"
+        ) from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))

@@ -199,12 +199,15 @@ def _observes_whole_batch(msg: Any) -> bool:
 
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
     """The plate over the batch's rows: of dim −1 and B entries "data", or the only one."""
-    found = {
-        plate.name
-        for node in nodes
-        for plate in node["cond_indep_stack"]
-        if plate.dim == -1 and plate.full_size == batch
-    }
+    plates = [p for node in nodes for p in node["cond_indep_stack"] if p.dim == -1]
+    found = {plate.name for plate in plates if plate.full_size == batch}
+    for plate in plates:
+        if not found and plate.size == batch:
+            raise ValueError(
+                f"plate {plate.name!r} has {plate.full_size} entries, of which the {batch} rows "
+                "of a batch are a part: a fit scales a batch up by itself, so write "
+                f"pyro.plate({plate.name!r}, len(x), dim=-1)"
+            )
     if ROWS in found:
         return ROWS
     if len(found) < 2:

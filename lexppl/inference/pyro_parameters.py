@@ -13,6 +13,7 @@ import torch
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _MODULE_NAMESPACE_DIVIDER, _PYRO_PARAM_STORE
+from pyro.poutine.trace_messenger import TraceHandler
 from torch import Tensor, nn
 from torch.distributions import transform_to
 
@@ -40,6 +41,8 @@ class ProgramFunction(nn.Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
+        while isinstance(function, TraceHandler):
+            function = function.fn  # Its record would hold a run's tensors, which no copy may.
         self.function = function
         below = beneath_handlers(function)
         below = getattr(below, "__self__", below)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -57,12 +58,12 @@ class OutOfPlaceDraws(TorchFunctionMode):
         return self._DRAWS.get(func, func)(*args, **(kwargs or {}))
 
 
-READS_A_NUMBER = ("data-dependent control flow", "calling .item()")
-"""In what torch says of a program that a vectorised number is read by, for a branch or a shape."""
+SEEN = ("draws_in_place", "one_by_one")
+"""What replicates learn of their programs in the first steps, on which later draws depend."""
 
 
 class Replicates:
-    """R copies of the terms' modules, run at once by `torch.func.vmap`.
+    """R copies of the terms' modules, run at once by `torch.func.vmap`, or else one by one.
 
     Learned parameters have a leading dimension R. What is not learned is shared; where `differ`,
     numbers and given tensors (λ, k, an imputer's constant) have a dimension R too.
@@ -73,6 +74,8 @@ class Replicates:
         self.template = copies[0]
         self.draws_in_place = False
         """Whether a program was seen to draw in place, which `vmap` refuses."""
+        self.one_by_one = False
+        """Whether a program was seen to do something else that `vmap` refuses."""
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
@@ -117,7 +120,7 @@ class Replicates:
     ) -> Tensor:
         """The loss of each replicate, `(R,)`; rows in common or `(R, B, …)`, weights `(R, B)`."""
 
-        def one(state: dict[str, Tensor], rows: Columns, weights: Tensor | None = None) -> Tensor:
+        def one(state: dict[str, Any], rows: Columns, weights: Tensor | None = None) -> Tensor:
             with self._holding(state), weighing(weights, plate):
                 return self.template(term, objective, rows)
 
@@ -128,24 +131,34 @@ class Replicates:
                 loss: Tensor = self.template(term, objective, batch)
             return loss.reshape(1)
 
-        state = {**self.parameters, **self.buffers, **self._settings}
-        if not objective.vectorised:
-            # Pyro's own objectives read numbers off their tensors, which vmap cannot either.
-            each = [
-                one(
-                    {name: value[r] for name, value in state.items()},
-                    tuple(column[r] for column in batch) if by_replicate else batch,
-                    None if weights is None else weights[r],
-                )
-                for r in range(self.count)
-            ]
-            return torch.stack(each)
-        over: tuple[int | None, ...] = (0, 0 if by_replicate else None)
-        given: tuple[Any, ...] = (state, batch)
-        if weights is not None:
-            over, given = (*over, 0), (*given, weights)
-        with self._naming_numbers():
-            return self._vectorised(one, over, given)
+        state = {**self.parameters, **self.buffers}
+        # Pyro's own objectives read numbers off their tensors, which vmap cannot either.
+        if objective.vectorised and not self.one_by_one:
+            over: tuple[int | None, ...] = (0, 0 if by_replicate else None)
+            given: tuple[Any, ...] = ({**state, **self._settings}, batch)
+            if weights is not None:
+                over, given = (*over, 0), (*given, weights)
+            try:
+                return self._vectorised(one, over, given)
+            except RuntimeError as error:
+                # What is wrong of itself is so of one by itself too, which has run before.
+                reason = " ".join(str(error).split())
+            self.one_by_one = True
+            warnings.warn(
+                f"the {self.count} replicates run one by one, as torch.func.vmap cannot run them "
+                f"at once, such as a branch by a value or a tensor changed in place: {reason}",
+                stacklevel=2,
+            )
+        each = [
+            one(
+                {name: value[r] for name, value in state.items()}
+                | {number.name: number.values[r] for number in self.numbers},
+                tuple(column[r] for column in batch) if by_replicate else batch,
+                None if weights is None else weights[r],
+            )
+            for r in range(self.count)
+        ]
+        return torch.stack(each)
 
     def _vectorised(
         self, one: Callable[..., Tensor], over: tuple[int | None, ...], given: tuple[Any, ...]
@@ -185,18 +198,6 @@ class Replicates:
                 yield
         finally:
             self.parameters, self.buffers = own
-
-    @contextmanager
-    def _naming_numbers(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if not self.numbers or not any(sign in str(error) for sign in READS_A_NUMBER):
-                raise
-            raise ValueError(
-                f"the replicates differ in {[n.name for n in self.numbers]}, and what the program "
-                "does depends on the value of one: fit them one by one"
-            ) from error
 
     @contextmanager
     def replicate(self, index: int) -> Iterator[TrainingModules]:

@@ -25,6 +25,7 @@ from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.automatic_guides import set_up
 from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.training.preparation import automatic_guides
 from lexppl.inference.training.result import History
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.models.priors import prior_from, weight_priors, with_prior, written_class
@@ -237,7 +238,7 @@ SETTINGS = MappingProxyType({"init_scale": "_init_scale", "rank": "rank"})
 def described_guide(guide: AutoGuide) -> dict[str, Any]:
     """An automatic guide that has been run as JSON, its sites in the order of its numbers; of
     one that no file can rebuild its class and its sites alone."""
-    name, sites = type(guide).__name__, {SITES: _sites(guide)}
+    name, sites = type(guide).__name__, {SITES: sites_in_order(guide)}
     if type(guide) not in REBUILT or guide.create_plates is not None:
         return {"class": name, "why": f"no file rebuilds {name} as it is", **sites}
     held = vars(guide)
@@ -245,9 +246,10 @@ def described_guide(guide: AutoGuide) -> dict[str, Any]:
     return {AUTOMATIC: name, "settings": settings, **sites}
 
 
-def rows_seen(guide: AutoGuide) -> dict[str, Tensor]:
-    """A row of zeros of each column that an automatic guide was run on, by name."""
-    columns = () if guide.prototype_trace is None else guide.prototype_trace.nodes["_INPUT"]["args"]
+def rows_seen(guide: Any) -> dict[str, Tensor]:
+    """A row of zeros of each column that a guide's automatic ones were run on, by name."""
+    traces = [one.prototype_trace for one in automatic_guides([guide]) if one.prototype_trace]
+    columns = traces[0].nodes["_INPUT"]["args"] if traces else ()
     return {f"{ROW}{i}": column.new_zeros(1, *column.shape[1:]) for i, column in enumerate(columns)}
 
 
@@ -264,17 +266,16 @@ def rebuilt_guide(
     return KINDS[name](program, **{name: settings[name] for name in SETTINGS if name in settings})
 
 
-def settle_guide(
-    guide: AutoGuide, described: Any, program: Any, rows: Mapping[str, Tensor]
-) -> None:
-    """Run an automatic guide that has not been, as `fit` does, and refuse sites unlike the
-    file's."""
+def settle_guide(guide: Any, described: Any, program: Any, rows: Mapping[str, Tensor]) -> None:
+    """Run the automatic guides of a guide that have not been, as `fit` does, and refuse sites
+    unlike the file's."""
     saved = described[SITES]
-    if guide.prototype_trace is None:
-        keep_parameters_local(program)
-        with seeded(0), program_settings(validate=False), evaluating(program):
-            set_up(guide, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows)))
-    found = _sites(guide)
+    for one in automatic_guides([guide]):
+        if one.prototype_trace is None:
+            keep_parameters_local(program)
+            with seeded(0), program_settings(validate=False), evaluating(program):
+                set_up(one, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows)))
+    found = sites_in_order(guide)
     for place, (old, new) in enumerate(zip_longest(saved, found)):
         if old != new:
             raise ValueError(
@@ -284,9 +285,8 @@ def settle_guide(
             )
 
 
-def _sites(guide: AutoGuide) -> list[dict[str, Any]]:
-    if guide.prototype_trace is None:
-        return []
+def sites_in_order(guide: Any) -> list[dict[str, Any]]:
+    """The sites of a guide's automatic ones that have been run, as JSON."""
     return [
         {
             "name": name,
@@ -295,7 +295,9 @@ def _sites(guide: AutoGuide) -> list[dict[str, Any]]:
             "support": " ".join(str(node["fn"].support).split()),
             "plates": [[frame.name, frame.size] for frame in node["cond_indep_stack"]],
         }
-        for name, node in guide.prototype_trace.iter_stochastic_nodes()
+        for one in automatic_guides([guide])
+        if one.prototype_trace is not None
+        for name, node in one.prototype_trace.iter_stochastic_nodes()
     ]
 
 

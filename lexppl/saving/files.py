@@ -19,7 +19,12 @@ from torch import Tensor, nn
 from lexppl import __version__
 from lexppl.inference import FitResult
 from lexppl.inference.posterior.global_draws import SampledGuide
-from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
+from lexppl.inference.pyro_parameters import (
+    ProgramFunction,
+    hold_saved,
+    is_program,
+    with_module,
+)
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.saving.description import (
@@ -28,6 +33,7 @@ from lexppl.saving.description import (
     FORMAT,
     ROW,
     SAMPLER,
+    SITES,
     WEIGHTS,
     WEIGHTS_CHECKSUM,
     describe,
@@ -40,6 +46,7 @@ from lexppl.saving.description import (
     rebuilt_guide,
     rows_seen,
     settle_guide,
+    sites_in_order,
 )
 from lexppl.sealed_files import (
     UnreadableFileError,
@@ -105,8 +112,7 @@ def _weights(result: FitResult) -> dict[str, torch.Tensor]:
             if isinstance(module, nn.Module) and not again:
                 for name, tensor in module.state_dict().items():
                     weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
-    if isinstance(result.guides[0], AutoGuide):
-        weights |= {name: row.cpu() for name, row in rows_seen(result.guides[0]).items()}
+    weights |= {name: row.cpu() for name, row in rows_seen(result.guides[0]).items()}
     if result.sampler is not None:
         for name, values in result.sampler.sample_stats.items():
             weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
@@ -133,7 +139,8 @@ def _of_module(module: Any) -> Any:
     try:
         return describe(module)
     except TypeError as error:
-        return {"class": type(module).__name__, "why": str(error)}
+        sites = {SITES: found} if (found := sites_in_order(module)) else {}
+        return {"class": type(module).__name__, "why": str(error), **sites}
 
 
 # Of a whole number in a description, and of the places of an image, where the file has fewer
@@ -237,7 +244,7 @@ class _Files:
         elif isinstance(given, nn.Module):
             module = copy.deepcopy(given)
         elif given is not None:
-            module = ProgramFunction(given) if is_program(given) else given()
+            module = ProgramFunction(given) if is_program(given) else with_module(given())
         elif described is None or "class" in keys:
             named = " ".join(str((described or {}).get("class", "module")).split())
             raise ValueError(
@@ -255,7 +262,7 @@ class _Files:
                         module = rebuild(described, self.allowed)
                 if not isinstance(module, nn.Module):
                     raise ValueError(f"{kind} describes no part, but {module!r}")
-        if isinstance(module, AutoGuide):
+        if SITES in keys:
             with refused():
                 settle_guide(module, described, program, own_tensors(ROW, self.weights))
         try:

@@ -112,18 +112,58 @@ def test_numbers_survive_saving(tmp_path):
     assert (kept[1] == 4).all()
 
 
-def test_a_number_that_the_program_decides_by_is_named():
-    def system(noise):
-        return xtab(3, classes=2, noise=noise, encoder_hidden=(4,), predictor_hidden=(4,))
+class Branching(PyroModule):
+    """What `torch.func.vmap` refuses: a branch by a number or a value, a shape, a sum in place, a
+    gradient taken inside."""
 
-    with pytest.raises(ValueError, match=r"differ in \[.*share.*one by one"):
-        fit([system(0.1), system(0.2)], data(0), **QUIET)
+    def __init__(self, way, power=1, seed=0):
+        super().__init__()
+        self.way, self.power = way, power
+        self.selector = builders.explainer(seed=seed).selector
+        self.predictor = builders.explainer(seed=seed).predictor
+
+    def moved(self, kept):
+        weight = next(self.predictor.parameters())
+        if self.way == "number" and self.power > 1:
+            return kept**2
+        if self.way == "shape":
+            return kept + torch.ones(self.power, 1, 1, 3).sum(0)
+        if self.way == "value" and float(weight.detach().sum()) > 0:
+            return kept + 1.0
+        if self.way == "in place":
+            total = torch.zeros(weight.shape)
+            total += weight
+            return kept * total.mean()
+        if self.way == "gradient":
+            with torch.enable_grad():
+                return kept * torch.autograd.grad(weight.square().sum(), weight)[0].mean()
+        return kept
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.selector(x))
+            return pyro.sample("y", self.predictor(self.moved(mask * x)), obs=y)
 
 
-def test_a_number_on_which_a_shape_depends_is_named():
+@pytest.mark.parametrize("way", ["number", "shape", "value", "in place", "gradient"])
+def test_programs_that_cannot_run_at_once_run_one_by_one(way):
+    models = [Branching(way, 1), Branching(way, 3, seed=5)]
+    options = {**QUIET, "objective": EXACT, "batch_size": 40}
+    with pytest.warns(UserWarning, match=r"2 replicates run one by one.*a branch by a value"):
+        together = fit(models, data(0), **options)
+    same_models(together.models, [fit(model, data(0), **options).model for model in models])
+    assert [model.power for model in together.models] == [1, 3]
+
+
+def test_systems_that_cannot_run_at_once_differ_in_their_numbers():
     systems = [l2x(3, classes=2, k=k, **SMALL) for k in (1, 2)]
-    with pytest.raises(ValueError, match=r"differ in \['programs.0.selector.k'\].*one by one"):
-        fit(systems, data(0), **QUIET)
+    noisy = [
+        xtab(3, classes=2, noise=n, encoder_hidden=(4,), predictor_hidden=(4,)) for n in (0.1, 0.2)
+    ]
+    with pytest.warns(UserWarning, match="one by one"):
+        assert [m.selector.k for m in fit(systems, data(0), **QUIET).models] == [1, 2]
+    with pytest.warns(UserWarning, match="one by one"):
+        assert len(fit(noisy, data(0), **QUIET).models) == 2
 
 
 @pytest.mark.complete

@@ -18,7 +18,7 @@ from pyro.nn import PyroModule
 from pyro.poutine import reparam, scale
 from torch import nn
 
-from lexppl import explain
+from lexppl import explain, load, save
 from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import predictive_log_likelihood
@@ -475,3 +475,92 @@ def test_responses_are_no_masks():
         assert set(shown.data_vars) == {"mask", "importance", "size", "y"}
     with pytest.raises(ValueError, match="values of 'y_unobserved', of Normal, cannot be listed: "):
         NestedIWAE(math.inf, estimator=Enumerate()).loss(Numbers(), None, X, Y)
+
+
+# Responses that a program makes of y
+
+
+class Unknown(Explainer):
+    """Labels of which −1 is unknown, by `obs_mask` or by a handler."""
+
+    handled = False
+
+    def respond(self, mask, x, y):
+        law = dist.Bernoulli(logits=self.logits(mask * x))
+        label, known = (None, True) if y is None else (y.clamp(min=0.0), y >= 0)
+        if not self.handled:
+            return pyro.sample("y", law, obs=label, obs_mask=None if y is None else known)
+        with pyro.poutine.mask(mask=known):
+            return pyro.sample("y", law, obs=label)
+
+
+class UnknownByHandler(Unknown):
+    handled = True
+
+
+class WithWeights(Explainer):
+    """Labels beside weights of the likelihood."""
+
+    def respond(self, mask, x, y):
+        label, weight = (None, 1.0) if y is None else y.unbind(-1)
+        with scale(scale=weight):
+            return super().respond(mask, x, label)
+
+
+@pytest.mark.parametrize("program", [Unknown, UnknownByHandler, WithWeights])
+def test_a_response_that_a_program_makes_of_y(program):
+    model, x = program(), X[:6]
+    known = torch.tensor([True, False, True, True, True, False])
+    weighs = program is WithWeights
+    y = torch.stack([Y[:6], 0.5 + Y[:6]], -1) if weighs else torch.where(known, Y[:6], -1.0)
+    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
+    keep_parameters_local(model)
+    with torch.no_grad():
+        prior = model.law(x).log_prob(masks[:, None])
+        likelihood = dist.Bernoulli(logits=model.logits(x * masks[:, None])).log_prob(Y[:6])
+    log_p = prior + (likelihood if weighs else torch.where(known, likelihood, 0.0))
+    posterior = explain(model, x, y, draws=4, proposals=math.inf)
+    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
+    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
+    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    assert np.array_equal(posterior["observed_data"]["y"].values, y)
+    wrong = y + 3.0
+    with pytest.raises(ValueError, match=r"y has labels|y holds probabilities"):
+        explain(model, x, wrong, draws=4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_of_a_response_in_batches(weighted):
+    """The mask has the scale of its batch, and of the row, and the response its own beside."""
+    y = torch.stack([Y, 0.5 + X[:, 1].abs()], -1)
+    options = {"row_weights": torch.rand(40) + 0.1} if weighted else {}
+    quick = {**QUICK, "objective": NestedIWAE(2), "valid": None, "batch_size": 8}
+    fit(WithWeights, (X, y), **quick, **options)
+
+    class MaskAlone(Explainer):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                with scale(scale=0.5):
+                    mask = pyro.sample("mask", self.law(x))
+                return self.respond(mask, x, y)
+
+    with pytest.raises(ValueError, match=r"the scale of site 'mask'.* is in no term"):
+        fit(MaskAlone, (X, Y), **quick, **options)
+
+
+# Programs beneath handlers, given or built
+
+
+@pytest.mark.parametrize("handler", [pyro.poutine.trace, partial(scale, scale=2.0)])
+def test_a_handled_program_is_built_for_each_replicate_and_loaded(handler, tmp_path):
+    given = handler(Explainer())
+    explain(fit(given, (X, Y), objective=NestedIWAE(2), **QUICK), X, draws=2)
+    result = fit(
+        lambda: handler(Explainer()), (X, Y), objective=NestedIWAE(2), replicates=2, **QUICK
+    )
+    save(result, tmp_path)
+    again = load(tmp_path, model=lambda: handler(Explainer()))
+    means = [
+        explain(r, X, draws=0)["sample_stats"]["selection_probability"] for r in (result, again)
+    ]
+    assert np.array_equal(*means)

@@ -216,6 +216,21 @@ def test_rows_that_a_program_takes_itself_are_fitted_and_not_explained(kind):
                 explain(program, X, y, draws=draws)
 
 
+@pytest.mark.parametrize("how", ["subsample_size", "subsample"])
+def test_a_plate_of_all_rows_takes_those_of_a_batch(how):
+    """As Pyro's own loops write it, which have to scale a batch up."""
+
+    class OfAll(Explainer):
+        def forward(self, x, y=None):
+            part = {how: len(x) if how == "subsample_size" else torch.arange(len(x))}
+            with pyro.plate("data", 40, dim=-1, **part), mask_particles():
+                return self.respond(pyro.sample("mask", self.law(x)), x, y)
+
+    with pytest.raises(ValueError, match=r"'data' has 40 entries, of which the 8 .*len\(x\)"):
+        fit(OfAll, (X, Y), batch_size=8, valid=None, **QUICK)
+    fit(OfAll, (X, Y), valid=None, **QUICK)
+
+
 class BatchCentred(Explainer):
     """The mask, the imputation or the response by the mean of the batch."""
 
@@ -425,3 +440,54 @@ def test_names_of_the_explanation(name):
 
     with pytest.raises(ValueError, match=f"site '{name}' has a name of the explanation's own"):
         explain(program, X, draws=2)
+
+
+# What a program does with y, and what it does without
+
+
+class NeedsY(Explainer):
+    def respond(self, mask, x, y):
+        return super().respond(mask, x, y[:, 0])
+
+
+class Unsampled(dist.TorchDistribution):
+    arg_constraints, support = {}, dist.constraints.real
+
+    def __init__(self, centre):
+        self.centre = centre
+        super().__init__(centre.shape, validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        return Unsampled(self.centre.expand(batch_shape))
+
+    def log_prob(self, value):
+        return -(value - self.centre).abs()
+
+
+class WithoutDraws(Explainer):
+    def respond(self, mask, x, y):
+        return pyro.sample("y", Unsampled(self.logits(mask * x)), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("program", "y", "message"),
+    [
+        (NeedsY, Y[:, None], "ends with TypeError 'NoneType'.*obs=None if y is None else y"),
+        (WithoutDraws, Y, "ends with NotImplementedError: .*has a sample method"),
+    ],
+)
+def test_a_program_that_draws_no_response(program, y, message):
+    result = fit(program, (X, y), **QUICK)
+    for given in (None, y):
+        with pytest.raises(ValueError, match=rf"called as program\(x, None\).*{message}"):
+            explain(result, X, given, draws=2)
+
+
+def test_a_value_outside_its_distribution_is_of_a_named_site():
+    with pytest.raises(ValueError, match=r"site 'y' cannot have its value: .*support.*Boolean"):
+        fit(Explainer, (X, Y + 1.0), **QUICK)
+
+
+def test_rows_of_different_lengths():
+    with pytest.raises(ValueError, match="train has rows of different lengths: pad them to one"):
+        fit(Explainer, ([[1.0, 2.0, 3.0], [1.0, 2.0]], [0.0, 1.0]), **QUICK)

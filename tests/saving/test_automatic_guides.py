@@ -162,6 +162,34 @@ def test_a_list_of_guides_is_built_again_by_its_user(tmp_path):
     same(result, again)
 
 
+class Both(PyroModule):
+    """An automatic guide of what all rows share, of a model of its own, and masks by row."""
+
+    def __init__(self, model, kind=AutoNormal):
+        super().__init__()
+        self.shared = kind(pyro.poutine.block(model, expose=["slope", "level", "scale"]))
+        self.shift = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x, y=None):
+        self.shared(x, y)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(logits=self.shift).to_event(1))
+
+
+@pytest.mark.parametrize("kind", [AutoNormal, AutoMultivariateNormal])
+def test_a_guide_of_ones_own_that_holds_an_automatic_one(tmp_path, kind):
+    model = Line()
+    result = fitted(model, Both(model, kind), replicates=2)
+    save(result, tmp_path)
+    refused("the guide is a Both.*give guide= to load", load, tmp_path, model=Line)
+    again = load(tmp_path, model=Line, guide=lambda: Both(Line(), kind))
+    same(result, again)
+    save(again, tmp_path / "again")
+    same(result, load(tmp_path / "again", model=Line, guide=lambda: Both(Line(), kind)))
+    swapped = partial(load, tmp_path, model=Swapped, guide=lambda: Both(Swapped(), kind))
+    refused("site 1 of the guide was 'slope' .* and is 'level'", swapped)
+
+
 def test_the_recipe_of_the_readme_needs_nothing_but_the_folder(tmp_path):
     """Priors on all weights of a factory's program."""
     prior = dist.Normal(0.0, 1.0)

@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.reparam_messenger import ReparamHandler
 from pyro.poutine.runtime import effectful
 from pyro.poutine.subsample_messenger import _Subsample
+from pyro.poutine.trace_messenger import TraceHandler
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
@@ -442,12 +443,12 @@ def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) 
 
 def beneath_handlers(program: Any) -> Any:
     """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
-    while isinstance(program, partial | ReparamHandler):
+    while isinstance(program, partial | ReparamHandler | TraceHandler):
         if isinstance(program, partial):
             handled = program.func if isinstance(program.func, partial) else program
             if not (handled.args and isinstance(handled.args[0], Messenger)):
                 break
-        program = program.fn if isinstance(program, ReparamHandler) else handled.args[1]
+        program = handled.args[1] if isinstance(program, partial) else program.fn
     return program
 
 

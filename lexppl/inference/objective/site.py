@@ -117,17 +117,24 @@ class Site:
 
     def log_prob(self) -> Tensor:
         """Log-density, masked and unscaled, summed over plates inside the mask plate."""
-        return self.summed(scale_and_mask(self.distribution.log_prob(self.value), 1.0, self.mask))
+        return self.summed(scale_and_mask(self._density, 1.0, self.mask))
 
     def scaled_log_prob(self) -> Tensor:
         """As :meth:`log_prob`, times the scale."""
-        return self.summed(
-            scale_and_mask(self.distribution.log_prob(self.value), self.scale, self.mask)
-        )
+        return self.summed(scale_and_mask(self._density, self.scale, self.mask))
 
     def score(self) -> Tensor:
         """Log-density of the draw itself: neither scale nor mask changes how it was drawn."""
-        return self.summed(self.distribution.log_prob(self.value))
+        return self.summed(self._density)
+
+    @property
+    def _density(self) -> Tensor:
+        try:
+            value: Tensor = self.distribution.log_prob(self.value)
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"site {self.name!r} cannot have its value: {reason}") from error
+        return value
 
     def summed(self, value: Tensor) -> Tensor:
         """A tensor of the site's batch shape, summed over the plates inside the mask plate."""

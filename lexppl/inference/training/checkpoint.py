@@ -26,6 +26,7 @@ from torch.utils.data import (
 from lexppl.argument_checks import finite_float
 from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows, Rows
+from lexppl.inference.replicates import SEEN
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.step import TrainingStep
 from lexppl.inference.training.watch import BestStates
@@ -355,7 +356,7 @@ class LoopState:
             "moved": loop.runner.snapshot(),
             "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in own},
             "numbers": _numbers(template),
-            "draws_in_place": loop.runner.draws_in_place,
+            **{name: getattr(loop.runner, name) for name in SEEN},
         }
 
     def _taken(self, course: Course) -> dict[str, Any]:
@@ -379,7 +380,8 @@ class LoopState:
     def _put_back(self, state: dict[str, Any]) -> None:
         runner = self._loop.runner
         runner.load(state["moved"])
-        runner.draws_in_place = state["draws_in_place"]
+        for name in SEEN:
+            setattr(runner, name, state[name])
         present = _numbers(runner.template)
         numbers = {n: v for n, v in state["numbers"].items() if present.get(n) != v}
         for name, value in {**numbers, **state["buffers"]}.items():

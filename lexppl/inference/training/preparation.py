@@ -33,6 +33,7 @@ from lexppl.inference.pyro_parameters import (
     ProgramFunction,
     floating_type,
     is_program,
+    with_module,
     with_parameters,
 )
 from lexppl.inference.replicates import redraw, reinitialised
@@ -74,7 +75,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
     built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
 
     def build() -> Sequence[Stage]:
-        program = model() if built_anew else model
+        program = with_module(model()) if built_anew else model
         if not isinstance(program, nn.Module):
             raise TypeError(
                 "model must be a torch or Pyro module, or a function that builds one; it is "
