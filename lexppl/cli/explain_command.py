@@ -28,7 +28,7 @@ from lexppl.cli.results.scores import (
     judge_explainer,
     score_full,
 )
-from lexppl.cli.results.single_rows import ExplainedRow
+from lexppl.cli.results.single_rows import ExplainedRow, write_lines
 from lexppl.cli.terminal import (
     DIGITS,
     EXPLAINER,
@@ -43,7 +43,6 @@ from lexppl.cli.terminal import (
     short_warnings,
     show_progress,
     warn,
-    write_lines,
 )
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor

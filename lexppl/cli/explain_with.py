@@ -11,6 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
+from lexppl.cli.results.single_rows import write_lines
 from lexppl.cli.terminal import (
     DIGITS,
     ENCODING,
@@ -18,7 +19,6 @@ from lexppl.cli.terminal import (
     OUTPUTS,
     ROWS,
     UsageError,
-    write_lines,
 )
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame

@@ -14,12 +14,9 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexppl.sealed_files import output_file
-from lexppl.summary import number_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +50,6 @@ def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
     """Lines of a table for JSON, its index first; None for what is missing."""
     flat = table.reset_index()
     return flat.astype(object).where(flat.notna(), None).to_dict("records")
-
-
-def write_lines(lines: pd.DataFrame, file: Path) -> None:
-    """Write lines of single rows, with three digits of the range of their totals."""
-    totals = lines["total"]
-    text = partial(number_text, scale=float(totals.max() - totals.min()))
-    written = lines.assign(total=totals.map(text, na_action="ignore"))
-    written.to_csv(file, index=False, float_format=DIGITS)
 
 
 def show_progress(message: str, quiet: bool = False) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.results.gains import FittedTable, JudgedGains
 from lexppl.cli.results.scores import folds_at
-from lexppl.cli.terminal import text_table
+from lexppl.cli.terminal import DIGITS, text_table
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
     RevealedPredictions,
@@ -318,3 +320,11 @@ def _signed(value: float, row: ExplainedRow) -> str:
 
 def _percent(share: float) -> str:
     return percent(share).replace(" ", "\u00a0")
+
+
+def write_lines(lines: pd.DataFrame, file: Path) -> None:
+    """Write lines of single rows, with three digits of the range of their totals."""
+    totals = lines["total"]
+    text = partial(number_text, scale=float(totals.max() - totals.min()))
+    written = lines.assign(total=totals.map(text, na_action="ignore"))
+    written.to_csv(file, index=False, float_format=DIGITS)
