@@ -20,14 +20,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
-from lexppl.effects import (
-    BY_DRAW,
-    IMPUTATION_DIM,
-    LABEL_DIM,
-    LABEL_PLATE,
-    MASK_DIM,
-    row_weights,
-)
+from lexppl.effects import BY_DRAW, IMPUTATION_DIM, LABEL_DIM, LABEL_PLATE, MASK_DIM
 from lexppl.inference.objective import grammar
 from lexppl.inference.objective.grammar import match_logs, match_order, refuse_unread_options
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
@@ -60,20 +53,16 @@ def common_scale(sites: Sequence[Site]) -> float | Tensor:
 
 
 def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
-    """Refuse the scale of a latent that is proposed from the model, and so has no term for it, but
-    for what stands for the rows of a batch and their weights."""
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it."""
     read: list[float | Tensor] = [1.0]
-    weights = row_weights()
     for term in terms:
         scale = torch.as_tensor(term.scale)
         by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
         read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
     weighted = {term.name for term in terms}
     for site in drawn:
-        of_rows = math.prod(p.full_size / p.size for p in site.plates if p.full_size)
-        usual = [*read, of_rows] if weights is None else [*read, of_rows, of_rows * weights]
         if site.name not in weighted and not any(
-            same_numbers(site.scale, s, exact=False) for s in usual
+            same_numbers(site.scale, s, exact=False) for s in read
         ):
             raise ValueError(
                 f"the scale of site {site.name!r}, {_words(site.scale)}, is in no term of the "
