@@ -529,25 +529,6 @@ def test_a_response_that_a_program_makes_of_y(program):
         explain(model, x, wrong, draws=4)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_weights_of_a_response_in_batches(weighted):
-    """The mask has the scale of its batch, and of the row, and the response its own beside."""
-    y = torch.stack([Y, 0.5 + X[:, 1].abs()], -1)
-    options = {"row_weights": torch.rand(40) + 0.1} if weighted else {}
-    quick = {**QUICK, "objective": NestedIWAE(2), "valid": None, "batch_size": 8}
-    fit(WithWeights, (X, y), **quick, **options)
-
-    class MaskAlone(Explainer):
-        def forward(self, x, y=None):
-            with pyro.plate("data", len(x), dim=-1), mask_particles():
-                with scale(scale=0.5):
-                    mask = pyro.sample("mask", self.law(x))
-                return self.respond(mask, x, y)
-
-    with pytest.raises(ValueError, match=r"the scale of site 'mask'.* is in no term"):
-        fit(MaskAlone, (X, Y), **quick, **options)
-
-
 # Programs beneath handlers, given or built
 
 
