@@ -12,14 +12,7 @@ from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
 from lexppl.cli.results.single_rows import write_lines
-from lexppl.cli.terminal import (
-    DIGITS,
-    ENCODING,
-    IMPORTANCE,
-    OUTPUTS,
-    ROWS,
-    UsageError,
-)
+from lexppl.cli.terminal import DIGITS, ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows

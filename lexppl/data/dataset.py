@@ -73,7 +73,8 @@ class Dataset(Divisible, Summarised):
             self._check_labels()
         elif not self.y.is_floating_point():
             raise TypeError(
-                f"y must be floating for regression, or have class_names; it is {self.y.dtype}"
+                f"y must be floating for regression; it is {self.y.dtype} "
+                "(give class_names for classification)"
             )
 
     def summarised(self) -> Summary:
@@ -155,7 +156,8 @@ def _check_shapes(data: Dataset) -> None:
     expected = (rows, data.n_entries)
     if data.truth is not None and data.truth.shape != expected:
         raise ValueError(
-            f"truth must have shape {expected}, (rows, entries); it has {tuple(data.truth.shape)}"
+            f"truth must have shape {expected}, (rows, mask entries); "
+            f"it has {tuple(data.truth.shape)}"
         )
     if set(data.groups) != set(range(data.n_entries)):
         raise ValueError(

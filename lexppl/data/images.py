@@ -241,7 +241,8 @@ def read_picture(
         raise ValueError(f"{str(file)!r} has pixels that are see-through; save it on a background")
     if not clear and mode not in ("1", "L", "RGB", "P", "CMYK", "YCbCr"):
         raise ValueError(
-            f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel"
+            f"{str(file)!r} has pixels of kind {mode!r}; save it with 8 bits a channel, in grey "
+            "or in colour"
         )
     grey = mode in ("1", "L", "LA") if grayscale is None else grayscale
     picture = picture.convert("L" if grey else "RGB")
@@ -363,7 +364,7 @@ def divided_folder(
     judged = 0.0 if "test" in read else fraction("test_share", test_share)
     if wanted + judged >= 1:
         raise ValueError(
-            f"valid_share and test_share must leave images to fit on; together they are "
+            "valid_share and test_share must leave images to fit on; together they are "
             f"{wanted + judged:g}"
         )
     if judged:

@@ -204,8 +204,9 @@ def encoded_words(
         numbers = vocabulary.numbers(words[part])
         if set(numbers) == {UNKNOWN}:
             raise ValueError(
-                f"row {row} has unknown words only, such as {words[part][0]!r}: the vocabulary has "
-                f"{len(vocabulary.words)} others. Leave the row out, or fit to texts like it"
+                f"row {row} has unknown words only, such as {words[part][0]!r}: the "
+                f"vocabulary has {len(vocabulary.words)} others. Leave the row out, or fit the "
+                "vocabulary to texts like it"
             )
         x[row, : len(numbers)] = torch.tensor(numbers, dtype=torch.float32)
     return x, tuple(row.shown[part] for row in rows)

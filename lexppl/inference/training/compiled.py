@@ -150,7 +150,7 @@ class Recorder(_Operations):
 
 class _RunReads(Messenger):
     """Notes whether a program reads the fit's progress, and the shares that it compares it with;
-    tells a recorder of the states of random numbers that it reads and sets."""
+    records the states of random numbers that it reads and sets."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
