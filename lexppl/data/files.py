@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -197,7 +198,8 @@ def _read_text(
     with warnings.catch_warnings():
         # Of rows with more cells than there are names.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        frame = pd.read_csv(
+        read = partial(
+            pd.read_csv,
             file,
             sep=separator,
             header=0 if column_names is None else None,
@@ -208,6 +210,14 @@ def _read_text(
             index_col=False,
             low_memory=False,
             encoding=letters,
+        )
+        frame, cells = read(), read(nrows=MOST_CELLS, dtype=str)
+    padded = [name for name in frame.select_dtypes("number") if _starts_with_zero(cells[name])]
+    if padded:
+        warnings.warn(
+            f"columns {quoted(padded, most=3)} have cells with leading zeros and are read as "
+            "numbers: if they are codes, give categorical",
+            stacklevel=2,
         )
     if unnamed_index:
         labels, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
@@ -225,6 +235,11 @@ def _read_text(
             stacklevel=2,
         )
     return frame
+
+
+def _starts_with_zero(cells: pd.Series) -> bool:
+    """Whether a cell has a further digit after a first zero, as codes have."""
+    return bool(cells.str.match(r"0\d").any())
 
 
 def separator_of(lines: Sequence[str], decimal: str | None) -> str:

@@ -32,12 +32,17 @@ class Gain:
         """Gain, interval and whether it is found as text.
 
         Example:
-            >>> Gain(0.1234, 0.08, 0.167, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
-            (['0.123', '0.080 – 0.167', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
+            >>> Gain(0.0021, 0.0003, 0.004, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
+            (['0.002', '0.0003 – 0.004', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
         """
-        texts = (f"{value:.3f}" for value in (self.mean, self.lower, self.upper))
-        mean, lower, upper = ("0.000" if text == "-0.000" else text for text in texts)
+        mean, lower, upper = map(self._text, (self.mean, self.lower, self.upper))
         return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
+
+    def _text(self, nats: float) -> str:
+        text = f"{nats:.3f}"
+        # Found ones have intervals above 0.
+        small = f"{nats:.1g}" if self.found else "0.000"
+        return small if float(text) == 0.0 else text
 
 
 @dataclass(frozen=True)
