@@ -6,7 +6,7 @@ import lzma
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -198,7 +198,7 @@ def _read_text(
     with warnings.catch_warnings():
         # Of rows with more cells than there are names.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        read = partial(
+        read: Callable[..., pd.DataFrame] = partial(
             pd.read_csv,
             file,
             sep=separator,
