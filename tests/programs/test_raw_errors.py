@@ -146,6 +146,46 @@ def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explain
     assert float((found - powered).abs().max()) > 1e-3
 
 
+class OffsetHeld(Explainer):
+    """An offset of each row that is no column of x."""
+
+    def logits(self, kept):
+        return super().logits(kept) + X[:, 0]
+
+
+class AllRows(Explainer):
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(X), dim=-1), mask_particles():
+            return self.respond(pyro.sample("mask", self.law(x)), x, y)
+
+
+@pytest.mark.parametrize(
+    ("program", "y", "message"),
+    [
+        (Explainer, Y.long(), r"'y' observes zeros and ones of torch.int64, which have no density"),
+        (Explainer, Y.bool(), r"'y' observes zeros and ones of torch.bool.*as by y\.float\(\)"),
+        (OffsetHeld, Y, r"ends with 'The size .*': .* some of the rows.*columns of x$"),
+        (AllRows, Y, r"'data' has 40: a plate over rows has len\(x\) entries"),
+    ],
+)
+def test_what_torch_would_refuse_in_words_of_its_own(program, y, message):
+    with pytest.raises(ValueError, match=message):
+        fit(program, (X, y), **QUICK)
+    with pytest.raises(ValueError, match=message):
+        explain(program(), X, y, draws=2)
+
+
+@pytest.mark.parametrize("options", [{"guide": AutoNormal}, {"inference": NUTS}])
+def test_so_is_it_before_a_posterior_of_what_rows_share(options):
+    class Shifted(OffsetHeld):
+        def forward(self, x, y=None):
+            pyro.sample("shift", dist.Normal(0.0, 1.0))
+            return super().forward(x, y)
+
+    with pytest.raises(ValueError, match=r"what it holds of each row.*must be columns of x"):
+        fit(Shifted, (X, Y), progress=False, **options)
+
+
 class Halving(Explainer):
     def forward(self, x, y=None):
         x *= 0.5
