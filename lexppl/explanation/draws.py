@@ -241,12 +241,9 @@ def is_of_all_rows(response: Site) -> bool:
 
 
 def states_mean(site: Site) -> bool:
-    """Whether a mask site's distribution states its mean."""
-    try:
-        row_marginals(site)
-    except ValueError:
-        return False
-    return True
+    """Whether a mask site's distribution states its mean; that of `Categorical` is NaN."""
+    mean = row_marginals(site)
+    return mean is not None and not bool(mean.isnan().all())
 
 
 def label_values(distribution: Any) -> Tensor | None:
@@ -295,7 +292,7 @@ def _selection(site: Site, drawn: Tensor) -> Tensor:
     mean: Tensor = site.distribution.mean
     if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
         return mean.mean(0)
-    return row_marginals(site)
+    return mean[0] if mean.dim() == 3 else mean
 
 
 def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:

@@ -75,6 +75,11 @@ EXPLAINED = {
         "Bernoulli(…).to_event(1) makes the features of a row"
     ),
     r"subsample_size does not match len\S+ (\d+) vs": SUBSAMPLED,
+    "enumeration only supports scalar poutine.scale": (
+        "TraceEnum_ELBO takes no weight of each row: leave row_weights and sample_weight out, or "
+        "give objective=NestedIWAE(math.inf, estimator=Enumerate()), which sums the same latents "
+        "out within mask_particles()"
+    ),
     r"^(The size of tensor a .*)": (
         "the program ends with {0!r}: as it is run on some of the rows, what it holds of each row "
         "itself, such as offsets or groups, must be columns of x"

@@ -528,6 +528,18 @@ def test_a_value_outside_its_distribution_is_of_a_named_site():
         fit(Explainer, (X, Y + 1.0), **QUICK)
 
 
+def test_a_third_array_of_rows_is_refused():
+    """A program that has a default for it was explained as if there were none."""
+
+    class Shifted(Explainer):
+        def forward(self, x, y=None, offset=0.0):
+            self.offset = offset
+            return super().forward(x, y)
+
+    with pytest.raises(ValueError, match=r"train has 3 arrays.*x and y alone.*columns of x"):
+        fit(Shifted, (X, Y, X[:, 0]), **QUICK)
+
+
 def test_rows_of_different_lengths():
     with pytest.raises(ValueError, match="train has rows of different lengths: pad them to one"):
         fit(Explainer, ([[1.0, 2.0, 3.0], [1.0, 2.0]], [0.0, 1.0]), **QUICK)

@@ -453,12 +453,10 @@ def beneath_handlers(program: Any) -> Any:
     return program
 
 
-def row_marginals(site: Site) -> Tensor:
-    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`."""
-    try:
+def row_marginals(site: Site) -> Tensor | None:
+    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`, if it states
+    any."""
+    with suppress(NotImplementedError):
         mean: Tensor = site.distribution.mean
-    except NotImplementedError:
-        mean = torch.full((), torch.nan)  # As that of `Categorical`
-    if bool(mean.isnan().all()):
-        raise ValueError(f"{type(site.distribution).__name__} of site {site.name!r} states no mean")
-    return mean.select(-3, 0) if mean.dim() > 2 else mean
+        return mean.select(-3, 0) if mean.dim() > 2 else mean
+    return None
