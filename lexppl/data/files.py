@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -198,20 +197,18 @@ def _read_text(
     with warnings.catch_warnings():
         # Of rows with more cells than there are names.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        read = partial(
-            pd.read_csv,
-            file,
-            sep=separator,
-            header=0 if column_names is None else None,
-            names=names,
-            na_values=list(form.missing),
-            decimal=form.decimal or ".",
-            skipinitialspace=True,
-            index_col=False,
-            low_memory=False,
-            encoding=letters,
-        )
-        frame, cells = read(), read(nrows=MOST_CELLS, dtype=str)
+        how: dict[str, Any] = {
+            "sep": separator,
+            "header": 0 if column_names is None else None,
+            "names": names,
+            "na_values": list(form.missing),
+            "decimal": form.decimal or ".",
+            "skipinitialspace": True,
+            "index_col": False,
+            "encoding": letters,
+        }
+        frame = pd.read_csv(file, low_memory=False, **how)
+        cells = pd.read_csv(file, nrows=MOST_CELLS, dtype=str, **how)
     padded = [name for name in frame.select_dtypes("number") if _starts_with_zero(cells[name])]
     if padded:
         warnings.warn(
