@@ -186,6 +186,21 @@ def test_so_is_it_before_a_posterior_of_what_rows_share(options):
         fit(Shifted, (X, Y), progress=False, **options)
 
 
+def test_groups_that_are_counted_from_the_rows_are_refused_before_a_chain():
+    def program(x, y=None):
+        group = (x[:, 0] > 0).long()
+        with pyro.plate("groups", int(group.max()) + 1, dim=-1):
+            shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", coin(x))
+            pyro.sample("y", dist.Normal((mask * x).sum(-1) + shift[group], 1.0), obs=y)
+
+    rows = X[X[:, 0].argsort()]
+    message = r"'shift' has shape \(1,\) in a run on one row and \(2,\) on all"
+    with pytest.raises(ValueError, match=message):
+        fit(program, (rows, Y), inference=NUTS, progress=False)
+
+
 class Halving(Explainer):
     def forward(self, x, y=None):
         x *= 0.5
