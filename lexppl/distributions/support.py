@@ -40,7 +40,7 @@ def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
     except (AttributeError, NotImplementedError) as error:
         raise ValueError(
             f"{type(distribution).__name__} cannot list its masks "
-            f"({error or 'no enumerate_support'}); register a function that lists them with "
+            f"({str(error) or 'no enumerate_support'}); register a function that lists them with "
             "@mask_support.register, or use an estimator that draws masks"
         ) from None
     _refuse_too_many(distribution, len(masks), limit)
@@ -73,6 +73,15 @@ def draws_zeros_and_ones(distribution: Any) -> bool:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support is constraints.boolean or isinstance(support, KHot | AllowedSizes)
+
+
+def lists_labels(distribution: Any) -> bool:
+    """Whether a distribution is of labels; a count of trials is a response, as each row may have a
+    number of trials of its own."""
+    base = distribution
+    while hasattr(base, "base_dist"):
+        base = base.base_dist
+    return bool(distribution.has_enumerate_support) and not hasattr(base, "total_count")
 
 
 @singledispatch

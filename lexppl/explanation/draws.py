@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from pyro.distributions import Unit
 from scipy.special import logsumexp, ndtri
 from torch import Tensor
 
+from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
@@ -239,24 +241,16 @@ def is_of_all_rows(response: Site) -> bool:
 
 
 def states_mean(site: Site) -> bool:
-    """Whether a mask site's distribution states its mean."""
-    try:
-        row_marginals(site)
-    except ValueError:
-        return False
-    return True
+    """Whether a mask site's distribution states its mean; that of `Categorical` is NaN."""
+    mean = row_marginals(site)
+    return mean is not None and not bool(mean.isnan().all())
 
 
-def label_values(distribution: object) -> Tensor | None:
+def label_values(distribution: Any) -> Tensor | None:
     """The labels `(C,)` that a distribution of the response can take; None but for labels."""
-    if getattr(distribution, "event_shape", ()) or not getattr(
-        distribution, "has_enumerate_support", False
-    ):
+    if distribution.event_shape or not lists_labels(distribution):
         return None
-    try:
-        values: Tensor = distribution.enumerate_support(expand=False)  # type: ignore[attr-defined]
-    except NotImplementedError:
-        return None
+    values: Tensor = distribution.enumerate_support(expand=False)
     return values.flatten()
 
 
@@ -294,11 +288,11 @@ def _selection(site: Site, drawn: Tensor) -> Tensor:
     """E[z | x] by the distribution `(B, G)`, averaged over particles; of the draws where it states
     none."""
     if not states_mean(site):
-        return drawn.mean(0)
+        return drawn.mean(0, dtype=torch.float64)
     mean: Tensor = site.distribution.mean
     if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
         return mean.mean(0)
-    return row_marginals(site)
+    return mean[0] if mean.dim() == 3 else mean
 
 
 def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:

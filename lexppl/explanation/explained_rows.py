@@ -57,7 +57,6 @@ from lexppl.inference.objective.program import (
     sample_nodes,
 )
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
-from lexppl.inference.training.first_look import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
@@ -207,13 +206,13 @@ def _prepared(
     is_checked = known is not None
     if known is None or how.samples is not None or not known.is_constant:
         device = rows.x.device
-        with errors_without_y_explained(), drawing(how.seed, device), plate_errors_explained():
+        with errors_without_y_explained(), drawing(how.seed, device):
             if not is_checked:
                 with suppress(torch.linalg.LinAlgError):  # So few rows may have no distribution.
                     few = (rows.x[:LEAST], None)
                     ParticleProgram(result.model, None, few).refuse_batch_dependence()
             known = KnownProgram.of(result, rows.x)
-        with drawing(how.seed, device), plate_errors_explained():
+        with drawing(how.seed, device):
             if how.samples is not None:
                 result = with_samples(result, how.samples, known.sites, rows.x.dtype)
             refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))

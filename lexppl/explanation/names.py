@@ -80,10 +80,8 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
     labels = y is not None and y.dim() == 1 and result.labels is not None
-    if y is not None and labels and bool((y == y.double().round()).all()):
-        result.check(x, y.long())
-    else:
-        result.check(x, y)
+    whole = y is not None and labels and bool((y == y.double().round()).all())
+    result.check(x, y.long() if whole and y is not None else y)
     if y is not None:
         refuse_not_finite("y", y)
     if y is not None and y.device != x.device:

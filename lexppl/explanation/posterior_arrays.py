@@ -21,7 +21,7 @@ from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSit
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
-from lexppl.inference.training.first_look import SUBSAMPLED
+from lexppl.inference.contexts import SUBSAMPLED
 
 if TYPE_CHECKING:
     from lexppl.explanation.row_plan import RowPlan

@@ -163,6 +163,11 @@ def rows_of(
     columns = tuple(tensor_of(c, name, dtype) for c in data if c is not None)
     if not columns or len(columns[0]) == 0:
         raise ValueError(f"{name} has no rows")
+    if len(columns) > 2:
+        raise ValueError(
+            f"{name} has {len(columns)} arrays, and explain calls a program with x and y alone: "
+            "put others, such as an exposure, into columns of x"
+        )
     lengths = [len(c) for c in columns]
     if len(set(lengths)) != 1:
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.distributions.sequential_mask import ChosenMask
+from lexppl.distributions.support import lists_labels
 from lexppl.effects import (
     MASK_KIND,
     RowPenalties,
@@ -144,7 +145,7 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
         y = y.to(distribution.probs.dtype)
     if y.dim() - len(distribution.event_shape) < 2:
         return pyro.sample(name, distribution, obs=y)
-    if not distribution.has_enumerate_support:
+    if not lists_labels(distribution):
         raise ValueError(
             f"y holds probabilities of {y.shape[-1]} labels, and the distribution of {name!r}, "
             f"{type(distribution).__name__}, is not one of labels; give a response of shape (B,)"

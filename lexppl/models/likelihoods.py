@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
+from lexppl.distributions.support import lists_labels
 
 
 def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
@@ -27,7 +28,7 @@ def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
 def distribution_targets(distribution: Any) -> Tensor:
     """Probabilities of a distribution of labels, `(…, C)`, or another distribution's mean,
     `(…)`."""
-    if not distribution.has_enumerate_support:
+    if not lists_labels(distribution):
         return distribution.mean
     labels = distribution.enumerate_support(expand=False)
     return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)

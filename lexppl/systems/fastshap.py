@@ -15,6 +15,7 @@ from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.distributions.random_size import UniformSize
+from lexppl.distributions.support import lists_labels
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
@@ -167,7 +168,7 @@ class FastSHAP(Configured, PyroModule):
 
     def _numbers(self, distribution: Any) -> Tensor:
         outputs = distribution_targets(distribution).detach()
-        found = outputs.shape[-1] if distribution.has_enumerate_support else None
+        found = outputs.shape[-1] if lists_labels(distribution) else None
         if found != self.classes:
             raise ValueError(
                 f"the surrogate has {found or 'a response, no'} classes, and classes is "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.draws import RESPONSE
+from lexppl.explanation.draws import RESPONSE, value_of
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
@@ -154,12 +154,8 @@ def _no_response(site: Site) -> Tensor | None:
 
 def _selection(site: Site) -> Tensor:
     """E[z | x] of one row, `(G,)`."""
-    try:
-        mean = row_marginals(site)
-    except ValueError:
-        if site.value is None:
-            raise
-        mean = site.value
+    mean = row_marginals(site)
+    mean = value_of(site) if mean is None else mean
     return mean.flatten(0, -2).mean(0)
 
 

@@ -174,6 +174,12 @@ def test_enumeration_that_nothing_reads_is_refused():
         quick(AtTheMean, (X, Y))
 
 
+def test_weights_of_rows_that_enumeration_does_not_take_are_refused():
+    elbo, weights = TraceEnum_ELBO(max_plate_nesting=3), torch.arange(1.0, 13.0)
+    with pytest.raises(ValueError, match=r"TraceEnum_ELBO takes no weight of each row.*NestedIWAE"):
+        quick(AtTheMean, (X, Y), objective=elbo, sample_weight=weights)
+
+
 @pytest.mark.smoke
 def test_an_automatic_guide_under_trace_elbo():
     """A weight with a prior, the masks enumerated."""

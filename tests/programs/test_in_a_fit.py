@@ -21,7 +21,7 @@ from torch import nn
 from lexppl import explain, load, save
 from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.evaluation import predictive_log_likelihood
+from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import (
     MCMC,
     REBAR,
@@ -527,6 +527,76 @@ def test_a_response_that_a_program_makes_of_y(program):
     wrong = y + 3.0
     with pytest.raises(ValueError, match=r"y has labels|y holds probabilities"):
         explain(model, x, wrong, draws=4)
+
+
+# Counts, and masks of levels
+
+
+class Trials(Explainer):
+    """Counts of trials, whose number is a column of x."""
+
+    def respond(self, mask, x, y):
+        law = dist.Binomial(x[:, 2].abs().ceil(), logits=self.logits(mask * x))
+        return pyro.sample("y", law, obs=y)
+
+
+def test_counts_of_trials_whose_number_differs_by_row_are_no_labels():
+    """The first row's number was that of all: probabilities were 0, and larger counts refused."""
+    x = X[X[:, 2].abs().argsort()]
+    trials, y = x[:, 2].abs().ceil(), x[:, 2].abs().floor()
+    result = fit(Trials, (x, y), objective=NestedIWAE(2), **QUICK)
+    assert float(y.max()) > float(trials[0]) and result.labels is None
+    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
+    with torch.no_grad():
+        p = torch.sigmoid(result.model.logits(x * masks[:, None]))
+        prior = result.model.law(x).log_prob(masks[:, None])
+    ways = torch.lgamma(trials + 1) - torch.lgamma(y + 1) - torch.lgamma(trials - y + 1)
+    exact = (prior + ways + y * p.log() + (trials - y) * (1 - p).log()).logsumexp(0)
+    posterior = explain(result, x, y, draws=4, proposals=math.inf)
+    np.testing.assert_allclose(
+        posterior["sample_stats"]["log_evidence"].values[0], exact, atol=1e-5
+    )
+    assert "y_probability" not in posterior["posterior_predictive"]
+    draws, mean = 4000, (prior.exp() * trials * p).sum(0)
+    error = math.sqrt(float(trials.max())) * float(trials.max()) / math.sqrt(draws)
+    assert float((predictive(result, x, masks=draws)[0] - mean).abs().max()) < 4 * error
+
+
+@pytest.mark.parametrize("law", [dist.Poisson, partial(dist.Normal, scale=1.0)])
+def test_whole_numbers_that_are_no_labels_may_be_others_than_in_the_fit(law):
+    class Whole(Explainer):
+        def respond(self, mask, x, y):
+            return pyro.sample("y", law(self.logits(mask * x).exp()), obs=y)
+
+    ages = torch.arange(len(X)) % 4
+    result = fit(Whole, (X, ages), objective=NestedIWAE(2), **QUICK)
+    new = torch.full((3,), 9)
+    found, expected = (explain(result, X[:3], y, draws=2) for y in (new, new.float()))
+    for name in ("log_evidence", "selection_probability_given_y"):
+        assert np.array_equal(*(each["sample_stats"][name] for each in (found, expected)))
+    unseen = fit(Explainer, (X, Y), objective=NestedIWAE(2), **QUICK)
+    unseen.labels = (0, 1)
+    with pytest.raises(ValueError, match=r"y has labels \[9\] that were not seen in fit"):
+        explain(unseen, X[:3], new, draws=2)
+
+
+class Levels(Explainer):
+    """Each entry is hidden, seen, or counted twice."""
+
+    def law(self, x):
+        logits = self.selector(x).unsqueeze(-1) * torch.tensor([0.0, 1.0, -1.0])
+        return dist.Categorical(logits=logits).to_event(1)
+
+
+def test_masks_of_levels_have_the_mean_of_their_draws():
+    """`Categorical` states NaN for its mean."""
+    model = Levels()
+    with torch.no_grad():
+        levels = model.law(X).base_dist.probs @ torch.arange(3.0)
+    mean = explain(model, X, draws=2000)["sample_stats"]["selection_probability"].values[0]
+    assert float((torch.tensor(mean) - levels).abs().max()) < threshold(levels.numel()) / 2000**0.5
+    with pytest.raises(ValueError, match=r"draws=0 .* \['mask'\] states no mean"):
+        explain(model, X, draws=0)
 
 
 # Programs beneath handlers, given or built

@@ -146,6 +146,61 @@ def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explain
     assert float((found - powered).abs().max()) > 1e-3
 
 
+class OffsetHeld(Explainer):
+    """An offset of each row that is no column of x."""
+
+    def logits(self, kept):
+        return super().logits(kept) + X[:, 0]
+
+
+class AllRows(Explainer):
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(X), dim=-1), mask_particles():
+            return self.respond(pyro.sample("mask", self.law(x)), x, y)
+
+
+@pytest.mark.parametrize(
+    ("program", "y", "message"),
+    [
+        (Explainer, Y.long(), r"'y' observes zeros and ones of torch.int64, which have no density"),
+        (Explainer, Y.bool(), r"'y' observes zeros and ones of torch.bool.*as by y\.float\(\)"),
+        (OffsetHeld, Y, r"ends with 'The size .*': .* some of the rows.*columns of x$"),
+        (AllRows, Y, r"'data' has 40: a plate over rows has len\(x\) entries"),
+    ],
+)
+def test_what_torch_would_refuse_in_words_of_its_own(program, y, message):
+    with pytest.raises(ValueError, match=message):
+        fit(program, (X, y), **QUICK)
+    with pytest.raises(ValueError, match=message):
+        explain(program(), X, y, draws=2)
+
+
+@pytest.mark.parametrize("options", [{"guide": AutoNormal}, {"inference": NUTS}])
+def test_so_is_it_before_a_posterior_of_what_rows_share(options):
+    class Shifted(OffsetHeld):
+        def forward(self, x, y=None):
+            pyro.sample("shift", dist.Normal(0.0, 1.0))
+            return super().forward(x, y)
+
+    with pytest.raises(ValueError, match=r"what it holds of each row.*must be columns of x"):
+        fit(Shifted, (X, Y), progress=False, **options)
+
+
+def test_groups_that_are_counted_from_the_rows_are_refused_before_a_chain():
+    def program(x, y=None):
+        group = (x[:, 0] > 0).long()
+        with pyro.plate("groups", int(group.max()) + 1, dim=-1):
+            shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", coin(x))
+            pyro.sample("y", dist.Normal((mask * x).sum(-1) + shift[group], 1.0), obs=y)
+
+    rows = X[X[:, 0].argsort()]
+    message = r"'shift' has shape \(1,\) in a run on one row and \(2,\) on all"
+    with pytest.raises(ValueError, match=message):
+        fit(program, (rows, Y), inference=NUTS, progress=False)
+
+
 class Halving(Explainer):
     def forward(self, x, y=None):
         x *= 0.5
@@ -486,6 +541,18 @@ def test_a_program_that_draws_no_response(program, y, message):
 def test_a_value_outside_its_distribution_is_of_a_named_site():
     with pytest.raises(ValueError, match=r"site 'y' cannot have its value: .*support.*Boolean"):
         fit(Explainer, (X, Y + 1.0), **QUICK)
+
+
+def test_a_third_array_of_rows_is_refused():
+    """A program that has a default for it was explained as if there were none."""
+
+    class Shifted(Explainer):
+        def forward(self, x, y=None, offset=0.0):
+            self.offset = offset
+            return super().forward(x, y)
+
+    with pytest.raises(ValueError, match=r"train has 3 arrays.*x and y alone.*columns of x"):
+        fit(Shifted, (X, Y, X[:, 0]), **QUICK)
 
 
 def test_rows_of_different_lengths():

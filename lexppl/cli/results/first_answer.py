@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -80,8 +79,8 @@ class FirstAnswer:
                     value = torch.as_tensor(site.value)
                     if not bool(((value == 0) | (value == 1)).all()):
                         return np.empty(0)
-                    with contextlib.suppress(ValueError):
-                        means.append(row_marginals(site).double().mean(0).cpu().numpy())
+                    if (mean := row_marginals(site)) is not None:
+                        means.append(mean.double().mean(0).cpu().numpy())
         return np.mean(means, axis=0) if means else np.empty(0)
 
     def _show(self, line: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
-from lexppl.distributions.support import draws_zeros_and_ones
+from lexppl.distributions.support import draws_zeros_and_ones, lists_labels
 from lexppl.effects import (
     EVERY_SHIFT,
     IMPUTATION_DIM,
@@ -195,7 +195,7 @@ def _labels(run: ParticleTrace) -> Site:
         f"{[plate.name for plate in y.inner]}: enter them before mask_particles(), or ",
     )
     _refuse(
-        not y.distribution.has_enumerate_support,
+        not lists_labels(y.distribution),
         "needs a label whose values can be listed, Categorical or Bernoulli; site "
         f"{y.name!r} is {type(y.distribution).__name__}: ",
     )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from pyro.distributions import Unit
 
+from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import (
     BEFORE_PARTICLES,
     BY_DRAW,
@@ -194,6 +195,8 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             entered = True
         if kind == GUIDED:
             _refuse_other_rows_seen(site, guide_sites[site.name])
+        if kind == OBSERVED:
+            _refuse_whole_numbers(site)
     refuse_uncovered_latents(uncovered)
 
 
@@ -371,6 +374,16 @@ def _refuse_dependence_on_particles(site: Site) -> None:
         raise ValueError(
             f"site {site.name!r} has batch shape {shape} before the particle plates, whose dims "
             f"{differs} are theirs; make the entries of one draw one event by .to_event(1)"
+        )
+
+
+def _refuse_whole_numbers(site: Site) -> None:
+    """Refuse integers as zeros and ones, whose density torch has of floating numbers alone."""
+    kind = getattr(site.value, "dtype", torch.float)
+    if not kind.is_floating_point and draws_zeros_and_ones(site.distribution):
+        raise ValueError(
+            f"site {site.name!r} observes zeros and ones of {kind}, which have no density: make "
+            "them floating numbers, as by y.float()"
         )
 
 

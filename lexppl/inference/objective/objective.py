@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
 from lexppl.effects import weights_first
+from lexppl.inference.contexts import plate_errors_explained
 
 Schedule = Callable[[float], float]
 """A value as a function of the progress of a fit, from 0 (start) to 1 (end)."""
@@ -288,7 +289,8 @@ class PyroObjective(Objective):
         if not torch.is_grad_enabled():
             # TraceEnum_ELBO refuses a loss that has no gradient.
             return torch.tensor(self.elbo.loss(model, guide, *args, **kwargs))
-        return self.elbo.differentiable_loss(model, guide, *args, **kwargs)
+        with plate_errors_explained():
+            return self.elbo.differentiable_loss(model, guide, *args, **kwargs)
 
 
 def as_objective(objective: Any) -> Objective:

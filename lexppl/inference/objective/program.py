@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import Answers, ParticleCounts, weights_first
-from lexppl.inference.contexts import seeded
+from lexppl.inference.contexts import plate_errors_explained, seeded
 from lexppl.inference.objective.grammar import (
     DRAW,
     ELSEWHERE,
@@ -196,9 +196,10 @@ def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dic
     """The sample statements of one run of a program with so many masks, by name.
 
     Raises:
-        ValueError: the program changes its rows in place, which would change the data.
+        ValueError: the program changes its rows in place, which would change the data; its plates
+            are not those of the rows.
     """
-    with copied_rows(args) as own, ParticleCounts(masks, 1):
+    with plate_errors_explained(), copied_rows(args) as own, ParticleCounts(masks, 1):
         nodes = pyro.poutine.trace(program).get_trace(*own).nodes
     return {
         name: node
@@ -452,12 +453,10 @@ def beneath_handlers(program: Any) -> Any:
     return program
 
 
-def row_marginals(site: Site) -> Tensor:
-    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`."""
-    try:
+def row_marginals(site: Site) -> Tensor | None:
+    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`, if it states
+    any."""
+    with suppress(NotImplementedError):
         mean: Tensor = site.distribution.mean
-    except NotImplementedError as error:
-        raise ValueError(
-            f"{type(site.distribution).__name__} of site {site.name!r} states no mean"
-        ) from error
-    return mean.select(-3, 0) if mean.dim() > 2 else mean
+        return mean.select(-3, 0) if mean.dim() > 2 else mean
+    return None

@@ -48,8 +48,15 @@ class Potential:
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
         self._globals, latents = GlobalSites.of(model, few)
-        sites = sites_of_run(model, rows).values()
-        for plate in (plate for site in sites for plate in site.plates):
+        sites = sites_of_run(model, rows)
+        for name, site in latents.shared.items():
+            one, every = (tuple(s.distribution.shape()) for s in (site, sites[name]))
+            if one != every:
+                raise ValueError(
+                    f"latent {name!r} has shape {one} in a run on one row and {every} on all: give "
+                    "its plate a number of entries that does not depend on x"
+                )
+        for plate in (plate for site in sites.values() for plate in site.plates):
             if plate.full_size not in (None, plate.size):
                 raise ValueError(
                     f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "

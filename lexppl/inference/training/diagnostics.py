@@ -97,11 +97,8 @@ def mask_marginals(
         for site in run.mask_sites:
             if site.distribution.event_dim != 1:
                 continue
-            try:
-                mean = row_marginals(site)
-            except ValueError:
-                continue
-            if mean.requires_grad:
+            mean = row_marginals(site)
+            if mean is not None and mean.requires_grad:
                 # Where gradients cannot tell whether x is read, it is.
                 marginals[site.name] = (mean.detach(), not x.requires_grad or _reads(mean, x))
     return marginals

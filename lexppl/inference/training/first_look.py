@@ -1,9 +1,7 @@
 """The first look at a stage: each term runs once with every check, before its first step."""
 
-import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +30,6 @@ from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
 from lexppl.inference.training.distributed import Dealt, OneProcess
 from lexppl.inference.training.settings import FitSettings
 
-SUBSAMPLED = "a plate takes {} of the rows, by subsample_size: leave it out to explain each row"
-
 
 @dataclass(frozen=True)
 class SampleNodes:
@@ -51,7 +47,7 @@ class SampleNodes:
 def _samples(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
     if program is None:
         return {}
-    with plate_errors_explained(), refusing_hidden(), torch.no_grad():
+    with refusing_hidden(), torch.no_grad():
         found = steady_nodes(as_called(program), args)
     for name, node in found.items():
         if node["is_observed"] and isinstance(node["value"], torch.Tensor):
@@ -69,35 +65,6 @@ def _refuse_larger(name: str, law: Any, observed: tuple[int, ...]) -> None:
             "value for each row, as y[:, 0] of y (B, 1), or make the last dimension an event, by "
             ".to_event(1)"
         )
-
-
-@contextmanager
-def plate_errors_explained() -> Iterator[None]:
-    """Errors of Pyro about the plates of a program, with what mends them."""
-    try:
-        yield
-    except ValueError as error:
-        plates = re.search(r'plates "(.+)" and "(.+)", collide at dim=(-\d+)', str(error))
-        taken = re.search(r"subsample_size does not match len\S+ (\d+) vs", str(error))
-        shapes = re.search(
-            r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)", str(error)
-        )
-        if plates is not None:
-            one, other, dim = plates.groups()
-            raise ValueError(
-                f"plates {one!r} and {other!r} are both at dim {dim}: mask_particles() is at dim "
-                "-2 and imputation_particles() at dim -3, so that the plate over rows is at dim=-1"
-            ) from error
-        if shapes is not None:
-            plate, site, dim, size, found = shapes.groups()
-            raise ValueError(
-                f"site {site!r} has {found} entries at dim {dim} of its batch shape, where the "
-                f"plate {plate!r} has {size}: what belongs to one entry of the plate is an event, "
-                "as Bernoulli(…).to_event(1) makes the features of a row"
-            ) from error
-        if taken is not None:
-            raise ValueError(SUBSAMPLED.format(*taken.groups())) from error
-        raise
 
 
 def runs_alike_plainly(program: Program | None, args: tuple[Any, ...]) -> bool:
@@ -266,6 +233,5 @@ def refuse_apart(
     term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, instead: str
 ) -> None:
     """Refuse a program whose rows are not apart in the plate over them."""
-    with plate_errors_explained():
-        refuse_outside_rows(nodes.model, term.model, batch, plate, instead)
-        refuse_outside_rows(nodes.guide, term.guide, batch, plate, instead)
+    refuse_outside_rows(nodes.model, term.model, batch, plate, instead)
+    refuse_outside_rows(nodes.guide, term.guide, batch, plate, instead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
+from lexppl.distributions.support import lists_labels
+from lexppl.effects import weights_first
 from lexppl.inference.batches import (
     Columns,
     LoadedRows,
@@ -21,7 +24,10 @@ from lexppl.inference.batches import (
     of_replicate,
     training_rows,
 )
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.program import sample_nodes
 from lexppl.inference.stages import Stage, terms_of
+from lexppl.threads import evaluating
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
 """Where a program's likelihood stands, by the convention of explainers."""
@@ -163,11 +169,18 @@ def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, 
     if shown.dim() == 1 + IMAGE and x.numel():
         low, high = x.aminmax()
         found["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
-    # Integers of a likelihood of counts or times are no labels.
-    is_discrete = getattr(likelihood_of(model), "discrete", True)
-    if others and is_discrete and not others[0].is_floating_point():
+    if others and not others[0].is_floating_point() and _has_labels(model, shown[:1]):
         found["labels"] = tuple(others[0].unique().tolist())
     return found
+
+
+def _has_labels(model: Any, x: Tensor) -> bool:
+    """Whether integers are labels, and no counts or times, by a program's likelihood or site y."""
+    if (likelihood := likelihood_of(model)) is not None:
+        return bool(getattr(likelihood, "discrete", True))
+    with suppress(Exception), torch.no_grad(), evaluating(model), seeded(0, x.device):
+        return lists_labels(sample_nodes(weights_first(model), (x, None))["y"]["fn"])
+    return True
 
 
 DIRICHLET = "dirichlet"  # Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`
