@@ -94,6 +94,7 @@ def read_frame(
     file_format: FileFormat | None = None,
     *,
     column_names: Sequence[str] | None = None,
+    words: Sequence[str] = (),
     **written: Any,
 ) -> pd.DataFrame:
     """Read a file, as :func:`read_table` does, as a ``pandas.DataFrame`` with different column
@@ -102,6 +103,7 @@ def read_frame(
     Args:
         file_format: how the file is written.
         column_names: of a text file whose first line is data already.
+        words: columns of a text file that hold words, even where all cells look like numbers.
         written: fields of :class:`FileFormat`, which go before it where they are not ``None``.
 
     Raises:
@@ -125,7 +127,7 @@ def read_frame(
     try:
         if form.separator is None and kind in TYPED:
             return _read_typed(file, TYPED[kind], form, column_names)
-        return _read_text(file, kind, form, column_names)
+        return _read_text(file, kind, form, column_names, words)
     except UnicodeError as error:
         raise ValueError(
             f"{file.name!r} cannot be read as a table: its letters are not of "
@@ -166,7 +168,11 @@ def _read_typed(
 
 
 def _read_text(
-    file: Path, kind: str, form: FileFormat, column_names: Sequence[str] | None
+    file: Path,
+    kind: str,
+    form: FileFormat,
+    column_names: Sequence[str] | None,
+    words: Sequence[str],
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
         has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -211,7 +217,7 @@ def _read_text(
             low_memory=False,
             encoding=letters,
         )
-        frame, cells = read(), read(nrows=MOST_CELLS, dtype=str)
+        frame, cells = read(dtype=dict.fromkeys(words, str)), read(nrows=MOST_CELLS, dtype=str)
     padded = [name for name in frame.select_dtypes("number") if _starts_with_zero(cells[name])]
     if padded:
         warnings.warn(

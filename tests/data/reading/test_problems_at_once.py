@@ -140,6 +140,22 @@ def test_numbers_with_a_few_words_among_them_are_not_read_as_levels():
     assert dataset_from_frame(frame[["a", "y"]], task="classification").n_classes == 51
 
 
+@pytest.mark.parametrize(
+    ("sign", "cell"),
+    [("−", "−{}.5"), ("<", "<{}.5"), ("%", "{}.5 %"), ("~", "~{}")],
+)
+def test_numbers_of_another_form_are_neither_missing_nor_identifiers(sign, cell):
+    cells = [cell.format(i) if i % 3 else str(i) for i in range(150)]
+    error = problems_of(frame_of(dose=cells))
+    assert f"'dose' holds numbers with '{sign}', such as '{cell.format(1)}'; wri" in str(error)
+    assert not error.mends
+    # A word without a digit may mean missing, beside them.
+    error = problems_of(frame_of(dose=["?", *map(str, range(148)), cell.format(1)]))
+    assert error.mends == {"missing": ["?"]} and "write those that are numbers" in str(error)
+    codes = frame_of(code=[f"{i % 25}{'AB'[i % 2]}" if i % 3 else f"{i % 25}" for i in range(150)])
+    assert dataset_from_frame(codes, "y").entry_names == ("a", "code")
+
+
 def test_large_numbers_with_decimal_commas_are_written_without_their_points():
     error = problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50))
     assert "write '1.234,5' without what parts its thousands" in str(error)
