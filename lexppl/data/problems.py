@@ -274,6 +274,12 @@ def _level_problems(
     where they are words."""
     words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
     mends: dict[str, object] = {"drop": [name]} if "drop=" in otherwise else {}
+    names = f"categorical=[{name!r}]" if mends else "task='classification'"
+    points = [level for level in levels if "." in level and not words and not stated]
+    if points:
+        how = "make numbers of them, in a file by one sign of decimals"
+        text = f"column {name!r} holds words that are numbers, such as {points[0]!r}: {how}"
+        return [Problem(f"{text}, or give {names} if they are names")]
     hint = f"it looks like an identifier or free text: {otherwise}"
     are_numbers = 0 < len(words) < len(levels) / 2
     if are_numbers:
@@ -288,7 +294,6 @@ def _level_problems(
     if len(levels) > most:
         return [Problem(f"{text}, at most {most} are expected; {hint}", mends)]
     if are_numbers and not stated and len(levels) - len(words) > MOST_INTEGER_CLASSES:
-        names = f"categorical=[{name!r}]" if "drop=" in otherwise else "task='classification'"
         return [Problem(f"{text}; {hint}, or {names} if all are names", mends)]
     return []
 
