@@ -151,8 +151,8 @@ class ExplainRun(ABC):
         """Lines that warn of faults of the fit."""
 
     @abstractmethod
-    def learned(self) -> tuple[BaseRateGain, float | None]:
-        """Gain over the base rate, and share of undecided masks."""
+    def learned(self) -> BaseRateGain:
+        """Gain over the base rate."""
 
     @abstractmethod
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
@@ -250,9 +250,8 @@ class ExplainRun(ABC):
 
     def _report(self) -> Any:
         self.sections.warn(self.warnings_of_fit())
-        gain, undecided = self.learned()
-        sampled = self.result.sampler is not None
-        self.sections.warn(self._worded(learned_messages(gain, undecided, sampled)))
+        gain, sampled = self.learned(), self.result.sampler is not None
+        self.sections.warn(self._worded(learned_messages(gain, self.result.steps, sampled)))
         judgement, judge = self.judged()
         as_good = judgement.as_good_as_all(gain.margin)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)

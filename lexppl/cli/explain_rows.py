@@ -186,10 +186,10 @@ class RowsRun(ExplainRun):
             found += early_message(result.best_epoch.tolist(), len(result.history), True)
         return found
 
-    def learned(self) -> tuple[BaseRateGain, float | None]:
+    def learned(self) -> BaseRateGain:
         train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
         x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
-        return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed), None
+        return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed)
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> RowsReport:
         options, source = self.options, self.source

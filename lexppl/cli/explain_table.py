@@ -34,7 +34,6 @@ from lexppl.cli.results.gains import (
     JudgedGains,
     judge_gains,
     judge_learning,
-    undecided,
 )
 from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
 from lexppl.cli.results.scores import Judgement, ScoreRow
@@ -204,9 +203,8 @@ class TableRun(ExplainRun):
             )
         return found + fit_warnings.table_warnings(self.source, self.outputs)
 
-    def learned(self) -> tuple[BaseRateGain, float | None]:
-        table = self.table
-        return judge_learning(table), undecided(table)
+    def learned(self) -> BaseRateGain:
+        return judge_learning(self.table)
 
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
         if self.outputs is None:

@@ -14,6 +14,7 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.data.encoding import MOST_INTEGER_CLASSES
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.inference.training.result import FEW_STEPS
 from lexppl.summary import counted
 from lexppl.tabular.given_model import same_of_all
 
@@ -37,16 +38,12 @@ NOTHING_LEARNED = (
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
 
-MOST_UNDECIDED = 0.5  # Share of rows' features above which masks have not settled
 
-
-def learned_messages(
-    gain: BaseRateGain, undecided: float | None, sampled: bool = False
-) -> list[str]:
-    """Warnings: no gain over the base rate on new rows; masks that have not settled.
+def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = False) -> list[str]:
+    """Warnings: no gain over the base rate on new rows; too few steps for masks to settle.
 
     Args:
-        undecided: share of features kept with a probability from .1 to .9; None if not known.
+        steps: of each replicate's fit; None if not known.
         sampled: whether weights were sampled, which takes no epochs.
     """
     lines = []
@@ -59,12 +56,10 @@ def learned_messages(
             "what it says of the features says nothing; give more rows"
             + ("" if sampled else " or more --epochs")
         )
-    if undecided is not None and undecided > MOST_UNDECIDED:
+    if steps is not None and steps < FEW_STEPS and not sampled:
         lines.append(
-            f"masks have not settled: {undecided:.0%} of the rows' features are kept with a "
-            "probability from .1 to .9; give more "
-            + ("rows" if sampled else "--epochs")
-            + ", or a higher --penalty"
+            f"masks have not settled: the fit had {counted(steps, 'step')} of the {FEW_STEPS} that "
+            "they take at least; give more --epochs"
         )
     return lines
 

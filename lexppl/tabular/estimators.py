@@ -137,7 +137,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             y: observed, for masks from p(z | x, y) beside p(z | x) and the log-likelihood; or None.
             draws: masks a row and replicate.
             penalty: λ in nats, for lex with a penalty, from 1/64 of to four times the usual
-                one; None for that of the fit.
+                one (of G > 15 columns from (15 / G)² of that); None for that of the fit.
 
         Returns:
             ArviZ data by the entries' names, replicates as chains. `constant_data` has x as the
@@ -424,11 +424,11 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         k: entries that a mask keeps (l2x, vibi, meed; lex may have one); None for a quarter of G,
             rounded up.
         penalty: λ, nats for each entry kept (lex, invase, real_x, base_x, rationale). "auto", for
-            lex: chosen by validation rows among eight from 1/64 of to four times the usual one
-            (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex with validation rows,
-            else the method's own. The usual λ of lex is 0.02 nats times the entropy of the labels
-            over that of a fair coin, times √(730 / bits) where the labels fitted on have fewer than
-            730 bits and no `model` is explained.
+            lex: chosen by validation rows among eight from 1/64 of to four times the usual one, of
+            G > 15 columns nine from (15 / G)² of that (:func:`lexppl.evaluation.penalty_path`).
+            None is "auto" of lex with validation rows, else the method's own. The usual λ of lex is
+            0.02 nats times the entropy of the labels over that of a fair coin, times √(730 / bits)
+            where the labels fitted on have fewer than 730 bits and no `model` is explained.
         imputer: a name of :data:`lexppl.choices.imputers.IMPUTERS`, or a module of standardised
             rows. None for the method's own; that of lex draws hidden features given the kept ones
             where columns depend (:class:`lexppl.models.CopulaImputer`).

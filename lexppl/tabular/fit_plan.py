@@ -45,7 +45,10 @@ DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
 """Weight decay of a range of λ, over N, and at most: with 1e-3 predictors of 180 rows of noise lose
 .1 nats a row to the base rate."""
 PATH = (1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
-"""The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
+PATH_ENTRIES = 15
+"""The λ of a path, as multiples of the usual one; one fit is of all from the first to the last. Of
+G > PATH_ENTRIES columns, which share what they say, it begins at (PATH_ENTRIES / G)² of the
+first."""
 NOISE_BITS = 730
 """Below so many bits of the labels (N times those of a row) the usual λ is √(730 / bits) times as
 large: the standard error of what a useless column gains grows so. Of 180 rows of two even labels,
@@ -98,7 +101,8 @@ class FitPlan:
     @property
     def path(self) -> tuple[float, ...]:
         """Candidate penalties of "auto", in nats."""
-        return tuple(share * self.usual_penalty for share in PATH)
+        lowest = () if self.penalties is None else self.penalties[:1]
+        return tuple(sorted({*lowest, *(share * self.usual_penalty for share in PATH)}))
 
     @property
     def schedule(self) -> Linear | WarmUp:
@@ -175,7 +179,7 @@ def plan_for(
         weight_decay=decay * unit * 2.0 / max(2, values["folds"] or 0),
         unit=unit,
         usual_penalty=usual_penalty,
-        penalties=_range(usual_penalty, penalty) if every else None,
+        penalties=_range(usual_penalty, penalty, entries) if every else None,
         predictor_kind=kind,
         posterior=posterior,
         conditional=posterior is None and imputer is None and usual == "marginal",
@@ -235,7 +239,8 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
-def _range(usual: float, penalty: Any) -> tuple[float, float, float]:
+def _range(usual: float, penalty: Any, entries: int) -> tuple[float, float, float]:
     """Ends and middle of the range of λ, which includes a given λ."""
     given = usual if penalty == AUTO else float(penalty)
-    return min(PATH[0] * usual, given), usual, max(PATH[-1] * usual, given)
+    lowest = PATH[0] * usual * min(1.0, PATH_ENTRIES / entries) ** 2
+    return min(lowest, given), usual, max(PATH[-1] * usual, given)

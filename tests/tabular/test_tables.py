@@ -348,6 +348,9 @@ def test_defaults_by_the_rows():
     assert plan_for(3_240, 64).epochs == 200 and plan_for(3_240, 30).epochs == 46
     assert few.penalties == pytest.approx(few.usual_penalty * np.array([1 / 64, 1, 4]))
     assert plan_for(100, 4, penalty=1.0).penalties[2] == 1.0
+    wide = plan_for(100, 60)
+    assert wide.path[:2] == pytest.approx(wide.usual_penalty * np.array([1 / 1024, 1 / 64]))
+    assert wide.path[0] == wide.penalties[0] and len(wide.path) == 9
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
             assert rows % plan_for(rows, 4, batch_size=size).batch_size != 1

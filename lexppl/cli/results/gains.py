@@ -25,8 +25,8 @@ from lexppl.evaluation.gains import (
 )
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
-from lexppl.explanation import explain, mask_means, selection_table
-from lexppl.explanation.reading.masks import PROBABILITY, STATED, by_groups, drawn_masks, kind_of
+from lexppl.explanation import explain, selection_table
+from lexppl.explanation.reading.masks import by_groups, drawn_masks
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
@@ -192,20 +192,6 @@ def judge_learning(fitted: FittedTable) -> BaseRateGain:
     chosen = _judged_rows(y, seed)[0]
     x, folds = source.test.x[chosen], _folds(source, chosen)
     return gain_over_base_rate(fitted.result, train_y, x, y[chosen], seed=seed, folds=folds)
-
-
-def undecided(fitted: FittedTable) -> float | None:
-    """Share of held-out rows' features kept with a probability from .1 to .9; None of masks
-    without stated probabilities, or of a fixed size."""
-    if fitted.plan.k is not None:
-        return None
-    x = fitted.source.test.x[:GAIN_ROWS]
-    folds = _folds(fitted.source, torch.arange(len(x)))
-    posterior = judged(folds, explain, fitted.result, x, draws=1)
-    means = mask_means(posterior)
-    if kind_of(posterior) is not PROBABILITY or means.attrs.get("source") != STATED:
-        return None
-    return float(((means > 0.1) & (means < 0.9)).mean())
 
 
 def _folds(source: DividedTable, chosen: Tensor) -> Folds | None:
