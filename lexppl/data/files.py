@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,11 +82,6 @@ class FileFormat:
     def to_json(self) -> dict[str, Any]:
         """What is not found out from the file, as ``json.dumps`` accepts it."""
         return {name: value for name, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_json(cls, description: Mapping[str, Any]) -> Self:
-        """The format that :meth:`to_json` described."""
-        return cls(**description)
 
 
 def read_frame(
@@ -218,7 +213,8 @@ def _read_text(
             encoding=letters,
         )
         frame, cells = read(dtype=dict.fromkeys(words, str)), read(nrows=MOST_CELLS, dtype=str)
-    padded = [name for name in frame.select_dtypes("number") if _starts_with_zero(cells[name])]
+    numbers = list(frame.select_dtypes("number"))
+    padded = [name for name in numbers if cells[name].str.match(r"0\d").any()]
     if padded:
         warnings.warn(
             f"columns {quoted(padded, most=3)} have cells with leading zeros and are read as "
@@ -241,11 +237,6 @@ def _read_text(
             stacklevel=2,
         )
     return frame
-
-
-def _starts_with_zero(cells: pd.Series) -> bool:
-    """Whether a cell has a further digit after a first zero, as codes have."""
-    return bool(cells.str.match(r"0\d").any())
 
 
 def separator_of(lines: Sequence[str], decimal: str | None) -> str:
