@@ -33,7 +33,8 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
     """Carry out `lexppl explain --with`; the exit code, 0."""
     folder = explainer_folder(options)
     encoding = TableEncoding.load(folder.parent / ENCODING)
-    frame = read_frame(Path(options.data).expanduser(), encoding.file_format)
+    file = Path(options.data).expanduser()
+    frame = read_frame(file, encoding.file_format, words=encoding.words)
     x = encoding.encode(frame)
     check_row_numbers(options.row, len(x), f"rows of {options.data}")
     result = load(folder)
@@ -53,7 +54,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             lines = _steps(result, x, encoding, options)
         else:
             lines = _rows(posterior, x, encoding)
-        write_lines(lines, out / ROWS)
+        write_lines(lines, out / ROWS, encoding.target.scale)
     print(f"{len(x)} rows explained by {folder}\n")
     print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
     print(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")

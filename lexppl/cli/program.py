@@ -39,6 +39,13 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if arg_strings != ["--"]:
+            return super()._get_values(action, arg_strings)
+        value = self._get_value(action, "--")  # Of --missing=--, where argparse drops it
+        self._check_value(action, value)
+        return value if action.nargs is None else [value]
+
     def format_help(self) -> str:
         """Help of the first options and the examples, if there are any; else of all."""
         if self.first:

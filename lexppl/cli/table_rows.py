@@ -37,9 +37,10 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         in_folds = {"group": options.group, "time": options.time}
     typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
     if len(typed) > 1 or (typed and division["folds"] is None):
+        one = "give one of the two, " * (len(typed) > 1)
         raise UsageError(
-            f"{' and '.join(typed)}: give one of the two, of rows in folds: without --test-share, "
-            "--k, --inference, --guide, --predictor trees and a --method other than lex"
+            f"{' and '.join(typed)}: {one}of rows in folds: two --replicates or more, without "
+            "--test-share, --k, --inference, --guide, --predictor trees and a --method but lex"
         )
     if typed and name in shipped_names():
         raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")

@@ -171,10 +171,11 @@ def _typed(argument: re.Match[str]) -> str:
     if argument["value"] in ("True", "(…,)", "(…)"):
         return option if argument["value"] == "True" else f"{option} CELL"
     value = ast.literal_eval(argument["value"])
-    if name == "missing":
-        return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
-    values = value if isinstance(value, list | tuple) else [value]
-    return " ".join([option, *(shlex.quote(str(one)) for one in values)])
+    values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
+    if any(re.match("-.", one) for one in values):  # Words that would be options
+        return " ".join(f"{option}={shlex.quote(one)}" for one in values)
+    between = f" {option} " if name == "missing" else " "
+    return f"{option} {between.join(map(shlex.quote, values))}"
 
 
 @contextmanager

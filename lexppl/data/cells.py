@@ -3,6 +3,7 @@
 import datetime
 import numbers
 import re
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,17 @@ def level_of(value: object) -> str:
         whole = isinstance(value, numbers.Integral) or float(value).is_integer()
         return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
     return str(value)
+
+
+def are_without_words(levels: Collection[str]) -> bool:
+    """Whether levels are booleans, or numbers as :func:`level_of` names them.
+
+    >>> are_without_words(["1", "2.5"]), are_without_words(["007", "12"])
+    (True, False)
+    """
+    return {*levels} <= {"False", "True"} or all(
+        level_of(pd.to_numeric(level, errors="coerce")) == level for level in levels
+    )
 
 
 def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:

@@ -79,7 +79,7 @@ class _StandardisedColumn(_Column):
             # The derivative of the value by the feature.
             unit *= spread * np.cosh(np.nan_to_num(values))
             values = centre + spread * np.sinh(values)
-        digits = np.minimum(5 - np.floor(np.log10(unit)).astype(np.int64), 300)
+        digits = np.minimum(5 - np.floor(np.log10(unit)).astype(np.int64), 308)
         for each in np.unique(digits):
             values[digits == each] = np.round(values[digits == each], each)
         return values + 0.0

@@ -18,6 +18,7 @@ from torch import Tensor
 from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
 from lexppl.configured import made_of, refuse_types
 from lexppl.data.cells import (
+    are_without_words,
     checked_order,
     date_order,
     kind_of,
@@ -272,6 +273,15 @@ class TableEncoding:
     def table_columns(self) -> tuple[str, ...]:
         """Names of the table's columns that are read, without the target."""
         return tuple(dict.fromkeys(column.source for column in self.columns))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Columns of words, with the target, though a file may hold numbers of theirs alone."""
+        found = {self.target.name: {*(self.target.class_names or ())}}
+        for column in self.columns:
+            if isinstance(column, CategoricalColumn):
+                found[column.name] = {*column.levels} - {column.pooled}
+        return tuple(name for name, levels in found.items() if not are_without_words(levels))
 
     @property
     def markers(self) -> tuple[int, ...]:

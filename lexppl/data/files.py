@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,17 +82,13 @@ class FileFormat:
         """What is not found out from the file, as ``json.dumps`` accepts it."""
         return {name: value for name, value in asdict(self).items() if value}
 
-    @classmethod
-    def from_json(cls, description: Mapping[str, Any]) -> Self:
-        """The format that :meth:`to_json` described."""
-        return cls(**description)
-
 
 def read_frame(
     path: str | Path,
     file_format: FileFormat | None = None,
     *,
     column_names: Sequence[str] | None = None,
+    words: Sequence[str] = (),
     **written: Any,
 ) -> pd.DataFrame:
     """Read a file, as :func:`read_table` does, as a ``pandas.DataFrame`` with different column
@@ -101,6 +97,7 @@ def read_frame(
     Args:
         file_format: how the file is written.
         column_names: of a text file whose first line is data already.
+        words: columns of a text file that hold words, even where all cells look like numbers.
         written: fields of :class:`FileFormat`, which go before it where they are not ``None``.
 
     Raises:
@@ -124,7 +121,7 @@ def read_frame(
     try:
         if form.separator is None and kind in TYPED:
             return _read_typed(file, TYPED[kind], form, column_names)
-        return _read_text(file, kind, form, column_names)
+        return _read_text(file, kind, form, column_names, words)
     except UnicodeError as error:
         raise ValueError(
             f"{file.name!r} cannot be read as a table: its letters are not of "
@@ -165,7 +162,11 @@ def _read_typed(
 
 
 def _read_text(
-    file: Path, kind: str, form: FileFormat, column_names: Sequence[str] | None
+    file: Path,
+    kind: str,
+    form: FileFormat,
+    column_names: Sequence[str] | None,
+    words: Sequence[str],
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
         has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -207,9 +208,10 @@ def _read_text(
             "index_col": False,
             "encoding": letters,
         }
-        frame = pd.read_csv(file, low_memory=False, **how)
+        frame = pd.read_csv(file, low_memory=False, dtype=dict.fromkeys(words, str), **how)
         cells = pd.read_csv(file, nrows=MOST_CELLS, dtype=str, **how)
-    padded = [name for name in frame.select_dtypes("number") if _starts_with_zero(cells[name])]
+    numbers = list(frame.select_dtypes("number"))
+    padded = [name for name in numbers if cells[name].str.match(r"0\d").any()]
     if padded:
         warnings.warn(
             f"columns {quoted(padded, most=3)} have cells with leading zeros and are read as "
@@ -232,11 +234,6 @@ def _read_text(
             stacklevel=2,
         )
     return frame
-
-
-def _starts_with_zero(cells: pd.Series) -> bool:
-    """Whether a cell has a further digit after a first zero, as codes have."""
-    return bool(cells.str.match(r"0\d").any())
 
 
 def separator_of(lines: Sequence[str], decimal: str | None) -> str:

@@ -35,7 +35,7 @@ FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in eac
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
-_WITH_UNIT = re.compile(r"[+-]?([$€£¥]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
+_WITH_UNIT = re.compile(r"[+-]?([$€£¥<>≤≥~−]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 
@@ -253,12 +253,16 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
             f"decimal=',' when the file is read{parted}, or {otherwise} if they are names",
             {"decimal": ","},
         )
-    units = {unit and unit.groups("") for unit in map(_WITH_UNIT.fullmatch, words)}
-    unit = "".join(units.pop() or "") if len(units) == 1 else ""
-    if unit and len(words) > MOST_INTEGER_CLASSES:
+    units = {
+        found and "".join(found.groups("")): word
+        for word, found in zip(words[::-1], map(_WITH_UNIT.fullmatch, words[::-1]), strict=True)
+    }
+    marks = [unit for unit in units if unit]
+    named = len(units) > 1 and any(map(str.isalpha, "".join(marks)))
+    if marks and None not in units and not named and len(words) > MOST_INTEGER_CLASSES:
         return Problem(
-            f"column {name!r} holds numbers with {unit!r}, such as {words[0]!r}; write them "
-            f"without it, or give {otherwise} if they are names"
+            f"column {name!r} holds numbers with {quoted(marks)}, such as {units[marks[0]]!r}; "
+            f"write plain numbers, as 12 or -0.5, or give {otherwise} if they are names"
         )
     return None
 
@@ -270,20 +274,26 @@ def _level_problems(
     where they are words."""
     words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
     mends: dict[str, object] = {"drop": [name]} if "drop=" in otherwise else {}
+    names = f"categorical=[{name!r}]" if mends else "task='classification'"
+    points = [level for level in levels if "." in level and not words and not stated]
+    if points:
+        how = "make numbers of them, in a file by one sign of decimals"
+        text = f"column {name!r} holds words that are numbers, such as {points[0]!r}: {how}"
+        return [Problem(f"{text}, or give {names} if they are names")]
     hint = f"it looks like an identifier or free text: {otherwise}"
     are_numbers = 0 < len(words) < len(levels) / 2
     if are_numbers:
-        mends = {"missing": words[:3]}
-        hint = (
-            f"most are numbers, but not {quoted(words, most=3)}: if these mean missing, give "
-            f"missing=({words[0]!r},)"
-        )
+        gaps = [word for word in words if not re.search(r"\d", word)]
+        mends = {"missing": gaps[:3]} if gaps else {}
+        hint = f"most are numbers, but not {quoted(words, most=3)}: if these mean missing, give "
+        hint += f"missing=({(gaps or words)[0]!r},)"
+        if len(gaps) < len(words):
+            hint += ", and write those that are numbers plainly, as 12 or -0.5"
     text = f"categorical column {name!r} has {len(levels)} levels in {rows} rows"
     most = min(MOST_LEVELS, max(FEW_ROWS, rows // 2))
     if len(levels) > most:
         return [Problem(f"{text}, at most {most} are expected; {hint}", mends)]
     if are_numbers and not stated and len(levels) - len(words) > MOST_INTEGER_CLASSES:
-        names = f"categorical=[{name!r}]" if "drop=" in otherwise else "task='classification'"
         return [Problem(f"{text}; {hint}, or {names} if all are names", mends)]
     return []
 

@@ -205,7 +205,7 @@ def read_table(
     chosen = {f.name: reading.pop(f.name, None) for f in fields(FileFormat)}
     form = replace(known, **{option: value for option, value in chosen.items() if value})
     return dataset_from_frame(
-        read_frame(path, form, column_names=column_names),
+        read_frame(path, form, column_names=column_names, words=encoding.words if encoding else ()),
         target,
         encoding=encoding,
         file_format=form,

@@ -298,3 +298,12 @@ def test_onnx_needs_no_trust_and_calls_stay_within_their_number(tmp_path, capsys
 def test_debug_shows_where(tmp_path):
     with pytest.raises(OSError, match=r"/results'"):
         main(["explain", "wine", "--out", str(Path(__file__) / "results"), "--debug"])
+
+
+def test_rows_that_stay_together_need_folds(tmp_path, capsys):
+    file = str(written(changed(day=range(90)), tmp_path))
+    words = ["explain", file, "--target", "income", "--out", str(tmp_path / "o"), *QUICK]
+    code, error = refused(capsys, tmp_path, *words, "--group", "job", "--replicates", "1")
+    assert code == 2 and "--group job: of rows in folds: two --replicates or more" in error
+    code, error = refused(capsys, tmp_path, *words, "--group", "job", "--time", "day")
+    assert code == 2 and "--time day: give one of the two" in error

@@ -8,8 +8,9 @@ import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli.program import main
 from lexppl.cli.terminal import ENCODING, EXPLAINER
-from lexppl.data import TableEncoding
+from lexppl.data import TableEncoding, read_table
 from lexppl.data.divided_table import DividedTable, divided_frame
+from lexppl.data.files import read_frame
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.inference import FitResult, fit
 from lexppl.saving import save
@@ -106,6 +107,30 @@ def test_responses_are_in_their_own_units(tmp_path, shift, words):
     assert set(rows["predicted"]) == {"mean response"}
     totals = rows["total"].dropna() - shift
     assert totals.between(300.0, 1700.0).all() and totals.nunique() > 1
+    alone = written(numbers(5, seed=2).drop(columns="price").head(1), tmp_path, "alone.csv")
+    assert run(tmp_path, str(alone), "--out", str(tmp_path / "one")) == 0
+    alone_total = pd.read_csv(tmp_path / "one" / "rows.csv")["total"].iloc[-1] - shift
+    own = rows[rows["row"] == 0]["total"].iloc[-1] - shift
+    assert alone_total == pytest.approx(own, abs=50.0)
+
+
+def test_codes_of_digits_alone_are_the_words_that_they_were_in_fit(tmp_path, capsys):
+    """Zip codes, of which a file may have some that look like numbers alone."""
+    codes = pd.Series(["007", "10.0", "TRUE", "2A"] * 15, name="zip")
+    table = (
+        numbers(60).join(codes).assign(sold=["1.0", "no", "yes"] * 20, flag=["TRUE", "FALSE"] * 30)
+    )
+    source = divided_frame(read_frame(written(table, tmp_path)), "sold", folds=2, seed=0, rare=5)
+    saved(source, tmp_path)
+    assert source.data.encoding.words == ("sold", "zip")
+    for code in ("007", "10.0", "TRUE"):
+        own = table[table.zip == code]
+        new = written(own.drop(columns="sold"), tmp_path, "new.csv")
+        assert run(tmp_path, str(new), "--out", str(tmp_path / "o"), "--overwrite") == 0
+        rows = pd.read_csv(tmp_path / "o" / "rows.csv", dtype=str)
+        assert set(rows["value"][rows["feature"] == "zip"]) == {code}
+    sold = written(table[table.sold == "1.0"], tmp_path, "sold.csv")
+    assert read_table(sold, encoding=source.data.encoding).y.tolist() == [0] * 20
 
 
 @pytest.mark.parametrize(

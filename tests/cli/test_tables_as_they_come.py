@@ -11,7 +11,8 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.terminal import message_of, one_line, short_warnings, text_table
+from lexppl.cli.program import parse
+from lexppl.cli.terminal import UsageError, message_of, one_line, short_warnings, text_table
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of
@@ -147,6 +148,8 @@ def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
         ("the drop is steep", "the drop is steep"),
         ("with drop=['x[1]', \"it's\"], or", """with --drop 'x[1]' 'it'"'"'s', or"""),
         ("give missing=('(0.5)',)", "give --missing '(0.5)'"),
+        ("give missing=('--',)", "give --missing=--"),
+        ("with drop=['-x y', 'b']", "with --drop='-x y' --drop=b"),
     ],
 )
 def test_arguments_are_told_as_they_are_typed(message, typed):
@@ -163,6 +166,15 @@ def test_all_mends_at_once_are_words_to_type():
     assert shlex.split(last.removeprefix("all at once: ")) == [
         "--drop", "a, b", "it's", "--hide-missing", "--missing", "?", "--missing", "-",
     ]  # fmt: skip
+
+
+def test_words_that_begin_with_a_dash_can_be_typed():
+    message = one_line(ValueError("give missing=('--',) or drop=['--out', 'b']"))
+    words = shlex.split(message.replace("give", "explain t.csv --out o").replace(" or ", " "))
+    options = parse(words)
+    assert options.missing == ["--"] and options.drop == ["--out", "b"]
+    with pytest.raises(UsageError, match="--rows"):
+        parse(["explain", "t.csv", "--out", "o", "--rows=--"])
 
 
 def test_warnings_have_options_and_names_stand_in_one_line(capsys):

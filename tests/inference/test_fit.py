@@ -329,6 +329,7 @@ def test_an_imputation_without_a_density_is_only_drawn(estimator):
 def test_collapse_is_named():
     assert collapse(torch.zeros(5, 3)) == "all off"
     assert collapse(torch.ones(5, 3)) == "all on"
+    assert collapse(torch.ones(5, 1)) is None
     assert collapse(torch.tensor([[0.9, 0.1]]).expand(5, 2)) == "one mask for every row"
     assert collapse(torch.eye(4)) is None
     with pytest.warns(CollapseWarning, match="all off.*lower the penalty"):

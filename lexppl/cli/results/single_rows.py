@@ -322,9 +322,10 @@ def _percent(share: float) -> str:
     return percent(share).replace(" ", "\u00a0")
 
 
-def write_lines(lines: pd.DataFrame, file: Path) -> None:
-    """Write lines of single rows, with three digits of the range of their totals."""
+def write_lines(lines: pd.DataFrame, file: Path, scale: float = 0.0) -> None:
+    """Write lines of single rows, with three digits of the range of their totals, or of a scale
+    where these are all equal."""
     totals = lines["total"]
-    text = partial(number_text, scale=float(totals.max() - totals.min()))
+    text = partial(number_text, scale=float(totals.max() - totals.min()) or scale)
     written = lines.assign(total=totals.map(text, na_action="ignore"))
     written.to_csv(file, index=False, float_format=DIGITS)

@@ -46,8 +46,8 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
     """Name the collapse of a selector, if it has collapsed.
 
     *All off*: no row keeps half an entry in expectation; *all on*: every row keeps all but half an
-    entry; *one mask for every row*: all rows agree on which entries have `p > ½`, and no entry's
-    `p` varies over rows by more than 0.05 (standard deviation).
+    entry of several; *one mask for every row*: all rows agree on which entries have `p > ½`, and
+    no entry's `p` varies over rows by more than 0.05 (standard deviation).
 
     Args:
         marginals: selection probabilities `(B, G)`.
@@ -64,7 +64,7 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
     if bool((size < 0.5).all()):
         return ALL_OFF
     if bool((size > marginals.shape[-1] - 0.5).all()):
-        return ALL_ON
+        return ALL_ON if marginals.shape[-1] > 1 else None
     if not of_rows:
         return None
     kept = marginals > 0.5

@@ -140,6 +140,38 @@ def test_numbers_with_a_few_words_among_them_are_not_read_as_levels():
     assert dataset_from_frame(frame[["a", "y"]], task="classification").n_classes == 51
 
 
+@pytest.mark.parametrize(
+    ("sign", "cell"),
+    [("−", "−{}.5"), ("<", "<{}.5"), ("%", "{}.5 %"), ("~", "~{}")],
+)
+def test_numbers_of_another_form_are_neither_missing_nor_identifiers(sign, cell):
+    cells = [cell.format(i) if i % 3 else str(i) for i in range(150)]
+    error = problems_of(frame_of(dose=cells))
+    assert f"'dose' holds numbers with '{sign}', such as '{cell.format(1)}'; wri" in str(error)
+    assert not error.mends
+    # A word without a digit may mean missing, beside them.
+    error = problems_of(frame_of(dose=["?", *map(str, range(148)), cell.format(1)]))
+    assert error.mends == {"missing": ["?"]} and "write those that are numbers" in str(error)
+    codes = frame_of(code=[f"{i % 25}{'AB'[i % 2]}" if i % 3 else f"{i % 25}" for i in range(150)])
+    assert dataset_from_frame(codes, "y").entry_names == ("a", "code")
+
+
+def test_decimals_of_another_sign_are_not_read_as_levels(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("a;b;y\n" + "".join(f"{i},5;{i % 4}.5;{i % 3}.5\n" for i in range(60)))
+    with pytest.raises(TableError) as caught:
+        read_table(file, decimal=",")
+    for problem, way in zip(
+        caught.value.problems, ("categorical=['b']", "task='classification'"), strict=True
+    ):
+        assert "holds words that are numbers, such as '0.5'" in problem.text
+        assert way in problem.text
+    names = {"categorical": ["b"], "task": "classification"}
+    assert read_table(file, decimal=",", **names).entry_names == ("a", "b")
+    # Words of digits alone, such as zip codes, are levels.
+    assert dataset_from_frame(frame_of(zip=["0815", "4711", "1"] * 50), "y").n_features == 4
+
+
 def test_large_numbers_with_decimal_commas_are_written_without_their_points():
     error = problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50))
     assert "write '1.234,5' without what parts its thousands" in str(error)
