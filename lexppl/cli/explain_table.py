@@ -97,7 +97,8 @@ class TableRun(ExplainRun):
     def table(self) -> FittedTable:
         """The explainer with all that it was fitted to."""
         observed = self.outputs, self.full, self.options.seed
-        return FittedTable(self.result, self.plan, self.source, self.groups, *observed)
+        fit = self.result, self.plan, self.source, self.groups
+        return FittedTable(*fit, *observed, self.fitted.networks)
 
     def read(self, device: torch.device) -> None:
         options, regime = self.options, regime_of(self.options)

@@ -51,7 +51,9 @@ def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
     random = "EVAL-X, a predictor of any choice of features"
     by = (
-        "its own predictor, which averages over draws of what is hidden" if gains.by_own else random
+        "the networks fitted with it, which average over draws of what is hidden"
+        if gains.by_own
+        else random
     )
     several = gains.by_own and bool((gains.groups["members"] > 1).any())
     of_members = f", by {random}" if several else ""

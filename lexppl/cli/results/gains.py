@@ -45,6 +45,7 @@ class FittedTable:
         outputs: of a black box for every row, or None.
         full: the predictor that was fitted on all features before, or None.
         seed: of draws and of choices of rows.
+        networks: the fit whose networks trees replaced, or None.
     """
 
     result: FitResult
@@ -54,6 +55,7 @@ class FittedTable:
     outputs: Tensor | None
     full: FittedPredictor | None
     seed: int
+    networks: FitResult | None = None
 
     @property
     def observes_predictor(self) -> bool:
@@ -100,7 +102,8 @@ class JudgedGains:
         predicted: what is predicted, in words.
         each: gains of rows.
         row_names: their places in the table.
-        by_own: whether groups are judged by the explainer's own predictor, and not by EVAL-X.
+        by_own: whether groups are judged by the networks fitted with the explainer, and not by
+            EVAL-X.
     """
 
     groups: pd.DataFrame
@@ -133,8 +136,8 @@ def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def judge_gains(
     fitted: FittedTable, judge: EvalX, posterior: Posterior, fdr: float, fwer: float | None
 ) -> JudgedGains:
-    """Gains of groups and features of held-out rows, by the explainer's masks, and by its own
-    predictor or EVAL-X of the targets.
+    """Gains of groups and features of held-out rows, by the explainer's masks, and by the networks
+    fitted with it or EVAL-X of the targets.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
@@ -149,7 +152,7 @@ def judge_gains(
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
     masks = drawn_masks(judged(folds, explain, fitted.result, x, draws=draws, seed=seed))
-    own = own_judge(fitted.result, judge.entries)
+    own = own_judge(fitted.networks or fitted.result, judge.entries)
     gains = feature_gains(
         judge if own is None else own,
         x,
