@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,28 +64,30 @@ def program_settings(validate: bool) -> Iterator[None]:
 
 
 SUBSAMPLED = "a plate takes {} of the rows, by subsample_size: leave it out to explain each row"
-EXPLAINED: Mapping[str, str] = MappingProxyType(
-    {
-        r'plates "(.+)" and "(.+)", collide at dim=(-\d+)': (
-            "plates {0!r} and {1!r} are both at dim {2}: mask_particles() is at dim -2 and "
-            "imputation_particles() at dim -3, so that the plate over rows is at dim=-1"
-        ),
-        r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)": (
-            "site {1!r} has {4} entries at dim {2} of its batch shape, where the plate {0!r} has {3}: "
-            "a plate over rows has len(x) entries, and what belongs to one entry is an event, as "
-            "Bernoulli(…).to_event(1) makes the features of a row"
-        ),
-        r"subsample_size does not match len\S+ (\d+) vs": SUBSAMPLED,
-        "enumeration only supports scalar poutine.scale": (
-            "TraceEnum_ELBO takes no weight of each row: leave row_weights and sample_weight out, or "
-            "give objective=NestedIWAE(math.inf, estimator=Enumerate()), which sums the same latents "
-            "out within mask_particles()"
-        ),
-        r"^(The size of tensor a .*)": (
-            "the program ends with {0!r}: as it is run on some of the rows, what it holds of each row "
-            "itself, such as offsets or groups, must be columns of x"
-        ),
-    }
+EXPLAINED = (
+    (
+        r'plates "(.+)" and "(.+)", collide at dim=(-\d+)',
+        "plates {0!r} and {1!r} are both at dim {2}: mask_particles() is at dim -2 and "
+        "imputation_particles() at dim -3, so that the plate over rows is at dim=-1",
+    ),
+    (
+        r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)",
+        "site {1!r} has {4} entries at dim {2} of its batch shape, where the plate {0!r} has {3}: "
+        "a plate over rows has len(x) entries, and what belongs to one entry is an event, as "
+        "Bernoulli(…).to_event(1) makes the features of a row",
+    ),
+    (r"subsample_size does not match len\S+ (\d+) vs", SUBSAMPLED),
+    (
+        "enumeration only supports scalar poutine.scale",
+        "TraceEnum_ELBO takes no weight of each row: leave row_weights and sample_weight out, or "
+        "give objective=NestedIWAE(math.inf, estimator=Enumerate()), which sums the same latents "
+        "out within mask_particles()",
+    ),
+    (
+        r"^(The size of tensor a .*)",
+        "the program ends with {0!r}: as it is run on some of the rows, what it holds of each row "
+        "itself, such as offsets or groups, must be columns of x",
+    ),
 )
 """What mends errors of Pyro and torch, by what is found in them."""
 
@@ -97,7 +98,7 @@ def plate_errors_explained() -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        for words, mend in EXPLAINED.items():
+        for words, mend in EXPLAINED:
             if (found := re.search(words, str(error))) is not None:
                 raise ValueError(mend.format(*found.groups())) from error
         raise
