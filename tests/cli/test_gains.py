@@ -83,7 +83,7 @@ def judged(monkeypatch):
     seen, judge_gains = {}, explain_table.judge_gains
 
     def noted(table, judge, *rest):
-        seen.update(judge=judge, source=table.source)
+        seen.update(judge=judge, source=table.source, networks=table.networks)
         seen.update(targets=table.targets(), predicted=table.predicted)
         seen["found"] = judge_gains(table, judge, *rest)
         return seen["found"]
@@ -100,7 +100,7 @@ def again(judged, folder):
     x, y = source.test.x, judged["targets"][source.test_rows]
     masks = masks_of(folds.values(explain, explainer, x, draws=20, seed=0))["mask"].values
     masks = torch.as_tensor(masks).flatten(0, 1).float()
-    own = own_judge(explainer, judged["judge"].entries)
+    own = own_judge(judged["networks"] or explainer, judged["judge"].entries)
     by_own, random = (
         feature_gains(judge, x, y, masks, groups=judged["found"].each.groups, folds=folds)
         for judge in (own or judged["judge"], judged["judge"])
@@ -123,8 +123,8 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
     assert judged["predicted"] == target and torch.equal(judged["targets"], source.data.y)
     fits = judged["judge"].result
     assert fits.replicates == 2 and fits.event_shape == (source.data.n_features,)
-    # Networks of what is drawn judge themselves; trees do not, which read it as missing.
-    assert judged["found"].by_own == (target == "price")
+    # Networks of what is drawn judge, also those that trees replaced, which read it as missing.
+    assert judged["found"].by_own and (judged["networks"] is None) == (target == "price")
     found = gain_table(gains, 0.1)
     assert list(found.index) == list(table.index)
     # The table is told to four digits.
