@@ -15,7 +15,12 @@ from torch import Tensor
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
-from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
+from lexppl.inference.objective.program import (
+    ParticleTrace,
+    Site,
+    of_first_particle,
+    row_marginals,
+)
 
 FEWEST = 5  # Weights of a tail that a distribution can be fitted to
 PRIOR_WEIGHT, PRIOR_K = 10, 0.5
@@ -292,7 +297,7 @@ def _selection(site: Site, drawn: Tensor) -> Tensor:
     mean: Tensor = site.distribution.mean
     if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
         return mean.mean(0)
-    return mean[0] if mean.dim() == 3 else mean
+    return of_first_particle(mean)
 
 
 def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:

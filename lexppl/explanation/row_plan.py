@@ -16,6 +16,7 @@ from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites
 from lexppl.explanation.reading.masks import BY_GUIDE, GIVEN_XY, GUIDE
 from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.program import of_first_particle
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, rows_at_once
 from lexppl.inference.training.result import FitResult
@@ -87,7 +88,7 @@ def stated_means(
                 f"draws=0 takes E[z | x] from the distribution of {site.name!r}, which depends on "
                 "another latent: give draws, over which it is averaged"
             )
-        found[site.name] = mean[0] if mean.dim() == 3 else mean
+        found[site.name] = of_first_particle(mean)
         if len(found) == len(names):
             raise _AllSeen
 

@@ -457,6 +457,10 @@ def row_marginals(site: Site) -> Tensor | None:
     """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`, if it states
     any."""
     with suppress(NotImplementedError):
-        mean: Tensor = site.distribution.mean
-        return mean.select(-3, 0) if mean.dim() > 2 else mean
+        return of_first_particle(site.distribution.mean)
     return None
+
+
+def of_first_particle(mean: Tensor) -> Tensor:
+    """The mean `(B, G)` of masks that all particles share, from `(L, B, G)` or `(B, G)`."""
+    return mean.select(-3, 0) if mean.dim() > 2 else mean
