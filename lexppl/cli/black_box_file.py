@@ -8,12 +8,14 @@ from typing import Any
 import joblib
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import quoted
 from lexppl.cli.terminal import UsageError, one_line
-from lexppl.data.columns import NumericColumn
+from lexppl.data.columns import Standardised
 from lexppl.data.divided_table import DividedTable
+from lexppl.data.encoding import TargetColumn
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.tabular.given_model import as_it_takes, box_of_table
 
@@ -67,7 +69,7 @@ def asked_black_box(
         box, x = box_of_table(model, source.table, classes=names, output=output, **limits)
     else:
         columns = () if data.encoding is None else data.encoding.columns
-        if tails := [c.name for c in columns if isinstance(c, NumericColumn) and c.asinh]:
+        if tails := [c.name for c in columns if isinstance(c, Standardised) and c.curve]:
             raise ValueError(
                 f"--black-box-input encoded is not for columns with a heavy tail, {quoted(tails)}: "
                 "fit the black box on the table's own columns, or on logarithms in the table"
@@ -92,25 +94,46 @@ def asked_black_box(
     return box, x, places, source
 
 
-def black_box_targets(box: BlackBox, x: Tensor, places: Tensor, source: DividedTable) -> Tensor:
-    """What a black box says of the rows at some places, NaN elsewhere: probabilities `(N, C)`, or
-    standardised responses.
+def black_box_targets(
+    box: BlackBox, x: Tensor, places: Tensor, source: DividedTable
+) -> tuple[Tensor, DividedTable]:
+    """Answers of a black box for the rows at some places, NaN elsewhere: probabilities `(N, C)`, or
+    responses standardised by those of the rows to fit on, as the table's own then are too.
 
     Raises:
         ValueError: a model that fails.
     """
     data = source.data
     try:
-        found = box.targets(x[places]).to(data.x.device, data.x.dtype)
+        found = box.targets(x[places]).to(data.x.device)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the black box: {one_line(error)}") from error
     targets = found.new_full((len(x), *found.shape[1:]), torch.nan)
     targets[places] = found
     if data.task == "regression":
-        return (targets - source.target_mean) / source.target_scale
+        return _standardised(targets.double().cpu().numpy(), source)
     if targets.shape[1] != data.n_classes:
         raise ValueError(
             f"the black box gives probabilities of {targets.shape[1]} classes; the target "
             f"{data.target_name!r} has {data.n_classes}"
         )
-    return targets
+    return targets.to(data.x.dtype), source
+
+
+def _standardised(
+    answers: NDArray[np.float64], source: DividedTable
+) -> tuple[Tensor, DividedTable]:
+    """Answers, and the table, standardised by the answers for the rows to fit on."""
+    data = source.data
+    if data.encoding is None:
+        return torch.from_numpy(answers).to(data.x), source
+    name, y = data.encoding.target.name, source.in_target_units(data.y.cpu().numpy())
+    target = TargetColumn.of_responses(name, answers[source.train_rows])
+    data = replace(
+        data,
+        y=torch.from_numpy(target.standardised(y)).to(data.y),
+        target_name=target.label,
+        encoding=replace(data.encoding, target=target),
+    )
+    targets = torch.from_numpy(target.standardised(answers)).to(data.x)
+    return targets, replace(source, data=data)

@@ -110,8 +110,8 @@ class TableRun(ExplainRun):
         with self.threads():
             if model is not None:
                 self.box, x, places, source = asked_black_box(model, source, options)
+                self.outputs, source = black_box_targets(self.box, x, places, source)
                 self.source = source
-                self.outputs = black_box_targets(self.box, x, places, source)
         data = source.data
         observed = data.y if self.outputs is None else self.outputs
         unit = entropy_unit(observed[source.train_rows], len(data.class_names or ()))

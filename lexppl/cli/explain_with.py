@@ -75,7 +75,7 @@ def _rows(posterior: xr.DataTree, x: Tensor, encoding: TableEncoding) -> pd.Data
     else:
         drawn = response["y"].values.mean((0, 1), dtype=np.float64)
         labels = [MEAN_RESPONSE] * len(x)
-        totals = drawn * encoding.target.scale + encoding.target.mean
+        totals = encoding.target.inverse(drawn)
     order = np.argsort(-kept, axis=-1, kind="stable")
     total = np.full(kept.shape, np.nan)
     total[:, -1] = totals
@@ -110,7 +110,7 @@ def _steps(
     for place, number in enumerate(options.row):
         steps = found.steps(place)
         if found.class_names is None:
-            steps = steps.in_units(encoding.target.scale, encoding.target.mean)
+            steps = steps.in_units(encoding.target.inverse)
         texts = {name: each.text(place) for name, each in values.items()}
         parts.append(ExplainedRow(number, "", steps, "", texts).lines())
     return pd.concat(parts, ignore_index=True)

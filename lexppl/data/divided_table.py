@@ -88,13 +88,14 @@ class DividedTable(Summarised):
 
     @property
     def target_scale(self) -> float:
-        """What a unit of a standardised response is in the table's own units."""
+        """What a unit of a standardised response is in the table's own units, or, of a heavy tail,
+        on the curve by which it enters."""
         return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
 
-    @property
-    def target_mean(self) -> float:
-        """What a standardised response of 0 is in the table's own units."""
-        return 0.0 if self.data.encoding is None else self.data.encoding.target.mean
+    def in_target_units(self, y: Any) -> NDArray[np.float64]:
+        """Standardised responses in the table's own units."""
+        encoding = self.data.encoding
+        return np.asarray(y, np.float64) if encoding is None else encoding.target.inverse(y)
 
     def to(self, device: torch.device | str) -> DividedTable:
         """The same table with its data on ``device``."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -35,13 +35,14 @@ from lexppl.data.columns import (
     DateColumn,
     IndicatorColumn,
     NumericColumn,
+    Standardised,
     asinh_of,
-    check_scale,
     column_from_json,
     column_to_json,
 )
 from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
+from lexppl.summary import number_text
 
 Task = Literal["classification", "regression"]
 MOST_INTEGER_CLASSES = 20
@@ -49,17 +50,18 @@ FORMAT = 2  # Of the file
 
 
 @dataclass(frozen=True)
-class TargetColumn:
-    """The column to predict: classes, or numbers that enter as ``(v − mean) / scale``, with mean
-    0 and scale 1 unless the target was standardised."""
+class TargetColumn(Standardised):
+    """The column to predict: classes, or numbers that enter as those of :class:`NumericColumn`,
+    with mean 0 and scale 1 unless the target was standardised."""
 
     name: str
     class_names: tuple[str, ...] | None
     mean: float = 0.0
     scale: float = 1.0
+    asinh: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        check_scale(self.mean, self.scale)
+        super().__post_init__()
         refuse_repeated("class_names", self.class_names or ())
 
     @classmethod
@@ -109,28 +111,67 @@ class TargetColumn:
             )
         if not standardise:
             return cls(name, None)
-        return cls.standardised(name, values if rows is None else values[rows])
+        return cls.of_responses(name, values if rows is None else values[rows])
 
     @classmethod
-    def standardised(
-        cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+    def of_responses(
+        cls,
+        name: str,
+        values: NDArray[np.float64],
+        weights: NDArray[np.float64] | None = None,
+        straight: bool = False,
     ) -> TargetColumn:
         """A response with the mean and the scale of values ``(N,)``, each counted as often as
-        its weight."""
-        [(mean, scale)] = statistics_of([name], values[:, None], weights)
-        return cls(name, None, mean, scale)
+        its weight; of a heavy tail those of their asinh, unless it is to be ``straight``."""
+        [pair] = statistics_of([name], values[:, None], weights)
+        target = cls(name, None, *pair)
+        return target if straight else _curved(target, values, weights, f"response {name!r}")
+
+    @property
+    def label(self) -> str:
+        """What is predicted, in words: the name, or the curve of it."""
+        return self.name if self.curve is None else f"{self.curve}({self.name})"
 
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
         """Class indices (long) or the numbers, ``(N,)``; refuses missing cells and unknown
         labels."""
         if self.class_names is not None:
             return torch.from_numpy(level_index(cells, self.class_names, what="label"))
-        values = (numbers_of(cells) - self.mean) / self.scale
+        values = self.standardised(numbers_of(cells))
         return torch.from_numpy(values).to(dtype or torch.get_default_dtype())
 
     def decode(self, values: Tensor) -> Tensor:
-        """Numbers of a regression target in the table's own units."""
-        return values * self.scale + self.mean
+        """Numbers of a regression target in the table's own units, in float64."""
+        return torch.from_numpy(self.inverse(values.detach().cpu().numpy()))
+
+
+Number = TypeVar("Number", bound="NumericColumn | DateColumn | TargetColumn")
+
+
+def _curved(
+    column: Number, values: NDArray[np.float64], weights: NDArray[np.float64] | None, what: str
+) -> Number:
+    """The column with the asinh of a heavy tail of its values, and a warning of it; as it is
+    without one."""
+    if (asinh := asinh_of(values, weights)) is None:
+        return column
+    curved = replace(column, mean=0.0, scale=1.0, asinh=asinh)
+    of_asinh = curved.standardised(values)[:, None]
+    [(mean, scale)] = statistics_of([column.name], of_asinh, weights)
+    curved = replace(curved, mean=mean, scale=scale)
+    low, middle, high = (
+        str(np.datetime64(int(number), "D"))
+        if isinstance(column, DateColumn)
+        else number_text(float(number))
+        for number in np.nanquantile(values, (0.0, 0.5, 1.0))
+    )
+    curve = "logarithm" if curved.curve == "log" else "asinh"
+    warnings.warn(
+        f"{what} has a heavy tail, from {low} to {high} about a median of {middle}: it enters by "
+        f"its {curve}",
+        stacklevel=4,
+    )
+    return curved
 
 
 def _are_codes(cells: pd.Series) -> bool:
@@ -248,13 +289,9 @@ class TableEncoding:
             for (column, each), pair, own in zip(numbers.values(), pairs, values.T, strict=True):
                 if isinstance(column, DateColumn):
                     column = replace(column, parts=varying_waves(each))
-                elif asinh := asinh_of(own, statistics_weights):
-                    column = replace(column, asinh=asinh)
-                    of_asinh = column.standardised(own)[:, None]
-                    [pair] = statistics_of([column.name], of_asinh, statistics_weights)
-                    warning = f"column {column.name!r} has a heavy tail: it enters by its asinh"
-                    warnings.warn(warning, stacklevel=3)
-                found[column.name] = replace(column, mean=pair[0], scale=pair[1])
+                column = replace(column, mean=pair[0], scale=pair[1])
+                what = f"column {column.name!r}"
+                found[column.name] = _curved(column, own, statistics_weights, what)
         columns: list[Column] = []
         for name, known in found.items():
             columns.append(known)
@@ -341,7 +378,10 @@ class TableEncoding:
     def to_json(self) -> dict[str, Any]:
         """A description that ``json.dumps`` accepts and ``from_json`` reads."""
         description: dict[str, Any] = {"columns": list(map(column_to_json, self.columns))}
-        description["target"] = asdict(self.target)
+        of_target = asdict(self.target)
+        if self.target.asinh is None:
+            del of_target["asinh"]  # As versions without it wrote it.
+        description["target"] = of_target
         if self.left_out:
             description["left_out"] = list(self.left_out)
         if self.file_format.to_json():

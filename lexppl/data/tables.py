@@ -339,7 +339,7 @@ def _encoded(
         encoding.encode(frame, dtype),
         target.encode(frame[target.name], dtype),
         **{name: getattr(encoding, name) for name in ("feature_names", "groups", "entry_names")},
-        target_name=target.name,
+        target_name=target.label,
         class_names=target.class_names,
         encoding=encoding,
         **options,

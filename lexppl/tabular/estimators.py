@@ -252,7 +252,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         own = x[place : place + 1]
         steps = revealed_predictions(self.result_, own, seed=self._seed).steps(0)
         target = self.encoding_.target
-        return steps if target.class_names else steps.in_units(target.scale, target.mean)
+        return steps if target.class_names else steps.in_units(target.inverse)
 
     def importances(self, X: Any, *, penalty: float | None = None) -> NDArray[np.float64]:
         """E[z | x] of each mask entry, `(n, G)`, over the replicates, at the penalty λ if one is
@@ -291,6 +291,9 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         weights = as_counts(self._reweighted(strata, weights))
         train, valid = training_and_validation(strata, share, seed)
         learned = None if weights is None else weights[train]
+        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
+        if box is not None and not is_classifier(self):
+            targets = observed.numpy()  # Which its answers may be far from.
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
         self.encoding_ = self._fitted_encoding(frame, target, train, learned)
@@ -298,7 +301,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
         y = self._observed(observed, x.dtype)
         of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         rows = EncodedRows(
@@ -380,17 +382,19 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         """y, or what the given model says of the rows, as the explainer observes it."""
         target = self.encoding_.target
         if target.class_names is None:
-            observed = (observed - target.mean) / target.scale
+            observed = torch.from_numpy(target.standardised(observed.double().numpy()))
         return observed.to(dtype) if observed.is_floating_point() else observed
 
-    def _explained_module(self) -> nn.Module | None:
+    def _given_predictor(self) -> nn.Module | None:
         """The given torch predictor, where the method takes one."""
         model = self.model.model if isinstance(self.model, BlackBox) else self.model
-        if not METHODS[self.method].explains_model or not isinstance(model, nn.Module):
-            return None
-        if not has_likelihood(model):
-            return None
-        return predictor_on_standardised_rows(model, self.encoding_)
+        takes = METHODS[self.method].explains_model and isinstance(model, nn.Module)
+        return model if takes and has_likelihood(model) else None
+
+    def _explained_module(self) -> nn.Module | None:
+        """The given torch predictor on encoded rows, where the method takes one."""
+        model = self._given_predictor()
+        return None if model is None else predictor_on_standardised_rows(model, self.encoding_)
 
 
 def _taken(rows: NDArray[np.bool_], *parts: Any) -> tuple[Any, ...]:
@@ -597,7 +601,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The explainer's own mean response of each row, `(n,)`, in the units of y."""
+        """The explainer's own mean response of each row, `(n,)`, in the units of y; of a heavy tail
+        the response of its mean on the curve by which y enters, near the median."""
         standardised = self._predictions(X)
         return self.encoding_.target.decode(standardised).numpy()
 
@@ -616,16 +621,17 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     def _fitted_target(
         self, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> TargetColumn:
-        return TargetColumn.standardised(TARGET, targets, weights)
+        given = self._given_predictor() is not None
+        return TargetColumn.of_responses(TARGET, targets, weights, straight=given)
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
-        target = self.encoding_.target
-        return (np.asarray(column_or_1d(y), dtype=np.float64) - target.mean) / target.scale
+        values = np.asarray(column_or_1d(y), dtype=np.float64)
+        return self.encoding_.target.standardised(values)
 
 
 def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
     """An explanation of y' = (y − m) / s in the units of y: values `m + s y'`, log-densities `− log
-    s`.
+    s`; of a heavy tail those of the curve by which y enters, `− log dy / dy'` in each row.
 
     Example:
         >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})
@@ -636,12 +642,15 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
     """
     groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
     responses = ("predictions", "prior_predictive", "posterior_predictive", "observed_data")
-    moved = {name: ("y", target.scale, target.mean) for name in responses}
-    moved["log_likelihood"] = "y", 1.0, -math.log(target.scale)
-    moved["sample_stats"] = "log_evidence", 1.0, -math.log(target.scale)
+    moved: dict[str, tuple[str, Any]] = {name: ("y", target.inverse) for name in responses}
+    if "observed_data" in groups and "y" in groups["observed_data"]:
+        slope = target.slope(groups["observed_data"]["y"].values.astype(np.float64))
+        moved["log_likelihood"] = "y", lambda density: density - np.log(slope)
+        moved["sample_stats"] = "log_evidence", lambda density: density - np.log(slope)
     with xr.set_options(keep_attrs=True):
-        for name, (variable, scale, shift) in moved.items():
+        for name, (variable, change) in moved.items():
             if name in groups and variable in groups[name]:
                 # In float64, as a large shift would round a float32 away.
-                groups[name][variable] = groups[name][variable].astype(np.float64) * scale + shift
+                values = groups[name][variable].astype(np.float64)
+                groups[name][variable] = values.copy(data=change(values.values))
     return posterior_of(groups, attrs_of(posterior))

@@ -183,8 +183,8 @@ class _PickedRows:
             values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
             start = np.log(base[label])
         else:
-            values = stages * source.target_scale + source.target_mean
-            mean = float(self.train_y.double().mean()) * source.target_scale + source.target_mean
+            values = source.in_target_units(stages)
+            mean = float(source.in_target_units(float(self.train_y.double().mean())))
             start = np.full(len(x), mean)
         totals = np.concatenate([start[:, None], values], 1)
         return PickedAt(kept, order, totals, label, self._closest(kept))

@@ -188,8 +188,8 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
         observed, texts = observed_text(source, number), _texts(values, groups, place)
         row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
         if names is None:
-            steps = row.steps.in_units(source.target_scale, source.target_mean)
-            row = replace(row, steps=steps, scale=source.target_scale)
+            steps = row.steps.in_units(source.in_target_units)
+            row = replace(row, steps=steps, scale=_scale(source))
         rows.append(row)
     return rows
 
@@ -239,10 +239,16 @@ def observed_text(source: DividedTable, number: int) -> str:
     y, names = source.data.y[number].item(), source.data.class_names
     if names is not None:
         return str(names[int(y)])
+    encoding = source.data.encoding
     # To six digits of the scale, as of a float32 that was standardised.
-    digits = 5 - math.floor(math.log10(source.target_scale))
-    value = round(y * source.target_scale + source.target_mean, digits) + 0.0
-    return number_text(value, source.target_scale)
+    value = y if encoding is None else float(encoding.target.original(np.array([y]))[0])
+    return number_text(value, _scale(source))
+
+
+def _scale(source: DividedTable) -> float:
+    """That of responses in the table's own units; 0 where they have none, for a heavy tail."""
+    encoding = source.data.encoding
+    return source.target_scale if encoding is None or encoding.target.curve is None else 0.0
 
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:
