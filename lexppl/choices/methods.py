@@ -160,7 +160,7 @@ def _listed(
 
 DEFAULT_METHOD = "lex"  # Where no method is named
 
-_LEX = "classes k penalty predictor masks imputations folds unit imputer"
+_LEX = "classes k penalty predictor masks imputations folds unit imputer likelihood"
 _BASE_X = "BASE-X: REAL-X whose predictor sees the selector's masks"
 _Q_FIT = "Q-FIT: a Dirichlet posterior of importance, "
 _SUWR = "SUWR: entries chosen one by one by those already kept, which cannot leak"

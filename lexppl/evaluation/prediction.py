@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pyro.distributions import Normal
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from lexppl.inference.predictive import (
     rows_at_once,
 )
 from lexppl.inference.training.result import FitResult
-from lexppl.models.likelihoods import distribution_targets
+from lexppl.models.likelihoods import distribution_targets, response_likelihood
 
 
 @dataclass(frozen=True)
@@ -408,10 +407,12 @@ def base_frequencies(train_y: Tensor, classes: int = 0) -> Tensor:
 
 
 def base_density(train_y: Tensor, y: Tensor) -> Tensor:
-    """`log p(y)` of responses by the normal distribution of those of the training rows, `(N,)`."""
-    exact = train_y.double()
-    spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
-    return Normal(exact.mean(), spread).log_prob(y.double())
+    """`log p(y)` of responses by the distribution of those of the training rows, normal or of a
+    heavy tail Student's t (:func:`lexppl.models.likelihoods.response_likelihood`), `(N,)`."""
+    likelihood, location = response_likelihood(train_y)
+    outputs = torch.full_like(y, location, dtype=torch.float64).unsqueeze(-1)
+    with torch.no_grad():
+        return likelihood.to(outputs)(outputs).log_prob(y.double())
 
 
 LEAST_RARE = 20

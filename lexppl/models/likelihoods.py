@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
+from scipy import stats
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
@@ -211,6 +213,37 @@ class StudentTLikelihood(_WithNumbers):
     def forward(self, outputs: Tensor) -> TorchDistribution:
         mean = outputs.squeeze(-1)
         return dist.StudentT(self.log_degrees.exp(), mean, self.log_scale.exp())
+
+
+TINY = torch.finfo(torch.float32).tiny
+LEAST_GAIN, MOST_SKEW = 0.1, 0.25
+"""Nats a value by which Student's t must be likelier than a normal distribution, and most skewness
+of the middle 80 %, as the t is symmetric: .46 of an exponential distribution."""
+
+
+def response_likelihood(y: Tensor) -> tuple[Likelihood, float]:
+    """The likelihood of responses `(N,)` without x, normal or, where a tail stays heavy, Student's
+    t of four degrees of freedom, with the scale that makes them likeliest, and their location.
+
+    Example:
+        >>> y = torch.linspace(-1.0, 1.0, 100)
+        >>> type(response_likelihood(y)[0]).__name__
+        'NormalLikelihood'
+        >>> type(response_likelihood(torch.cat([y, torch.full((2,), 40.0)]))[0]).__name__
+        'StudentTLikelihood'
+    """
+    values = y.detach().double().cpu().numpy()
+    mean, scale = values.mean(), max(values.std(ddof=min(1, len(values) - 1)), TINY)
+    if len(values) < 2 or scale == TINY:
+        return NormalLikelihood(float(scale)), float(mean)
+    _, location, spread = stats.t.fit(values, fdf=4)
+    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+    skewed = abs(high + low - 2.0 * middle) >= MOST_SKEW * (high - low)
+    normal = stats.norm.logpdf(values, mean, scale).mean()
+    gain = stats.t.logpdf(values, 4, location, spread).mean() - normal
+    if skewed or not gain > LEAST_GAIN:
+        return NormalLikelihood(float(scale)), float(mean)
+    return StudentTLikelihood(4.0, float(spread)), float(location)
 
 
 class OrdinalLikelihood(Likelihood):

@@ -9,6 +9,7 @@ from lexppl.choices.methods import METHODS, Method
 from lexppl.inference import System
 from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
+from lexppl.models.likelihoods import Likelihood
 from lexppl.models.predictor import check_classes
 
 
@@ -29,6 +30,7 @@ class Settings:
         folds: F, where the predictor is cross-fitted.
         unit: of constants in nats.
         imputer: distribution of the hidden features.
+        likelihood: of a response; normal if None.
         grouping: which features an entry keeps.
         hidden, predictor_hidden: widths of the selector's and the predictor's hidden layers.
     """
@@ -44,6 +46,7 @@ class Settings:
     folds: int | None = None
     unit: float | None = None
     imputer: nn.Module | None = None
+    likelihood: Likelihood | None = None
     grouping: Grouping | None = None
     hidden: Sequence[int] | None = None
     predictor_hidden: Sequence[int] | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +22,8 @@ from lexppl.data.cells import kind_of, level_of, missing_in
 from lexppl.data.columns import IndicatorColumn
 from lexppl.data.stratification import some_of_each
 from lexppl.evaluation.folds import Folds
-from lexppl.models import Grouping, regime_targets
+from lexppl.models import Grouping, Likelihood, StudentTLikelihood, regime_targets
+from lexppl.models.likelihoods import response_likelihood
 
 
 def has_levels(table: Any) -> bool:
@@ -114,6 +117,20 @@ class EncodedRows:
     weights: tuple[Tensor, Tensor | None] | None = None
     markers: tuple[int, ...] = ()
     folds: Folds | None = None
+
+    @property
+    def likelihood(self) -> Likelihood | None:
+        """A new likelihood of a response whose tail stays heavy (:func:`response_likelihood`); None
+        for the usual one."""
+        return copy.deepcopy(self._likelihood)
+
+    @cached_property
+    def _likelihood(self) -> Likelihood | None:
+        y = self.train[1]
+        if self.class_names is not None or y.dim() != 1:
+            return None
+        likelihood = response_likelihood(y)[0]
+        return likelihood if isinstance(likelihood, StudentTLikelihood) else None
 
     @classmethod
     def of(

@@ -256,6 +256,13 @@ def _settings(
     if imputer is None and METHODS[plan.method].takes("imputer"):
         x, groups = _counted(plan, rows), rows.grouping.groups
         imputer = fitted_imputer(plan.imputer, x, rows.markers, groups, plan.seed)
+    likelihood = rows.likelihood if predictor is None else None
+    if likelihood is not None and METHODS[plan.method].takes("likelihood"):
+        warnings.warn(
+            "the tail of the response stays heavy: its likelihood is Student's t of 4 degrees of "
+            "freedom, and what is predicted is its centre",
+            stacklevel=3,
+        )
     alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
     return Settings(
         features=rows.grouping.features,
@@ -264,6 +271,7 @@ def _settings(
         black_box=black_box,
         predictor=predictor,
         imputer=imputer,
+        likelihood=likelihood,
         grouping=rows.grouping,
         predictor_hidden=plan.own_predictor_hidden,
         **{name: getattr(plan, name) for name in alike},
