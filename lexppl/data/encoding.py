@@ -141,8 +141,8 @@ class TargetColumn(Standardised):
         return torch.from_numpy(values).to(dtype or torch.get_default_dtype())
 
     def decode(self, values: Tensor) -> Tensor:
-        """Numbers of a regression target in the table's own units, in float64."""
-        return torch.from_numpy(self.inverse(values.detach().cpu().numpy()))
+        """Numbers of a regression target in the table's own units."""
+        return torch.from_numpy(self.inverse(values.detach().cpu().numpy())).to(values)
 
 
 Number = TypeVar("Number", bound="NumericColumn | DateColumn | TargetColumn")

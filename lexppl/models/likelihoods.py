@@ -216,9 +216,10 @@ class StudentTLikelihood(_WithNumbers):
 
 
 TINY = torch.finfo(torch.float32).tiny
-LEAST_GAIN, MOST_SKEW = 0.1, 0.25
-"""Nats a value by which Student's t must be likelier than a normal distribution, and most skewness
-of the middle 80 %, as the t is symmetric: .46 of an exponential distribution."""
+LEAST_GAIN, LEAST_TOTAL, MOST_SKEW = 0.05, 5.0, 0.25
+"""Nats a value, with so many more of all values, by which Student's t must be likelier than a
+normal distribution, and most skewness of the middle 80 %, as the t is symmetric: .46 of an
+exponential distribution."""
 
 
 def response_likelihood(y: Tensor) -> tuple[Likelihood, float]:
@@ -241,7 +242,7 @@ def response_likelihood(y: Tensor) -> tuple[Likelihood, float]:
     skewed = abs(high + low - 2.0 * middle) >= MOST_SKEW * (high - low)
     normal = stats.norm.logpdf(values, mean, scale).mean()
     gain = stats.t.logpdf(values, 4, location, spread).mean() - normal
-    if skewed or not gain > LEAST_GAIN:
+    if skewed or not gain > LEAST_GAIN + LEAST_TOTAL / len(values):
         return NormalLikelihood(float(scale)), float(mean)
     return StudentTLikelihood(4.0, float(spread)), float(location)
 

@@ -1,12 +1,14 @@
 """Labels that depend on a log-normal column and on one with a few huge values are predicted."""
 
+import warnings
+
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from lexppl import ExplainerClassifier
+from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.cli import main
 from tests.tabular.small import small
 
@@ -68,3 +70,75 @@ def test_a_black_box_of_encoded_rows_may_not_know_the_asinh(tmp_path, capsys):
         "not for columns with a heavy tail, 'income', 'fortune', 'idle': "
         in capsys.readouterr().err
     )
+
+
+def worth(rows, seed):
+    """A positive response over many powers of ten, `log v = 20 + 2.2 z₁ + (1 if tech) + .25 e`."""
+    draw = np.random.default_rng(seed)
+    z = draw.normal(size=rows)
+    sector = draw.choice(["energy", "tech"], rows)
+    log_median = 20.0 + 2.2 * z + (sector == "tech")
+    frame = pd.DataFrame({"revenue": np.exp(18.0 + 2.2 * z), "sector": sector})
+    frame["founded"] = draw.integers(1900, 2020, rows)
+    return frame, np.exp(log_median + 0.25 * draw.normal(size=rows)), log_median
+
+
+REGRESSION = small(
+    epochs=60, batch_size=50, learning_rate=1e-2, hidden=(16,), predictor_hidden=(32,)
+)
+
+
+def test_a_heavy_response_is_predicted_by_its_logarithm_in_its_own_units():
+    frame, y, _ = worth(400, 0)
+    with pytest.warns(UserWarning, match="response 'y' has a heavy tail.*by its logarithm"):
+        explainer = ExplainerRegressor(**REGRESSION).fit(frame, y)
+    new, observed, log_median = worth(300, 1)
+    kept = dict(zip(explainer.entry_names_, explainer.feature_importances_, strict=True))
+    assert min(kept["revenue"], kept["sector"]) > 0.9 and kept["founded"] < 0.5
+    predicted = explainer.predict(new)
+    assert np.corrcoef(np.log(predicted), log_median)[0, 1] ** 2 > 0.97
+    posterior = explainer.explain(new, observed, draws=50)
+    np.testing.assert_allclose(posterior["observed_data"]["y"], observed, rtol=1e-4)
+    # The density of y is that of log y over y; the law's mean is −log .25 − 1.42 − E log y.
+    density = posterior["log_likelihood"]["y"].values.mean((0, 1)) + np.log(observed)
+    assert -np.log(0.25) - 1.42 - 0.35 < density.mean() < -np.log(0.25) - 1.42 + 0.1
+    steps = explainer.explain_row(new, 3)
+    assert steps.predicted == pytest.approx(predicted[3], rel=0.05)
+    assert steps.hidden + steps.table["step"].sum() == pytest.approx(steps.predicted)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_a_response_with_outliers_of_either_sign_has_the_centre_of_the_others(share):
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(600, 3))
+    law = 2.0 * x[:, 0] + x[:, 1]
+    y = law + 0.5 * draw.normal(size=600)
+    far = draw.random(600) < share
+    y[far] = 1e6 * draw.normal(size=far.sum())
+    with pytest.warns(UserWarning, match="its likelihood is Student's t of 4 degrees of freedom"):
+        explainer = ExplainerRegressor(**REGRESSION).fit(x, y)
+    found = explainer.predict(x)
+    assert np.median(np.abs(found - law)) < 0.3
+    ordinary = y.copy()
+    ordinary[far] = law[far]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*likelihood.*|.*heavy.*")
+        ExplainerRegressor(**REGRESSION | {"epochs": 1}).fit(x, ordinary)
+
+
+@pytest.mark.parametrize(("shift", "spread"), [(1e9, 1.0), (-1e7, 1e-2), (3.0, 1e6)])
+def test_answers_of_a_model_far_from_the_responses_are_explained(shift, spread):
+    """They are standardised by themselves: y says nothing of their mean and scale."""
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(300, 3))
+    y = x[:, 2]
+
+    class Model:
+        def predict(self, rows):
+            return shift + spread * (2.0 * rows[:, 0] + rows[:, 1])
+
+    explainer = ExplainerRegressor(**REGRESSION, model=Model()).fit(x, y)
+    kept = explainer.feature_importances_
+    assert min(kept[:2]) > 0.9 and kept[2] < 0.5
+    error = (explainer.predict(x) - Model().predict(x)) / spread
+    assert np.sqrt(np.mean(error**2)) < 0.5
