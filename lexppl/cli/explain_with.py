@@ -110,7 +110,7 @@ def _steps(
     for place, number in enumerate(options.row):
         steps = found.steps(place)
         if found.class_names is None:
-            steps = steps.in_units(encoding.target.inverse)
+            steps = steps.in_units(encoding.target.scale, encoding.target.level)
         texts = {name: each.text(place) for name, each in values.items()}
         parts.append(ExplainedRow(number, "", steps, "", texts).lines())
     return pd.concat(parts, ignore_index=True)

@@ -1,5 +1,6 @@
 """Columns of a table: the features and the one mask entry that each kind becomes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -72,6 +73,12 @@ class Standardised:
         if self.asinh is None:
             return None
         return "log" if self.asinh[0] == 0.0 and self.mean > 2.0 * self.scale else "asinh"
+
+    @property
+    def level(self) -> float:
+        """The value, or log v or asinh((v − c) / s) of a curve, where what enters is 0."""
+        offset = math.log(self.asinh[1] / 2.0) if self.asinh and self.curve == "log" else 0.0
+        return self.mean + offset
 
     def standardised(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """What enters for values in their own units."""

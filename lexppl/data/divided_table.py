@@ -92,6 +92,11 @@ class DividedTable(Summarised):
         on the curve by which it enters."""
         return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
 
+    @property
+    def target_mean(self) -> float:
+        """What a standardised response of 0 is in the units of :attr:`target_scale`."""
+        return 0.0 if self.data.encoding is None else self.data.encoding.target.level
+
     def in_target_units(self, y: Any) -> NDArray[np.float64]:
         """Standardised responses in the table's own units."""
         encoding = self.data.encoding

@@ -165,10 +165,12 @@ def _curved(
         else number_text(float(number))
         for number in np.nanquantile(values, (0.0, 0.5, 1.0))
     )
-    curve = "logarithm" if curved.curve == "log" else "asinh"
+    curve = "its logarithm"
+    if curved.curve == "asinh":
+        curve = f"asinh((v − {number_text(asinh[0])}) / {number_text(asinh[1])})"
     warnings.warn(
         f"{what} has a heavy tail, from {low} to {high} about a median of {middle}: it enters by "
-        f"its {curve}",
+        f"{curve}",
         stacklevel=4,
     )
     return curved

@@ -162,7 +162,7 @@ def read_table(
     """Read a table as a :class:`Dataset`, one mask entry a column.
 
     Numeric columns are standardised to mean 0 and standard deviation 1 (population) by the
-    statistics of the whole table, or of ``statistics_rows`` alone, by their asinh where the tail is
+    statistics of the whole table, or of ``statistics_rows`` alone, by a curve where the tail is
     heavy (`NumericColumn`); words, categories and booleans become one 0/1 feature a level; dates
     become a trend in days and the sine and cosine of what recurs in them (`DateColumn`). Give the
     result's ``encoding`` back as ``encoding`` to read further files in the same way. What the table

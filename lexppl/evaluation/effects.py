@@ -395,17 +395,15 @@ class RowSteps:
             [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
         )
 
-    def in_units(self, inverse: Callable[[Any], Array]) -> RowSteps:
-        """Steps of a standardised response in its own units, by the rising function from one to
-        the other; a spread is that of totals one spread up and down."""
-        own, total = self.table, inverse(self.table["total"])
-        around = [inverse(own["total"] + sign * own["spread"]) for sign in (1.0, -1.0)]
-        ends: Any = {n: float(inverse(getattr(self, n))) for n in ("base", "hidden", "predicted")}
+    def in_units(self, scale: float, mean: float) -> RowSteps:
+        """Steps of a standardised response in its own units, or in those of its curve."""
+        own = self.table
         table = own.assign(
-            step=np.diff(total, prepend=ends["hidden"]),
-            spread=(around[0] - around[1]) / 2.0,
-            total=total,
+            step=own["step"] * scale,
+            spread=own["spread"] * scale,
+            total=own["total"] * scale + mean,
         )
+        ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
         return replace(self, table=table, **ends)
 
 

@@ -238,7 +238,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return (group_table if by == "group" else gain_table)(found, fdr)
 
     def explain_row(self, X: Any, row: int) -> RowSteps:
-        """The prediction of row number `row` as a sum of steps, one a feature, the most kept first.
+        """The prediction of row number `row` as a sum of steps, one a feature, the most kept first;
+        of a response with a heavy tail in units of the curve by which it enters, in which they add.
 
         The steps have their spread over replicates; `lexppl.plots.plot_row` draws them.
 
@@ -251,7 +252,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         own = x[place : place + 1]
         steps = revealed_predictions(self.result_, own, seed=self._seed).steps(0)
         target = self.encoding_.target
-        return steps if target.class_names else steps.in_units(target.inverse)
+        return steps if target.class_names else steps.in_units(target.scale, target.level)
 
     def importances(self, X: Any, *, penalty: float | None = None) -> NDArray[np.float64]:
         """E[z | x] of each mask entry, `(n, G)`, over the replicates, at the penalty λ if one is
@@ -417,7 +418,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
 
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend on
-    the rows beside it. Numbers are standardised by the training rows, of a heavy tail their asinh
+    the rows beside it. Numbers are standardised by the training rows, of a heavy tail by a curve
     (`NumericColumn`). A column of words, categories or booleans has an indicator for each level and
     one mask entry; a column of dates has a trend and waves of month, weekday and hour, and one
     entry (`DateColumn`).

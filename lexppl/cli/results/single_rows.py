@@ -55,11 +55,13 @@ class ExplainedRow:
     Args:
         number: its place in the table, from 0.
         why: why it is shown, and whether it was fitted on.
-        steps: to the label predicted, or to the response in its own units.
+        steps: to the label predicted, or to the response in its own units or those of its curve.
         observed: its label or response as text.
         values: of its features, as text.
         classes: label, probability and base rate of each, the likeliest first.
         scale: of a response, as :func:`lexppl.summary.number_text` takes it.
+        predicted: the response predicted, as text.
+        response: of what the steps are, where it is no label: of a heavy tail of its curve.
     """
 
     number: int
@@ -69,13 +71,15 @@ class ExplainedRow:
     values: Mapping[str, str]
     classes: tuple[tuple[str, float, float], ...] = ()
     scale: float = 0.0
+    predicted: str = ""
+    response: str = "mean response"
 
     def lines(self) -> pd.DataFrame:
         """The steps as lines of a table, base rate and all hidden first."""
         table = self.steps.table.reset_index()
         first: dict[str, Any] = {
             "row": self.number,
-            "predicted": self.steps.label or "mean response",
+            "predicted": self.steps.label or self.response,
         }
         table.insert(0, "row", self.number)
         table.insert(1, "predicted", first["predicted"])
@@ -188,8 +192,13 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
         observed, texts = observed_text(source, number), _texts(values, groups, place)
         row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
         if names is None:
-            steps = row.steps.in_units(source.in_target_units)
-            row = replace(row, steps=steps, scale=_scale(source))
+            text = response_text(source, row.steps.predicted)
+            steps = row.steps.in_units(source.target_scale, source.target_mean)
+            curve = source.data.encoding is not None and source.data.encoding.target.curve
+            response = f"mean {source.data.target_name}" if curve else row.response
+            row = replace(
+                row, steps=steps, scale=source.target_scale, predicted=text, response=response
+            )
         rows.append(row)
     return rows
 
@@ -239,16 +248,17 @@ def observed_text(source: DividedTable, number: int) -> str:
     y, names = source.data.y[number].item(), source.data.class_names
     if names is not None:
         return str(names[int(y)])
+    return response_text(source, y)
+
+
+def response_text(source: DividedTable, y: float) -> str:
+    """A standardised response in the table's own units."""
     encoding = source.data.encoding
+    if encoding is None:
+        return number_text(y, source.target_scale)
     # To six digits of the scale, as of a float32 that was standardised.
-    value = y if encoding is None else float(encoding.target.original(np.array([y]))[0])
-    return number_text(value, _scale(source))
-
-
-def _scale(source: DividedTable) -> float:
-    """That of responses in the table's own units; 0 where they have none, for a heavy tail."""
-    encoding = source.data.encoding
-    return source.target_scale if encoding is None or encoding.target.curve is None else 0.0
+    value = float(encoding.target.original(np.array([y]))[0])
+    return number_text(value, source.target_scale if encoding.target.curve is None else 0.0)
 
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:
@@ -272,7 +282,7 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
                 "total": _total(right, row),
             }
         )
-    label, predicted = row.steps.label, _total(row.steps.predicted, row)
+    label, predicted = row.steps.label, row.predicted or _total(row.steps.predicted, row)
     return {
         "number": row.number,
         "why": row.why[0].upper() + row.why[1:],
@@ -284,6 +294,7 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
         ],
         "more_classes": max(0, len(row.classes) - SHOWN_CLASSES),
         "bars": bars,
+        "response": row.response,
         "step_name": "step" if label is None else "nats",
         "total_name": "mean" if label is None else f"p({label})",
     }
