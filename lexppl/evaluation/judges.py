@@ -152,7 +152,7 @@ def predictor_for(
         likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
         likelihood = likelihood.to(data.device, data.dtype)
     if network is None:
-        outputs = 1
+        outputs = likelihood.outputs or 1
         if isinstance(likelihood, CategoricalLikelihood) and y is not None:
             outputs = data.classes or (int(y.shape[1]) if y.dim() == 2 else int(y.max()) + 1)
         if architecture is None:

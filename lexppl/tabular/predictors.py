@@ -27,6 +27,7 @@ from lexppl.models import (
     CategoricalLikelihood,
     CopulaImputer,
     GapImputer,
+    HeteroscedasticLikelihood,
     MarginalImputer,
     NormalLikelihood,
     Predictor,
@@ -59,12 +60,14 @@ def fit_judge(
     fewer = 1.0 if folds is None else float(np.clip(share, *JUDGE_EPOCHS))
     x = rows.train[0]
     numbers = ((x != 0) & (x != 1)).any(0).to(x.dtype)
+    # What is hidden decides how far a response lies from its mean.
+    spread = HeteroscedasticLikelihood() if rows.class_names is None else None
     return fit_evalx(
         rows.train,
         valid=rows.valid,
         imputer=LearnedConstantImputer(HIDDEN_RATE * numbers),
         grouping=rows.grouping,
-        likelihood=rows.likelihood,
+        likelihood=rows.likelihood or spread,
         hidden=plan.predictor_hidden,
         epochs=max(1, round(fewer * plan.epochs)),
         batch_size=plan.batch_size,
