@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from lexppl.cli.image_text_rows import read_texts
 from lexppl.cli.program import parse
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import message_of
@@ -172,3 +173,13 @@ def test_the_command_has_the_same_option(tmp_path):
         options = parse(["explain", str(file), "--out", "r", *typed])
         frame = read_frame(file, file_format_of(options))
         assert frame["y"].notna().sum() == rows
+
+
+def test_labels_of_texts_of_such_a_name_are_named_too(tmp_path):
+    written_texts = tuple(f"a good film of {word}" for word in ("old", "new", "NA"))
+    typed = ["--text", "review", "--out", "r", "--drop-missing"]
+    file = written(tmp_path, review=written_texts, stars=(1, 2, "None"))
+    options = parse(["explain", str(file), *typed])
+    refused(r"target 'stars' holds 'None' \(20\)", read_texts, options, torch.device("cpu"))
+    kept = read_texts(parse(["explain", str(file), *typed, "--missing", ""]), torch.device("cpu"))
+    assert set(kept.data.class_names) == {"1", "2", "None"}
