@@ -280,10 +280,10 @@ def _cells_of(
             levels[str(name)] = words
     if levels:
         found = pd.concat(levels.values()).unique()
-        counts = {name: len(words) for name, words in levels.items()}
         warnings.warn(
-            f"{quoted(found)} in {quoted_counts(counts)} may mean missing, and is read as a level: "
-            f"if so, give missing=({found[0]!r},), and missing=('',) if only an empty cell does",
+            f"{quoted(found)} in {quoted_counts({n: len(w) for n, w in levels.items()})} may mean "
+            f"missing, and is read as a level: if so, give missing=({found[0]!r},), and "
+            "missing=('',) if only an empty cell does",
             stacklevel=4,
         )
     return frame
