@@ -52,6 +52,7 @@ SMALL = {
         "epochs=50": "epochs=2",
         "draws=100": "draws=5",
     },
+    "images_texts.md": {},
     # Followed as it is by tests/explanation/test_priors_on_size.py.
     "theory/priors_on_size.md": {},
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
@@ -166,6 +167,10 @@ def test_write_your_own(followed):
         ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
         ("systems.md", lambda n: len(n["result"].history) == 4),
         ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
+        (
+            "images_texts.md",
+            lambda n: n["loud"].targets(n["written"][:4]).argmax(1).tolist() == [1, 0, 1, 0],
+        ),
     ],
 )
 def test_scikit_learn_and_systems(followed, page, check):

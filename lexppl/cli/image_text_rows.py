@@ -23,6 +23,7 @@ from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
 from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
+from lexppl.data.cells import missing_words
 from lexppl.data.files import read_frame, table_name
 from lexppl.data.images import DividedImages, ImageDataset
 from lexppl.data.stratification import at_most, held_out_parts
@@ -269,6 +270,8 @@ def _of_column(options: argparse.Namespace) -> Parts:
     )
     frame.columns = [str(column) for column in frame.columns]
     target = _target(frame, options)
+    if message := missing_words(frame, target):
+        raise ValueError(message)
     cells = frame[[options.text, target]]
     if options.drop_missing:
         cells = cells.dropna().reset_index(drop=True)

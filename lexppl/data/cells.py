@@ -15,6 +15,7 @@ from lexppl.argument_checks import quoted, quoted_counts
 
 Kind = Literal["number", "level", "date"]
 POOLED = "other levels"  # The level that stands for the rare ones
+MISSING_WORDS = "missing words"  # In the attrs of a table: counts of words such as "NA", by column
 
 
 def level_of(value: object) -> str:
@@ -58,6 +59,20 @@ def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
 def missing_in(frame: pd.DataFrame) -> dict[str, int]:
     """How many values are missing of each column that lacks any."""
     return {str(name): int(count) for name, count in frame.isna().sum().items() if count}
+
+
+def missing_words(frame: pd.DataFrame, target: str) -> str:
+    """What a target holds that is read as missing beside numbers, such as "None", and the arguments
+    that say what it is; "" where it holds no such word."""
+    words = frame.attrs.get(MISSING_WORDS, {}).get(target)
+    return (
+        ""
+        if not words
+        else (
+            f"target {target!r} holds {quoted_counts(words)}, read as missing beside numbers: give "
+            f"missing=({next(iter(words))!r},), or missing=('',) if it is a class"
+        )
+    )
 
 
 def refuse_missing(frame: pd.DataFrame) -> None:

@@ -3,12 +3,15 @@
 import codecs
 import csv
 import lzma
+import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +19,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api import types
 from pandas.io.common import get_handle  # type: ignore[import-not-found]
 
-from lexppl.argument_checks import quoted, refuse_repeated
+from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
+from lexppl.data.cells import MISSING_WORDS, holds_dates
 
 ANY_SPACE = r"\s+"
 TEXT = (".csv", ".tsv", ".tab")
@@ -28,6 +33,8 @@ TYPED: Mapping[str, str] = MappingProxyType(
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 MOST_LINES = 20  # Of a file, by which its separator is found
 MOST_CELLS = 1000  # Of a column, among which its name is looked for
+MOST_WORDS = 20  # Of a column, by which lines are known to be rows
+NUMBER = '" \t0123456789.,:/+-eE%'  # What is left out of a cell to compare it with others
 LONG_LINE = "a line has more cells than the first, which must name the columns"
 
 
@@ -36,8 +43,10 @@ class FileFormat:
     """How the files of a table are written; what is ``None`` is found out from the file.
 
     Args:
-        missing: further cells that mean "missing", such as ``("?",)``; empty cells, ``NA``,
-            ``NaN``, ``null`` and the like mean it always.
+        missing: further cells that mean "missing", such as ``("?",)``. Empty cells mean it, and in
+            a column of numbers or dates words such as ``NA``, ``None`` and ``null``. In a column of
+            words these are levels, with a warning. With ``""`` among ``missing`` nothing else
+            means it.
         separator: one character, or ``r"\\s+"`` for any white space; where ``None``, tabs by the
             name of the file, else what divides its first lines evenly: a comma, a semicolon, a tab
             or a bar.
@@ -150,7 +159,11 @@ def _read_typed(
             "pip install 'lexppl[excel]', or save it as .csv"
         )
     try:
-        frame = pd.read_parquet(file) if what == "Parquet" else pd.read_excel(file)
+        if what == "Excel":
+            read: Any = partial(pd.read_excel, file)
+            frame = _cells_of(read, form.missing)
+        else:
+            frame = pd.read_parquet(file)
         if any(frame.index.names):
             # pandas writes a named index as a column.
             frame = frame.reset_index()
@@ -172,10 +185,13 @@ def _read_text(
         has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
     with get_handle(file, "r", encoding=letters, compression="infer", errors="ignore") as opened:
-        lines = [line for line in islice(opened.handle, MOST_LINES) if line.strip()]
+        text = opened.handle.read()
+    lines = [line for line in islice(StringIO(text, newline=""), MOST_LINES) if line.strip()]
     if not lines:
         raise ValueError(f"the table is empty: {file.name!r} holds nothing")
     separator = form.separator or ("\t" if kind != ".csv" else separator_of(lines, form.decimal))
+    if '"' in text:
+        check_quotes(text, separator, file.name)
     # pandas renames repeated columns, so the first line is read as cells before.
     cells = (
         lines[0].split()
@@ -202,16 +218,16 @@ def _read_text(
             "sep": separator,
             "header": 0 if column_names is None else None,
             "names": names,
-            "na_values": list(form.missing),
             "decimal": form.decimal or ".",
             "skipinitialspace": True,
             "index_col": False,
             "encoding": letters,
         }
-        frame = pd.read_csv(file, low_memory=False, dtype=dict.fromkeys(words, str), **how)
-        cells = pd.read_csv(file, nrows=MOST_CELLS, dtype=str, **how)
+        read: Any = partial(pd.read_csv, file, low_memory=False, **how)
+        frame = _cells_of(read, form.missing, words)
+        digits = read(nrows=MOST_CELLS, dtype=str)
     numbers = list(frame.select_dtypes("number"))
-    padded = [name for name in numbers if cells[name].str.match(r"0\d").any()]
+    padded = [name for name in numbers if digits[name].str.match(r"0\d").any()]
     if padded:
         warnings.warn(
             f"columns {quoted(padded, most=3)} have cells with leading zeros and are read as "
@@ -225,8 +241,8 @@ def _read_text(
         if not any(np.array_equal(labels, labels.index + start) for start in (0, 1)):
             warnings.warn("the first column has no name: it is left out", stacklevel=2)
     # Names that are cells of their own column may be those of a first row.
-    cells = frame.head(MOST_CELLS).astype(str)
-    among = [name for name in frame if column_names is None and (cells[name] == name).any()]
+    head = frame.head(MOST_CELLS).astype(str)
+    among = [name for name in frame if column_names is None and (head[name] == name).any()]
     if len(among) > frame.shape[1] / 2:
         warnings.warn(
             f"columns {quoted(among, most=3)} have their names among their cells: if the first "
@@ -234,6 +250,99 @@ def _read_text(
             stacklevel=2,
         )
     return frame
+
+
+def _cells_of(
+    read: Callable[..., pd.DataFrame], missing: Sequence[str], known: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A table by a function of pandas, where words that mean missing elsewhere, such as "None", are
+    levels of columns of words, with a warning but for those that are known to hold words.
+
+    `attrs[MISSING_WORDS]` has the counts of such words in the other columns.
+    """
+    states = "" in missing
+    how: dict[str, Any] = {"keep_default_na": not states, "na_values": list(missing)}
+    frame = read(dtype=dict.fromkeys(known, str), **how)
+    gaps: list[Any] = [name for name in frame if frame[name].isna().any()]
+    if states or not gaps:
+        return frame
+    how = {"keep_default_na": False, "na_values": ["", *missing]}
+    written = read(dtype=str, usecols=lambda name: name in gaps, **how)
+    levels: dict[str, pd.Series] = {}
+    for name in gaps:
+        cells, words = frame[name], written[name][frame[name].isna()].dropna()
+        of_words = types.infer_dtype(cells) in ("string", "mixed", "mixed-integer")
+        if name not in known and (not of_words or holds_dates(cells)):
+            frame.attrs.setdefault(MISSING_WORDS, {})[str(name)] = words.value_counts().to_dict()
+            continue
+        frame[name] = cells.fillna(words)
+        if name not in known and len(words):
+            levels[str(name)] = words
+    if levels:
+        found = pd.concat(levels.values()).unique()
+        warnings.warn(
+            f"{quoted(found)} in {quoted_counts({n: len(w) for n, w in levels.items()})} may mean "
+            f"missing, and is read as a level: if so, give missing=({found[0]!r},), and "
+            "missing=('',) if only an empty cell does",
+            stacklevel=4,
+        )
+    return frame
+
+
+def check_quotes(text: str, separator: str, file: str) -> None:
+    """Refuse a quote that opens a cell which never ends, or ends lines later before other words;
+    warn of one whose lines look like rows, and refuse it in the first line.
+
+    The first of its lines and most others then have as many cells as lines without quotes have,
+    each a number or a word that such lines have in its column, or any word if these are many.
+
+    >>> check_quotes('size,y\\n5,"a\\n6,b"\\n7,"5"" pipe"', ",", "t.csv")
+    >>> check_quotes('size,y\\n5,"a\\n6,b" c', ",", "t.csv")
+    Traceback (most recent call last):
+    ...
+    ValueError: 't.csv': the cell that a quote opens in line 2 ends in line 3, before other words;
+    leave the quote out, or write "5"" pipe" where 5" pipe is meant
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n") + "\n"
+    sign = r"[ \t]" if separator == ANY_SPACE else re.escape(separator)
+    closing = rf'("(?=[ \t]*(?:{sign}|$)))?'
+    quoted = re.compile(rf'(?:^|{sign})[ \t]*"([^"]*(?:""[^"]*)*){closing}', re.MULTILINE)
+    others = quoted.sub('"', text)
+    if others.count("\n") == text.count("\n"):
+        return
+
+    def kinds(line: str) -> list[str | None]:
+        cells = line.split(None if separator == ANY_SPACE else separator)
+        return [cell.strip(NUMBER) if cell.strip() else None for cell in cells]
+
+    first, *rows = map(kinds, re.findall(r'(?m)^[^"\n]+$', others)[:MOST_CELLS] or [""])
+    known = [{*column} for column in zip(*(r for r in rows if len(r) == len(first)), strict=True)]
+
+    def is_row(line: str) -> bool:
+        return len(found := kinds(line)) == len(known) and all(
+            kind in column or len(column) > MOST_WORDS
+            for kind, column in zip(found, known, strict=True)
+        )
+
+    for cell in quoted.finditer(text):
+        if "\n" not in cell[1]:
+            continue
+        start = text.rfind("\n", 0, cell.start(1)) + 1
+        lines = text[start : text.find("\n", cell.end())].split("\n")
+        begins, *later = map(is_row, lines)
+        if cell[2] and (not (begins or start == 0) or 2 * sum(later) <= len(later)):
+            continue
+        line, last = (text.count("\n", 0, place) + 1 for place in cell.span(1))
+        how = "and its lines look like rows" if cell[2] else "before other words"
+        end = f"ends in line {last}, {how}" if cell.end() < len(text) else "never ends"
+        message = (
+            f"{file!r}: the cell that a quote opens in line {line} {end}; leave the quote out, or "
+            'write "5"" pipe" where 5" pipe is meant'
+        )
+        if not cell[2] or start == 0:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=3)
+        return
 
 
 def separator_of(lines: Sequence[str], decimal: str | None) -> str:

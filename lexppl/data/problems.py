@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MOST_LEVELS = 100
 FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in each, by chance
 
+# What means missing in a column of numbers, in small letters
+MISSING = ("na", "n/a", "nan", "none", "null", "<na>", "#n/a")
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
 _WITH_UNIT = re.compile(r"[+-]?([$€£¥<>≤≥~−]?) ?[+-]?\d[\d.,' ]*?(?: ?([^\d.,' ]\D*))?")
@@ -231,7 +233,7 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
     words = [] if isinstance(cells.dtype, pd.CategoricalDtype) else cells.unique().tolist()
     if not all(isinstance(word, str) for word in words):
         return None
-    words = [word.strip() for word in words]
+    words = [word.strip() for word in words if word.casefold() not in MISSING]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
     marked = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]

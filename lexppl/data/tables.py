@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from lexppl.argument_checks import int_at_least, quoted
-from lexppl.data.cells import Order, checked_order
+from lexppl.data.cells import Order, checked_order, missing_words
 from lexppl.data.dataset import Dataset
-from lexppl.data.encoding import TableEncoding, TargetColumn, Task
+from lexppl.data.encoding import MOST_INTEGER_CLASSES, TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
 from lexppl.data.problems import Problem, constant_columns, notices, refuse, table_problems
 from lexppl.summary import counted
@@ -98,6 +98,10 @@ class TableReading:
         if len(frame) == 0:
             raise ValueError("the table is empty: it has no rows")
         used = frame[[*features, target]].astype(dict.fromkeys(self.categorical, "category"))
+        if message := missing_words(frame, target):
+            if used[target].nunique() <= MOST_INTEGER_CLASSES and self.task != "regression":
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=2)
         left = self.rows(used, list(used.columns) if self.drop_missing else [target])
         if used[target].isna().any() and types.is_float_dtype(used[target].dtype):
             # pandas reads integers with gaps as floating.

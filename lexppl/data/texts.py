@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
+from unicodedata import category, normalize
 
 import numpy as np
 import pandas as pd
@@ -21,12 +22,15 @@ from lexppl.data.rows import Divisible
 from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_JOINERS = "\u200c\u200d"  # Which belong to a word as marks do, as in Persian
+_MARK = "\u0300"  # What stands for all marks where words are looked for
+_LETTERS = rf"(?:[^\W_]{_MARK}*)+"
+_WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 End = Literal["start", "end"]
 # The number of no word, which stands behind a text's last one; of a word that the vocabulary does
 # not have; and of its first word.
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-FORMAT = 2  # Of the file
+FORMAT = 3  # Of the file; of 2 the words were cut at their marks
 
 
 class TextWords(NamedTuple):
@@ -38,10 +42,12 @@ class TextWords(NamedTuple):
 
 
 def words_of(text: str) -> TextWords:
-    """The words of a text: runs of letters and digits of any alphabet, with apostrophes within
-    them.
+    """The words of a text: runs of letters and digits of any alphabet, with the marks on them, such
+    as vowel signs, and apostrophes within them.
 
-    Punctuation is shown with the word that it is written at, or else with the one before.
+    Words are composed (NFC) and in lower case. Of an alphabet that is written without blanks, such
+    as Thai, a word ends at a blank or a sign. Punctuation is shown with the word that it is written
+    at, or else with the one before.
 
     Example:
         >>> words_of("Don't miss it -- GREAT fun!")
@@ -50,8 +56,10 @@ def words_of(text: str) -> TextWords:
     """
     if not isinstance(text, str):
         raise TypeError(f"a text must be a string; it is a {type(text).__name__}")
-    matches = list(_WORD.finditer(text))
-    words = tuple(match.group().replace("’", "'").lower() for match in matches)
+    marks = {ord(sign): _MARK for sign in {*text} if category(sign)[0] == "M" or sign in _JOINERS}
+    matches = list(_WORD.finditer(text.translate(marks)))
+    written = [text[match.start() : match.end()] for match in matches]
+    words = tuple(normalize("NFC", word.replace("’", "'").lower()) for word in written)
     # What is written at a word begins after the last space before it.
     bounds = [
         b.start() - len(re.split(r"\s", text[a.end() : b.start()])[-1])
@@ -81,7 +89,7 @@ class Vocabulary:
     words: Sequence[str] = field(repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "words", tuple(normalize("NFC", word) for word in self.words))
         if not self.words:
             raise ValueError("a vocabulary needs at least one word; none is given")
         refuse_repeated("words", self.words)
@@ -223,6 +231,7 @@ class TextDataset(Divisible, Summarised):
         class_names: ``C >= 2`` names.
         words: for each row its words as they are written, for pictures.
         vocabulary: the words that have numbers.
+        texts: for each row its text as it is written, for a model that reads texts, or None.
         is_part: whether a single class is no mistake.
 
     Raises:
@@ -235,7 +244,7 @@ class TextDataset(Divisible, Summarised):
         (torch.Size([2, 3]), ('bad', 'good'), ('bad', 'film,', 'really'))
     """
 
-    by_row: ClassVar[tuple[str, ...]] = ("x", "y", "words")
+    by_row: ClassVar[tuple[str, ...]] = ("x", "y", "words", "texts")
     task: ClassVar[str] = "classification"
 
     x: Tensor
@@ -246,6 +255,7 @@ class TextDataset(Divisible, Summarised):
     target_name: str = "class"
     name: str = "texts"
     is_part: bool = True
+    texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -319,14 +329,15 @@ def texts_of(
     """
     if isinstance(texts, str):
         raise TypeError("texts must be several, such as a list of strings; it is one string")
-    rows, labels = divided(texts), list(labels)
+    texts, labels = tuple(texts), list(labels)
+    rows = divided(texts)
     if len(labels) != len(rows):
         raise ValueError(f"each text needs a label; there are {len(rows)} and {len(labels)}")
     classes, y = _classes(labels, class_names)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary.of((row.words for row in rows), vocabulary)
     x, shown = encoded_words(rows, vocabulary, length, keep)
-    return TextDataset(x, y, classes, shown, vocabulary, target_name, name)
+    return TextDataset(x, y, classes, shown, vocabulary, target_name, name, texts=texts)
 
 
 def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:

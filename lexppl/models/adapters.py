@@ -175,10 +175,12 @@ def _of_catboost(model: Any) -> Adapted:
 
 
 def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def of_numbers(rows: NDArray[Any]) -> Any:
+    def of_rows(rows: NDArray[Any]) -> Any:
+        if rows.dtype == object:
+            return call(rows.tolist())
         return call([" ".join(filter(None, map(words.word, row))) for row in rows])
 
-    return of_numbers
+    return of_rows
 
 
 def _of_transformers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import int_at_least, refuse_not_finite
 from lexppl.data.texts import Vocabulary
 from lexppl.models.adapters import Adapted, adapted, as_numbers, as_probabilities, name_of
-from lexppl.models.calls import Answers, Calls, identity_of, tensor_keys
+from lexppl.models.calls import Answers, Calls, identity_of, table_keys, tensor_keys
 from lexppl.models.likelihoods import Likelihood, distribution_targets
 from lexppl.threads import ONE_THREAD, evaluating
 
@@ -53,7 +54,7 @@ class BlackBox:
     name: str
     task: Task
     classes: int | None
-    outputs: Callable[[Tensor], Any] = field(repr=False)
+    outputs: Callable[[Any], Any] = field(repr=False)
     meaning: Callable[[Any], Tensor] = field(repr=False)
     context: str = field(default="", repr=False)
     keys: Callable[[Tensor, str], list[bytes]] = field(default=tensor_keys, repr=False)
@@ -64,26 +65,29 @@ class BlackBox:
     answers: Answers = field(default_factory=Answers, repr=False)
     calls: Calls = field(default_factory=Calls)
 
-    def targets(self, x: Tensor) -> Tensor:
+    def targets(self, x: Tensor | Sequence[str]) -> Tensor:
         """Its output for each row, without gradient, on the device of `x` and in its floating type.
 
         Rows of the same content are sent once, by one thread at a time. What was answered before an
         error is kept.
 
         Args:
-            x: rows, shape `(N, *event)`.
+            x: rows, shape `(N, *event)`; or, of a model that takes texts, N texts as they are
+                written. Of a row of word numbers it gets the words in lower case, without signs,
+                and an unknown one as "?", with a warning.
 
         Returns:
             probabilities of the labels, `(N, C)`, each row divided by its sum; or responses `(N,)`.
 
         Raises:
-            TypeError: `x` is no tensor, or the black box gives no numbers.
+            TypeError: `x` is neither, or the black box gives no numbers.
             ValueError: no rows; more new ones than `max_calls` allows; a row on which the model
                 fails; values that are not finite; another number of rows or classes; probabilities
                 outside [0, 1] or whose sum is off 1 by more than 5e-4.
         """
+        box, x = self._read(x)
         with ONE_THREAD, torch.no_grad():
-            keys, new = self._new(x)
+            keys, new = box._new(x)
             if len(new) > self._left:
                 raise ValueError(
                     f"max_calls={self.max_calls} allows {self._left} more rows of {self.name}, and "
@@ -93,7 +97,7 @@ class BlackBox:
             widths = [self.classes]
             for batch in torch.tensor(new).split(self.batch_size or BATCH_ROWS):
                 if len(batch):
-                    self._ask(x, batch, keys, widths)
+                    box._ask(x, batch, keys, widths)
         found = torch.from_numpy(np.stack([self.answers.held[key] for key in keys]))
         kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
         return (found[:, 0] if self.task == "regression" else found).to(x.device, kind)
@@ -102,14 +106,15 @@ class BlackBox:
         """Probabilities `(N, C)` or mean responses `(N,)` of the model, by :meth:`targets`."""
         return self.targets(x)
 
-    def affordable(self, x: Tensor, seed: int = 0) -> Tensor:
+    def affordable(self, x: Tensor | Sequence[str], seed: int = 0) -> Tensor:
         """Places of the rows that :meth:`targets` answers within `max_calls`: those whose answer is
         known, and as many others at random as may be sent.
 
         Raises:
             ValueError: there are none; as :meth:`targets` of x.
         """
-        keys, new = self._new(x)
+        box, x = self._read(x)
+        keys, new = box._new(x)
         if len(new) > self._left:
             chosen = np.random.default_rng(seed).permutation(new)[: int(self._left)]
             answered = {keys[place] for place in chosen} | self.answers.held.keys()
@@ -138,6 +143,26 @@ class BlackBox:
     def _left(self) -> float:
         """Rows that may still be sent."""
         return math.inf if self.max_calls is None else max(0, self.max_calls - self.calls.rows)
+
+    def _read(self, x: Any) -> tuple[BlackBox, Tensor]:
+        """Itself and rows; of texts the model as a function of their places, and these."""
+        if "words" not in self.options or isinstance(x, str):
+            return self, x
+        if isinstance(x, Tensor):
+            warnings.warn(
+                f"{self.name} gets the words of each row in lower case and without signs, an "
+                "unknown one as '?': if that changes its answers, give the texts as they are "
+                "written, as in targets(data.texts)",
+                stacklevel=3,
+            )
+            return self, x
+        texts = np.array(x, dtype=object)
+        by_place = replace(
+            self,
+            outputs=lambda rows: self.outputs(texts[rows[:, 0].numpy()]),
+            keys=lambda rows, context: table_keys(texts[rows[:, 0].numpy()], context),
+        )
+        return by_place, torch.arange(len(texts))[:, None]
 
     def _new(self, x: Tensor) -> tuple[list[bytes], list[int]]:
         """The content of each row, and the first places of those that have no answer."""
@@ -403,9 +428,9 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     )
 
 
-def _table(model: Any, rows: Tensor) -> Any:
+def _table(model: Any, rows: Any) -> Any:
     """Rows as an array, or as a frame for an estimator that was fitted on one."""
-    array = rows.detach().cpu().numpy()
+    array = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
     columns = getattr(model, "feature_names_in_", None)
     if columns is None:
         return array

@@ -1,6 +1,7 @@
 """Models of other libraries as black boxes, against what they say themselves."""
 
 import copy
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 from lexppl import ExplainerClassifier, explain, fit
-from lexppl.data.texts import Vocabulary, encoded_texts
+from lexppl.data.texts import Vocabulary, encoded_texts, texts_of
 from lexppl.explanation import mask_means
-from lexppl.models import black_box, texts
+from lexppl.models import black_box, regime_targets, texts
 from lexppl.systems import lex
 from lexppl.tabular.given_model import box_of_table
 
@@ -318,3 +319,76 @@ def test_a_classifier_of_texts_is_explained_by_words():
         lambda given: [len(text) for text in given], words=vocabulary, output="response"
     )
     assert score.targets(x).tolist() == [len(text) for text in TEXTS]
+
+
+def loud(given):
+    """Probabilities that a text is loud, by its capitals and signs."""
+    return np.array([(text.count("!") + any(map(str.isupper, text))) / 4 for text in given])
+
+
+LOUD = ["GREAT film!", "great film", "Great film, 10/10!!", "great  film…", "great film"]
+
+
+@pytest.mark.smoke
+def test_a_model_of_texts_reads_them_as_they_are_written():
+    vocabulary = Vocabulary.of(LOUD)
+    x, _ = encoded_texts(LOUD, vocabulary)
+    sent = []
+    model = lambda given: sent.extend(given) or loud(given)  # noqa: E731
+    box = black_box(model, words=vocabulary, output="probabilities", classes=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(box.targets(LOUD)[:, 1], torch.tensor(loud(LOUD)).float())
+        assert torch.equal(box(np.array(LOUD)), box.targets(pd.Series(LOUD)))
+        assert torch.equal(regime_targets("surrogate post-hoc", LOUD, black_box=box), box(LOUD))
+    # The same text is sent once, and what is known is not sent again.
+    assert sent == LOUD[:4] and (box.calls.rows, box.calls.known) == (4, 1 + 4 * 5)
+    # Word numbers are other rows than the texts, and have no capitals: that is named.
+    with pytest.warns(UserWarning, match=r"in lower case and without signs.*targets\(data.texts\)"):
+        assert box.targets(x)[:, 1].tolist() == [0.0] * 5
+    assert sent[4:] == ["great film", "great film 10 10"]
+
+
+def test_limits_and_caches_of_texts(tmp_path):
+    vocabulary = Vocabulary.of(LOUD)
+    how = {"words": vocabulary, "output": "response"}
+    box = black_box(loud, max_calls=2, cache=tmp_path, **how)
+    with pytest.raises(ValueError, match="allows 2 more rows of loud, and 4 have no answer yet"):
+        box.targets(LOUD)
+    part = [LOUD[place] for place in box.affordable(LOUD)]
+    expected = torch.tensor(loud(part)).float()
+    torch.testing.assert_close(box.targets(part), expected)
+    again = black_box(loud, max_calls=1, cache=tmp_path, **how)
+    torch.testing.assert_close(again.targets(part), expected)
+    assert again.calls.rows == 0
+    with pytest.raises(ValueError, match=r"loud fails on row 1: \w+Error"):
+        black_box(loud, **how).targets(["a", None])
+    for wrong in ("a text", 3.5):
+        with pytest.raises(TypeError):
+            black_box(loud, **how).targets(wrong)
+    with pytest.raises(ValueError, match="N >= 1"):
+        black_box(loud, **how).targets([])
+    with pytest.raises(TypeError, match=r"must be a torch\.Tensor; it is a list"):
+        black_box(loud, output="response").targets(["a"])
+
+
+def test_an_explainer_of_a_model_that_reads_capitals():
+    draw = np.random.default_rng(0)
+    pairs = [(word.upper() if draw.random() < 0.5 else word) for word in ["good"] * 200]
+    written = [f"a {word} film" if i % 2 else f"{word} film" for i, word in enumerate(pairs)]
+    data = texts_of(written, [text.islower() for text in written])
+    model = make_pipeline(
+        CountVectorizer(lowercase=False, token_pattern=r"\S+"), LogisticRegression(C=100.0)
+    ).fit(written, [text.islower() for text in written])
+    train, test = data.split(0.5, 0.5, seed=0)
+    box = black_box(model, words=data.vocabulary, classes=[False, True])
+    found = box.targets(test.texts)
+    np.testing.assert_allclose(found, model.predict_proba(list(test.texts)), atol=1e-6)
+    assert set(found.argmax(1).tolist()) == {0, 1}
+    result = fit(
+        lex(texts(len(data.vocabulary), data.length), classes=2, k=1),
+        (train.x, box.targets(train.texts)),
+        epochs=1,
+        progress=False,
+    )
+    assert mask_means(explain(result, test.x[:4], draws=0)).shape == (1, 4, 3)

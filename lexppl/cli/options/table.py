@@ -95,8 +95,9 @@ TABLE = options_of(
 --rare N  pool the levels of a column that fewer than N rows to fit on have into one, which stands
     for unseen levels too (default: none are pooled)
 --dates  how 03/04/2026 is meant, where no date of its column settles it
---missing CELL  a cell that means "missing", such as "?"; empty, NA and NaN always do (repeat for
-    more)
+--missing CELL  a cell that means "missing", such as "?" (repeat for more). Empty cells do, and NA,
+    None and the like in columns of numbers; in columns of words these are levels, with a warning.
+    After --missing "" only the cells that are given do
 --drop-missing  drop rows with missing values (else refused)
 --hide-missing  keep them: a missing value is hidden from the explainer, which draws it as it draws
     what a mask hides, and can never be kept; for lex, real_x, base_x and rationale

@@ -4,6 +4,7 @@ import json
 import lzma
 import os
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from lexppl.data.texts import TextDataset, Vocabulary, imdb, texts_of, words_of
+from lexppl.sealed_files import write_sealed
 from tests.refusals import refused
 
 HERE = Path(__file__).parents[3]
@@ -35,6 +37,54 @@ def test_words(text, words):
     assert len(found.shown) == len(words)
 
 
+TEXTS_WITH_MARKS = {
+    "Hindi": "फिल्म बहुत अच्छी थी",
+    "Bengali": "ছবিটি খুব ভালো লেগেছে",
+    "Tamil": "படம் மிகவும் நன்றாக இருந்தது",
+    "Malayalam, with joiners": "അവന്‍ നല്ല സിനിമ",
+    "Telugu": "సినిమా చాలా బాగుంది",
+    "Arabic, with vowels": "كِتَابٌ جَمِيلٌ جِدًّا",
+    "Hebrew, with points": "סֵפֶר טוֹב מְאֹד",
+    "Persian, with a non-joiner": "فیلم می\u200cخواهم خوب",
+    "Thai, by phrases": "ภาพยนตร์เรื่องนี้ ดีมาก จริงๆ",
+    "Vietnamese, decomposed": normalize("NFD", "phim rất tuyệt vời"),
+    "French, decomposed": normalize("NFD", "c’était très élégant"),
+    "Yoruba": "ẹ̀kọ́ dára púpọ̀",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS_WITH_MARKS.values(), ids=TEXTS_WITH_MARKS)
+def test_marks_belong_to_their_word(text):
+    found = words_of(f"“{text}!”")
+    composed = normalize("NFC", text).replace("’", "'")
+    assert found.words == tuple(composed.split())
+    # What is shown is the text as it was given, not composed.
+    assert " ".join(found.shown) == f"“{text}!”"
+    for form in ("NFC", "NFD"):
+        assert words_of(normalize(form, text)).words == found.words
+    data = texts_of([text, "b a"], [0, 1])
+    assert set(data.vocabulary.words) == {*found.words, "a", "b"} and data.texts == (text, "b a")
+
+
+def test_words_that_differ_in_a_mark_alone_are_two():
+    pairs = ("कि की", "มา ม้า", "שָׁם שֵׁם", "كَتَبَ كُتُب", "cote côté", "ma má")
+    for pair in pairs:
+        assert len(set(words_of(normalize("NFD", pair)).words)) == 2
+
+
+@pytest.mark.parametrize("text", ["\u0301a", "a_\u0301 b", "👩\u200d💻 a", "❤\ufe0f a", "\u200c"])
+def test_a_mark_on_no_letter_is_no_word(text):
+    assert {*words_of(text).words} <= {"a", "b"}
+
+
+def test_texts_stay_with_their_rows():
+    written = [f"{w} FILM, {w}!" for w in "abcdefgh"]
+    data = texts_of(written, [0, 1] * 4, length=2, keep="start")
+    for part in (*data.split(0.5, 0.5, seed=0), data.subset([6, 1]), data.take(3, seed=1)):
+        assert [text[0] for text in part.texts] == [words[0] for words in part.words]
+    assert data.texts == tuple(written) and data.to(dtype=torch.float64).texts is data.texts
+
+
 def test_shown_words_read_as_the_text():
     text = '"Well," she said -- it\'s  (quite)\n fine...'
     assert " ".join(words_of(text).shown) == " ".join(text.split())
@@ -57,6 +107,12 @@ def test_vocabulary_is_saved(tmp_path):
     vocabulary = Vocabulary(["été", 'a"b'])
     vocabulary.save(tmp_path / "words.json")
     assert Vocabulary.load(tmp_path / "words.json") == vocabulary
+    decomposed = Vocabulary([normalize("NFD", "été")])
+    assert decomposed.numbers(words_of("Été").words) == [2]
+    # Those of before had words that were cut at their marks.
+    write_sealed(tmp_path / "old.json", {"format": 2, "words": ["a"]})
+    with pytest.raises(ValueError, match="wrote it in format 2, and this version reads format 3"):
+        Vocabulary.load(tmp_path / "old.json")
     (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))
     with pytest.raises(ValueError, match=r"other\.json cannot be read: its format is None"):
         Vocabulary.load(tmp_path / "other.json")
