@@ -31,11 +31,11 @@ def run(program: str) -> tuple[str, dict[str, Any]]:
     printed, names = io.StringIO(), {}
     with contextlib.redirect_stdout(printed):
         exec(compile(program, str(README), "exec"), names)
-    return printed.getvalue(), names
+    return re.sub(r" +$", "", printed.getvalue(), flags=re.MULTILINE), names
 
 
 def draw_importance(text: str) -> None:
-    """The picture below the first command of the README, of the posterior that it writes."""
+    """The README's first picture, of the posterior that its first command writes."""
     (words,) = re.findall(r"lexppl (explain .*) --out explanation$", text, re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         main([*shlex.split(words), "--out", folder])
@@ -45,7 +45,8 @@ def draw_importance(text: str) -> None:
 
 def run_notebook() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, resources={"metadata": {"path": NOTEBOOK.parent}}).execute()
+    folder = {"metadata": {"path": NOTEBOOK.parent}}
+    NotebookClient(notebook, record_timing=False, resources=folder).execute()
     nbformat.write(notebook, NOTEBOOK)
 
 
