@@ -13,6 +13,7 @@ from lexppl.models import MLP, CostPenalty, MarginalImputer, SizePenalty
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.saving.description import describe, known_parts, rebuild
 from lexppl.tabular.given_model import OnStandardisedRows
+from tests import needs
 
 
 def network():
@@ -25,6 +26,8 @@ NAMES = [description["part"] for description in DESCRIPTIONS]
 
 
 def rebuilt(description):
+    if description["part"] == "TorchvisionNetwork":
+        needs.torchvision()
     return rebuild(description, {**known_parts(), "OnStandardisedRows": OnStandardisedRows})
 
 

@@ -22,6 +22,17 @@ def test_there_are_notebooks():
     assert {path.stem for path in NOTEBOOKS} >= set(names.split())
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_r_hat_of_replicates_is_explained(path):
+    """Chains that are fits have an r_hat above 1.01 without any fault of a sampler."""
+    cells = nbformat.read(path, as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    tables = [str(output.get("data", {}).get("text/plain", "")) for output in outputs]
+    words = " ".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    if any("r_hat" in table for table in tables):
+        assert "r_hat" in words or "r̂" in words
+
+
 @pytest.mark.complete
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path):

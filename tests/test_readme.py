@@ -1,12 +1,18 @@
 """The README's programs run as they are printed, only shorter."""
 
+import json
 import re
+import runpy
 from pathlib import Path
+from statistics import mean
 
 import matplotlib.pyplot as plt
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+SHOWN = runpy.run_path(str(ROOT / "docs" / "shown.py"))
+"""What writes the README's output: `python docs/shown.py`."""
 
 
 def blocks(language):
@@ -25,7 +31,7 @@ def names_after(program, quick):
 def test_own_explainer_runs():
     program = blocks("python")[0]
     assert len([line for line in program.splitlines() if line.strip()]) <= 25
-    quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
+    quick = program.replace("rows=10_000", "rows=400").replace("epochs=100", "epochs=2")
     names = names_after(program, quick)
     posterior = names["posterior"]
     assert posterior["predictions"]["mask"].dims == ("chain", "draw", "row", "feature")
@@ -35,7 +41,7 @@ def test_own_explainer_runs():
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_posterior_of_weights_runs():
     program = blocks("python")[1]
-    quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
+    quick = program.replace("rows=10_000", "rows=200").replace("epochs=60", "epochs=2")
     names = names_after(program, quick.replace("draws=200", "draws=3"))
     latents = {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
     means = {"mask_mean_over_rows"}
@@ -52,6 +58,36 @@ def test_images_run():
 
 def test_each_program_is_run():
     assert len(blocks("python")) == 3
+
+
+@pytest.mark.complete
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", range(3))
+def test_it_prints_what_its_programs_print(place):
+    """To the digits shown, which are those that seeds, versions and processors share."""
+    programs = SHOWN["PRINTED"].findall(README.read_text(encoding="utf-8"))
+    program, _, shown = programs[place]
+    assert program == blocks("python")[place] and len(programs) == 3
+    printed, _ = SHOWN["run"](program)
+    plt.close("all")
+    assert printed == shown
+
+
+def test_its_figures_of_planted_tables_are_those_recorded():
+    records = json.loads((ROOT / "benchmarks" / "results" / "believable.json").read_text())
+    rows = [r for r in records if (r["method"], r["settings"]) == ("explain", "default")]
+    rows = [r for r in rows if r["rows"] == 2000]
+    found = mean(r["power"] for r in rows if r["power"] is not None)
+    false = mean(r["false_share"] for r in rows)
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    assert f"On {len(rows)} planted tables of 2,000 rows" in text
+    assert f"{found:.2f} of what is worth finding was found".removeprefix("0") in text
+    assert f"{false:.3f} of what was found was false".removeprefix("0") in text
+
+
+def test_it_counts_the_notebooks():
+    assert len(list((ROOT / "notebooks").glob("*.ipynb"))) == 12
+    assert "twelve [notebooks](notebooks)" in README.read_text(encoding="utf-8")
 
 
 def test_commands_are_one_line_each():

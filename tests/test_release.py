@@ -45,6 +45,19 @@ def run(*words, **options):
     return done.stdout.strip()
 
 
+def test_each_dependency_has_a_lowest_version():
+    """`.ci/run` tries exactly these; docs/versions.md has some of them."""
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    lowest = dict(requirement.split(">=") for requirement in PROJECT["dependencies"])
+    assert len(lowest) == len(PROJECT["dependencies"])
+    libraries = {
+        **{"torch": "torch", "pyro-ppl": "Pyro", "numpy": "NumPy", "pandas": "pandas"},
+        **{"scikit-learn": "scikit-learn", "arviz": "ArviZ"},
+    }
+    for name, called in libraries.items():
+        assert f"{called} {lowest[name]}" in page, name
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Wheel and sdist, of a copy of the tracked files, so that nothing is left in this one."""

@@ -25,6 +25,7 @@ from lexppl.explanation import explain, mask_means
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY
 from lexppl.models import Grouping
 from lexppl.models.imputers import imputer_of
+from tests import needs
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.shaped import TELLING, folder_of_images, table_of_texts
 from tests.data.images.written import write_mnist
@@ -37,6 +38,7 @@ FEW = ["--epochs", "1", "--replicates", "1", "--draws", "5", "--quiet"]
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     """A run on images, with what it printed."""
+    needs.torchvision()
     return ran(tmp_path_factory, lambda folder: [str(folder_of_images(folder / "squares"))], "2")
 
 
@@ -186,6 +188,7 @@ def test_reports_pass_axe(run, request, tmp_path, width, scheme):
 @pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", ["real_x", "l2x", "invase", "fastshap", "senn", "q_fit"])
 def test_methods_explain_images(method, tmp_path, capsys):
+    needs.torchvision()
     folder = folder_of_images(tmp_path / "squares", 12)
     out = ["--out", str(tmp_path / "out"), "--method", method]
     assert main(["explain", str(folder), *out, *FEW]) == 0
@@ -287,6 +290,7 @@ def test_what_is_left_out_is_told_where_something_is():
 
 @pytest.mark.smoke
 def test_imputers_of_images_are_scored_as_in_python(tmp_path, capsys):
+    needs.torchvision()
     folder = folder_of_images(tmp_path / "squares")
     names = ("marginal", "gaussian-mixture", "logistic-mixture")
     out = tmp_path / "scores.json"

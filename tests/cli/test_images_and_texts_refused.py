@@ -6,6 +6,7 @@ import torch
 
 from lexppl.cli.image_text_rows import read_texts
 from lexppl.cli.program import parse
+from tests import needs
 from tests.cli.shaped import folder_of_images, table_of_texts
 from tests.cli.tables import cases
 from tests.cli.test_bad_input import refused
@@ -86,6 +87,7 @@ def test_files_that_are_not_there(here, capsys):
     ],
 )
 def test_numbers_that_do_not_fit_images(options, named, here, capsys):
+    needs.torchvision()
     words = ["explain", "squares", "--out", "results", *QUICK, *options]
     _, line = refused(capsys, here, *words)
     assert named in line

@@ -8,10 +8,8 @@ import matplotlib as mpl
 import matplotlib.pyplot
 import numpy as np
 import pytest
-import shap
 import torch
 import xarray as xr
-from captum.attr import FeatureAblation
 from scipy.cluster.hierarchy import linkage
 from scipy.stats import norm, t
 from torch import nn
@@ -28,6 +26,9 @@ from lexppl.models import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
 from lexppl.systems import lex
+
+shap = pytest.importorskip("shap", reason="the extra 'compare' is not installed")
+attribution = pytest.importorskip("captum.attr", reason="the extra 'compare' is not installed")
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests."""
@@ -72,7 +73,7 @@ def z_of_ablation(attributions, expected):
 def test_ablation_of_one_feature_is_conditional():
     baselines = conditional_baselines(gaussian(), X, draws=400)
     assert baselines.shape == (400, 2, 3)
-    method = FeatureAblation(linear_network())
+    method = attribution.FeatureAblation(linear_network())
     found = torch.stack([method.attribute(X, b) for b in baselines])
     mean = torch.stack([torch.cat([mean_of(r, [d]) for d in range(3)]) for r in X])
     limit = norm.isf(FAILURE / 12)
@@ -83,7 +84,7 @@ def test_ablation_of_one_feature_is_conditional():
 def test_ablation_of_a_group_is_conditional_on_the_others():
     grouping = Grouping([0, 1, 0])
     baselines = conditional_baselines(gaussian(), X, draws=400, grouping=grouping)
-    method = FeatureAblation(linear_network())
+    method = attribution.FeatureAblation(linear_network())
     found = torch.stack(
         [method.attribute(X, b, feature_mask=grouping.index[None]) for b in baselines]
     )

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.func import jacfwd
 
+from tests import needs
+
 FAKE_CUDA, META = "fake CUDA", "meta"
 
 
@@ -22,6 +24,8 @@ class ValueFree:
     """
 
     def __init__(self, kind: str) -> None:
+        if kind == FAKE_CUDA:
+            needs.cuda_build()
         self.device = torch.device("cuda", 0) if kind == FAKE_CUDA else torch.device("meta")
         self.mode = FakeTensorMode() if kind == FAKE_CUDA else None
         self._likes: dict[int, tuple[Tensor, Tensor]] = {}

@@ -64,12 +64,19 @@ def verdict(program: OddProgram, seed: int = 0, gradient: bool = True) -> Verdic
             return Verdict("large", str(error))
 
 
+def raised_by_lexppl(error: BaseException) -> bool:
+    """Whether an error's last frame is of one of the package's modules, in whatever folder the
+    package lies and other libraries do."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].partition(".")[0] == "lexppl"
+
+
 def first_look(program: OddProgram) -> Verdict | None:
     """The program's refusal, with all of Pyro's checks; None where there is none."""
     try:
         objective(program).differentiable_loss(*program.functions, program.parameters())
     except Exception as error:
-        ours = "/lexppl/" in traceback.extract_tb(error.__traceback__)[-1].filename
+        ours = raised_by_lexppl(error)
         names = {s.name for s in (*program.model, *program.guide)}
         named = any(f"'{name}" in str(error) for name in names)
         if not ours or not isinstance(error, ValueError):
@@ -163,8 +170,7 @@ def explained(program: OddProgram, one: Run) -> str | None:
     try:
         found = explain(model, x, node["value"].reshape(-1), **words)
     except ValueError as error:
-        ours = "/lexppl/" in traceback.extract_tb(error.__traceback__)[-1].filename
-        return None if ours else f"explain ends with {error!r}"
+        return None if raised_by_lexppl(error) else f"explain ends with {error!r}"
     posterior = one.posterior()
     joint: list[Tensor] = []
     for site in sites:

@@ -9,7 +9,7 @@ import pytest
 
 from lexppl.inference.objective import grammar
 from tests.programs.brute_force import Run
-from tests.programs.odd_check import Verdict, first_look, verdict
+from tests.programs.odd_check import Verdict, first_look, raised_by_lexppl, verdict
 from tests.programs.odd_programs import (
     IMPUTATIONS,
     MASKS,
@@ -32,6 +32,19 @@ def survey(seeds):
         found[one.outcome] += 1
         assert one.outcome not in ("wrong", "unnamed"), (seed, one, program)
     return found
+
+
+@pytest.mark.parametrize(
+    ("module", "file", "ours"),
+    [
+        ("lexppl.models.lex", "/home/ann/explainers/models/lex.py", True),
+        ("pyro.infer.elbo", "/home/ann/lexppl/.venv/site-packages/pyro/infer/elbo.py", False),
+    ],
+)
+def test_who_raised_an_error_is_read_off_its_module_and_not_its_folder(module, file, ours):
+    with pytest.raises(ValueError, match="x") as caught:
+        exec(compile("raise ValueError('x')", file, "exec"), {"__name__": module})
+    assert raised_by_lexppl(caught.value) == ours
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 from PIL import Image
 
 from lexppl.data import divided_folder
 from lexppl.data.images import image_folder, read_picture
+from tests import needs
 from tests.data.images.written import write_picture
 from tests.refusals import refused
+
+torchvision = needs.torchvision()
 
 
 def grey(value, height=6, width=8):

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from lexppl.choices.data_sets import IMAGE_SETS, image_names
 from lexppl.data import image_set, mnist
 from lexppl.data.named_sets import fashion_mnist, switching_panels
+from tests import needs
 from tests.data.images.written import number_of, real_data, write_idx, write_mnist
 from tests.refusals import refused
 
@@ -30,6 +30,7 @@ def test_files_are_read_packed_or_not_and_nothing_is_written(tmp_path, packed):
 
 
 def test_torchvision_reads_the_same(tmp_path):
+    torchvision = needs.torchvision()
     write_mnist(tmp_path, packed=False)
     theirs, ours = torchvision.datasets.MNIST(str(tmp_path)), mnist(tmp_path)
     assert torch.equal(ours.pixels[:, 0], theirs.data) and torch.equal(ours.y, theirs.targets)
@@ -39,7 +40,7 @@ def test_torchvision_reads_the_same(tmp_path):
 
 
 def test_a_download_is_torchvisions_and_only_where_files_lack(tmp_path, monkeypatch):
-    calls = []
+    torchvision, calls = needs.torchvision(), []
 
     def downloading(root, download):
         calls.append((root, download))

@@ -29,12 +29,18 @@ from lexppl.models.architectures.images import (
 from lexppl.models.networks import initial_weights
 from lexppl.systems import fastshap, real_x
 from lexppl.threads import evaluating
+from tests import needs
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
 
 
 def drawn(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def of_torchvision(*arguments):
+    needs.torchvision()
+    return TorchvisionNetwork(*arguments)
 
 
 def sound(network, shape, outputs):
@@ -102,26 +108,27 @@ def test_means_of_patches_are_those_of_their_pixels(shape, patch):
 @pytest.mark.parametrize("name", ["densenet121", "mobilenet_v2", "mobilenet_v3_small"])
 def test_torchvision_networks_take_small_images_of_one_channel(name):
     with initial_weights(0):
-        network = TorchvisionNetwork(name, (1, 9, 28), 3).eval()
+        network = of_torchvision(name, (1, 9, 28), 3).eval()
     x = drawn(2, 1, 9, 28)
     assert network(x).shape == (2, 3)
     assert torch.allclose(network(x)[:1], network(x[:1]), atol=1e-4)
     assert network.network.__class__.__name__.lower()[:5] == name[:5]
     with initial_weights(0):
-        three = TorchvisionNetwork(name, (3, 9, 28), 3).eval()
+        three = of_torchvision(name, (3, 9, 28), 3).eval()
     assert torch.allclose(three(x.expand(-1, 3, -1, -1)), network(x), atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("network", "given"),
+    ("make", "given"),
     [
-        (UNet((1, 4, 4), 16, None, 1, 2), (2, 1, 4, 5)),
-        (UNet((1, 4, 4), 16, None, 1, 2), (2, 16)),
-        (ConvolutionalNetwork((1, 4, 4), 2, (3,)), (1, 4, 4)),
-        (TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2), (2, 3, 4, 4)),
+        (lambda: UNet((1, 4, 4), 16, None, 1, 2), (2, 1, 4, 5)),
+        (lambda: UNet((1, 4, 4), 16, None, 1, 2), (2, 16)),
+        (lambda: ConvolutionalNetwork((1, 4, 4), 2, (3,)), (1, 4, 4)),
+        (lambda: of_torchvision("mobilenet_v3_small", (1, 4, 4), 2), (2, 3, 4, 4)),
     ],
 )
-def test_images_of_another_size_are_refused_in_a_line(network, given):
+def test_images_of_another_size_are_refused_in_a_line(make, given):
+    network = make()
     with pytest.raises(ValueError, match=r"takes images \(N, 1, 4, 4\); it is given"):
         network(torch.zeros(given))
 
@@ -171,7 +178,7 @@ def seeded_predictor(name, **options):
         halves = Grouping.superpixels(torch.arange(5).expand(5, 5) // 3)
         network = UNet((1, 5, 5), 2, halves, levels=2, width=2, **options)
     else:
-        network = TorchvisionNetwork(name, (1, 5, 5), 2)
+        network = of_torchvision(name, (1, 5, 5), 2)
     return UnmaskedPredictor(Predictor(network, CategoricalLikelihood(), event_dim=3))
 
 

@@ -20,6 +20,8 @@ from tests.inference.posterior.stochastic.gaussian_rows import (
     regression_rows,
 )
 
+pytest.importorskip("posteriors", reason="the extra 'bayes' is not installed")
+
 SAMPLERS = (SGHMC, SGLD)
 SHORT = {"chains": 64, "samples": 4, "thin": 20, "warmup": 240, "climb": 100, "batch_size": 60}
 """Steps enough for three weights in scaled coordinates."""
