@@ -1,5 +1,6 @@
 """Checks of arguments; a message names the argument, what was expected and given."""
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -81,6 +82,19 @@ def quoted(names: Iterable[object], most: int = 8) -> str:
 def quoted_counts(counts: Mapping[str, int]) -> str:
     """Up to eight names in quotes, each with its count, and how many more there are."""
     return _joined([f"{name!r} ({count})" for name, count in counts.items()])
+
+
+def near(name: str, known: Iterable[str], what: str = "columns") -> str:
+    """Which known name may have been meant, in words.
+
+    Example:
+        >>> near("explian", ["explain", "impute"]), near("x", ["explain", "impute"], "commands")
+        ("did you mean 'explain'?", "the commands are 'explain', 'impute'")
+    """
+    names = list(known)
+    folded = [each for each in names if each.casefold() == name.casefold()]
+    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, names, n=3)])
+    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(names)}"
 
 
 def _is_int(value: Any) -> bool:

@@ -10,20 +10,23 @@ import torch
 from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
-from lexppl.cli.options.plan_options import folds_of
+from lexppl.cli.options.plan_options import folds_of, takes_missing
 from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
-from lexppl.cli.terminal import UsageError
+from lexppl.cli.terminal import UsageError, decided, with_options
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.files import FileFormat, read_frame, table_name
+from lexppl.data.problems import with_decisions
 from lexppl.data.stratification import some_of_each
 
+DROP = "--drop-missing"  # Of texts in a column too
 MOST_ROWS_APART = 10_000
 """Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
 within a hundredth of the rows' spread, and more take longer than the fit."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
-    """The table that DATA names, a shipped set or a file, divided.
+    """The table that DATA names, a shipped set or a file, divided; what is decided for a file is
+    printed, unless --strict refuses it.
 
     Raises:
         UsageError: options for files with a shipped set; both or one of --group and --time
@@ -53,16 +56,15 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
     file_format = file_format_of(options)
-    reading = (*KINDS[COLUMNS].split(), "--drop-missing")
-    return divided_frame(
-        read_frame(path, file_format, column_names=options.column_names),
-        options.target,
-        **{name_of(flag): value_of(options, flag) for flag in reading},
-        file_format=file_format,
-        name=table_name(path),
-        **in_folds,
-        **division,
-    ).to(device)
+    reading = {name_of(flag): value_of(options, flag) for flag in (*KINDS[COLUMNS].split(), DROP)}
+    reading["hide_missing"] |= options.missing_indicator
+    reading |= {"file_format": file_format, "name": table_name(path), **in_folds, **division}
+    frame = read_frame(path, file_format, column_names=options.column_names)
+    if options.strict:
+        return divided_frame(frame, options.target, **reading).to(device)
+    hide = takes_missing(options)
+    source, decisions = with_decisions(divided_frame, frame, options.target, hide=hide, **reading)
+    return replace(source, decisions=tuple(decided(with_options(d)) for d in decisions)).to(device)
 
 
 def file_format_of(options: argparse.Namespace) -> FileFormat:

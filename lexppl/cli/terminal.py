@@ -64,6 +64,12 @@ def warn(message: str) -> str:
     return message
 
 
+def decided(message: str) -> str:
+    """Print one line of what was decided on standard error; the line."""
+    print(f"lexppl: decided: {message}", file=sys.stderr, flush=True)
+    return message
+
+
 def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
     """How fits show their progress: not, by a bar, or by lines."""
     if options.quiet:
@@ -101,6 +107,8 @@ OPTIONS: Mapping[str, str] = {
     "drop names": "--drop names",
     "keep names": "--keep names",
     "categorical names": "--categorical names",
+    "include names": "--include names",
+    "without decisions the table is refused": "--strict refuses the table",
     "task must": "--task must",
     "output='logits', 'probabilities' or 'response'": (
         "--black-box-output logits, probabilities or response"
@@ -119,7 +127,7 @@ OPTIONS: Mapping[str, str] = {
 _WORD = r"(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
 ARGUMENT = re.compile(
     r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
-    r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
+    r"|drop_constant|include|rare|dates|separator|decimal|text_encoding)"
     rf"=(?P<value>True|\d+|{_WORD}|\[(?:{_WORD}|, )*\]|\((?:…|{_WORD},)\))"
 )
 """An argument of a reading function in an error."""
@@ -141,7 +149,7 @@ def message_of(error: BaseException) -> str:
     """
     if len(getattr(error, "problems", ())) < 2:
         return one_line(error)
-    *lines, last = (_with_options(line) for line in str(error).splitlines())
+    *lines, last = (with_options(line) for line in str(error).splitlines())
     return "\n".join([*lines, last.replace(", --", " --")])
 
 
@@ -155,10 +163,11 @@ def one_line(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return _with_options(" ".join(message.split()) or type(error).__name__)
+    return with_options(" ".join(message.split()) or type(error).__name__)
 
 
-def _with_options(message: str) -> str:
+def with_options(message: str) -> str:
+    """A message of the library with options by their names."""
     for name, option in OPTIONS.items():
         message = message.replace(name, option)
     return ARGUMENT.sub(_typed, message)

@@ -3,7 +3,7 @@
 import datetime
 import numbers
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -110,10 +110,12 @@ def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]
 
 
 def pooled_levels(
-    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | None
+    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | Mapping[str, int] | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """The levels that enough cells have, with the one that stands for the others last, and the
-    name of this one, None where no level is rare."""
+    """The levels that enough cells have, of a number by column perhaps, with the one that stands
+    for the others last, and the name of this one, None where no level is rare."""
+    if isinstance(fewer_than, Mapping):
+        fewer_than = fewer_than.get(str(cells.name))
     if fewer_than is None:
         return levels, None
     counts = cells.dropna().map(level_of).value_counts()

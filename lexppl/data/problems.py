@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.argument_checks import quoted
+from lexppl.argument_checks import quoted, quoted_counts
 from lexppl.data.cells import (
     DateOrderError,
     date_order,
@@ -20,6 +21,7 @@ from lexppl.data.cells import (
     kind_of,
     level_of,
     levels_in,
+    missing_in,
     numbers_of,
     pooled_levels,
     refuse_missing,
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
+MOST_ESTIMATED = 1000  # Levels of enough rows that are read without a word of the user
 FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in each, by chance
+REFUSED = "without decisions the table is refused"
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
@@ -41,10 +45,18 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a table has wrong, in words, and the arguments that mend it, if any do."""
+    """One thing that a table has wrong, in words, and the arguments that mend it, if any do.
+
+    Args:
+        decision: of a mend that is safe without a word of the user: what it does, and the argument
+            that changes it.
+        otherwise: the decision where missing values cannot be hidden.
+    """
 
     text: str
     mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    decision: str = ""
+    otherwise: Problem | None = None
 
 
 class TableError(ValueError):
@@ -88,6 +100,58 @@ class TableError(ValueError):
         return found
 
 
+Read = TypeVar("Read")
+
+
+def with_decisions(
+    read: Callable[..., Read], *table: Any, hide: bool = True, **reading: Any
+) -> tuple[Read, tuple[str, ...]]:
+    """What a reading function makes of a table, and what was decided for it, in words.
+
+    Missing values are hidden, columns that say nothing or name the row are left out, and rare
+    levels are pooled: each mend of the `TableError` that has a safe one, until none is left.
+
+    Args:
+        read: `read_table`, `dataset_from_frame` or the like.
+        table: its arguments without a name.
+        hide: False to leave rows with missing values out, for a method that needs whole ones.
+        reading: its other arguments, which go before every decision; what ``keep`` or ``include``
+            names is not left out.
+
+    Raises:
+        TableError: what cannot be decided, once all else is.
+
+    Example:
+        >>> from lexppl.data import dataset_from_frame
+        >>> frame = pd.DataFrame({"site": 1, "dose": [None, 2.0, 5.0, 3.0], "y": [0, 1, 1, 0]})
+        >>> data, decisions = with_decisions(dataset_from_frame, frame, "y")
+        >>> print(data.entry_names, *decisions, sep="\\n")
+        ('dose',)
+        left out: 'site' (constant); without decisions the table is refused
+        hidden where missing: 'dose' (1); drop_missing=True leaves these rows out
+    """
+    reading["include"] = [*(reading.get("include") or ()), *reading.get("keep", ())]
+    decisions: list[str] = []
+    while True:
+        try:
+            with warnings.catch_warnings():
+                for words in decisions:  # A decision is no warning too.
+                    warnings.filterwarnings("ignore", re.escape(words.partition(";")[0]))
+                return read(*table, **reading), tuple(decisions)
+        except TableError as error:
+            safe = [problem for problem in error.problems if problem.decision]
+            if not safe:
+                raise
+            # Columns that are left out have no missing values that matter.
+            first = [problem for problem in safe if "hide_missing" not in problem.mend] or safe
+            for problem in first:
+                way = problem if hide or problem.otherwise is None else problem.otherwise
+                decisions.append(way.decision)
+                for name, value in way.mend.items():
+                    more = isinstance(value, list)
+                    reading[name] = [*reading.get(name, ()), *value] if more else value
+
+
 def refuse(problems: Iterable[Problem]) -> None:
     """Raise :class:`TableError` where there are any problems."""
     found = list(problems)
@@ -101,25 +165,23 @@ def table_problems(
     """What a table has wrong: the columns that are read, the target last; ``rows`` count for
     rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    constant = how.constant(frame)
     if not how.hide_missing:
-        features = used.assign(**{str(labels.name): 0})
-        yield from _caught(lambda: refuse_missing(features), {"hide_missing": True})
-        if gaps := int(labels.isna().sum()):
-            yield Problem(
-                f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}: give "
-                "drop_missing=True or hide_missing=True, which both leave such rows out",
-                {"hide_missing": True},
-            )
-    constant = constant_columns(frame)
-    if constant and not how.drop_constant:
-        yield Problem(
-            f"constant columns explain nothing: {quoted(constant)}; leave them out, or give "
-            "drop_constant=True to drop them",
-            {"drop_constant": True},
-        )
-    elif len(constant) == frame.shape[1]:
-        yield Problem("no column is left beside the target: all are constant")
+        read = frame.drop(columns=constant) if how.drop_constant else frame
+        yield from _missing_values(read, labels)
+    if len(constant) == frame.shape[1]:
+        out = f"; left out: {quoted(how.drop)}" if how.drop else ""
+        yield Problem(f"no column is left beside the target: {quoted(constant)} constant{out}")
+    elif not how.drop_constant:
+        yield from _constant_columns(frame[constant])
     for name in frame.columns:
+        if how.include is not None and name not in how.include and counts_rows(frame[name]):
+            yield Problem(
+                f"column {name!r} numbers the rows: leave it out with drop=[{name!r}], or read it "
+                f"with include=[{name!r}]",
+                {"drop": [name]},
+                f"left out: {name!r} (numbers the rows); include=[{name!r}] reads it",
+            )
         if name not in constant:
             yield from _column_problems(frame[name], how, rows)
     known = labels.dropna()
@@ -150,16 +212,71 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
     return [
         name
         for name in frame.columns
-        if all(map(pd.api.types.is_hashable, frame[name])) and frame[name].nunique() <= 1
+        if (frame[name].dtype != object or all(map(pd.api.types.is_hashable, frame[name])))
+        and frame[name].nunique() <= 1
     ]
 
 
-def notices(frame: pd.DataFrame, task: str | None = None) -> Iterator[str]:
+def _missing_values(frame: pd.DataFrame, labels: pd.Series) -> Iterator[Problem]:
+    """That features or the target have missing values, which are hidden, or whose rows are left
+    out where they cannot be."""
+    hide, drop = {"hide_missing": True}, {"drop_missing": True}
+    target, counts = str(labels.name), missing_in(frame)
+    features = frame.assign(**{target: 0})
+    hidden = f"hidden where missing: {_counted(counts)}; drop_missing=True leaves these rows out"
+    rows = counted(int(frame.isna().any(axis=1).sum()), "row")
+    out = f"left out: {rows} with missing values, {_counted(counts)}; drop={[*counts]!r} leaves "
+    otherwise = Problem("", drop, f"{out}the {'columns' if len(counts) > 1 else 'column'} out")
+    yield from _caught(lambda: refuse_missing(features), hide, hidden, otherwise)
+    if gaps := int(labels.isna().sum()):
+        words = f"left out: {counted(gaps, 'row')} without the target {target!r}; {REFUSED}"
+        yield Problem(
+            f"target {target!r} is missing in {counted(gaps, 'row')}: give drop_missing=True or "
+            "hide_missing=True, which both leave such rows out",
+            hide,
+            words,
+            Problem("", drop, words),
+        )
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """Every name with its count."""
+    return ", ".join(f"{name!r} ({count})" for name, count in counts.items())
+
+
+def _constant_columns(constant: pd.DataFrame) -> Iterator[Problem]:
+    """That columns have one value at most, or one and missing ones."""
+    drop = {"drop_constant": True}
+    part = [name for name, cells in constant.items() if 0 < cells.isna().sum() < len(cells)]
+    if whole := [name for name in constant if name not in part]:
+        empty = {name: constant[name].isna().all() for name in whole}
+        listed = [f"{n!r} ({'always missing' if empty[n] else 'constant'})" for n in whole]
+        yield Problem(
+            f"constant columns explain nothing: {quoted(whole)}; leave them out, or give "
+            "drop_constant=True to drop them",
+            drop,
+            f"left out: {', '.join(listed)}; {REFUSED}",
+        )
+    if part:
+        words = f"left out: {', '.join(map(repr, part))} (one value, or missing); "
+        yield Problem(
+            f"columns of one value, beside missing ones, explain nothing: {quoted(part)}; give "
+            "drop_constant=True to drop them, or hide_missing=True and missing_indicator=True, "
+            "which read where they are missing",
+            drop,
+            f"{words}missing_indicator=True reads where",
+            Problem("", drop, words + REFUSED),
+        )
+
+
+def notices(
+    frame: pd.DataFrame, task: str | None = None, include: Collection[str] = ()
+) -> Iterator[str]:
     """What columns may hold that was not meant, in words; the target is the last, and its task
     the one stated."""
     for name in frame.columns:
         cells = frame[name]
-        if counts_rows(cells) and name != frame.columns[-1]:
+        if counts_rows(cells) and name not in (frame.columns[-1], *include):
             yield f"column {name!r} numbers the rows: unless that matters, give drop=[{name!r}]"
         kind = kind_of(cells)
         if kind == "number":
@@ -187,12 +304,14 @@ def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
 
 
 def counts_rows(cells: pd.Series) -> bool:
-    """Whether a column numbers the rows: whole numbers without a gap, each once."""
+    """Whether a column numbers the rows: whole numbers without a gap, each once, or but for rows
+    that are dropped, whose places the index lacks."""
     if not pd.api.types.is_integer_dtype(cells.dtype) or len(cells) <= FEW_ROWS:
         return False
-    if cells.isna().any() or int(cells.max()) - int(cells.min()) != len(cells) - 1:
+    if cells.isna().any():
         return False
-    return bool(cells.is_unique)
+    whole = int(cells.max()) - int(cells.min()) == len(cells) - 1 and cells.is_unique
+    return bool(whole or (np.diff(cells) == np.diff(cells.index)).all())
 
 
 def _column_problems(
@@ -213,16 +332,23 @@ def _column_problems(
         yield commas
     else:
         chosen = cells if rows is None else cells.iloc[rows]
-        levels, pooled = pooled_levels(chosen, levels_in(known), how.rare)
+        included, every = name in (how.include or ()), levels_in(known)
+        levels, pooled = pooled_levels(chosen, every, None if included else how.rare)
         if pooled is not None and len(levels) < 2:
             yield Problem(
                 f"column {name!r} has no level in {how.rare} rows or more, and pooled it is "
                 f"constant: leave it out with drop=[{name!r}], or give a smaller rare",
                 {"drop": [name]},
+                f"left out: {name!r} (no level in {how.rare} rows or more); include=[{name!r}] "
+                "reads all its levels",
             )
         mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
         stated = isinstance(cells.dtype, pd.CategoricalDtype)
-        yield from _level_problems(name, levels, len(cells), mend, stated)
+        for problem in _level_problems(name, levels, len(cells), mend, stated):
+            if problem.mend != {"drop": [name]}:
+                yield problem
+            elif not included:
+                yield _decided(problem, name, every, pooled_levels(chosen, every, FEW_ROWS)[0], how)
 
 
 def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
@@ -298,6 +424,28 @@ def _level_problems(
     return []
 
 
+def _decided(
+    problem: Problem,
+    name: str,
+    every: tuple[str, ...],
+    frequent: tuple[str, ...],
+    how: TableReading,
+) -> Problem:
+    """The problem of a column with too many levels, with what is decided by those of enough rows:
+    it is left out, its rare levels are pooled, or all of them are read."""
+    count, reads = f"{len(every)} levels", f"include=[{name!r}] reads all its levels"
+    if len(frequent) < 2:
+        words = f"left out: {name!r} ({count}, none in {FEW_ROWS} rows or more); {reads}"
+        return replace(problem, decision=words)
+    if len(frequent) <= MOST_LEVELS and how.rare is None:
+        words = f"pooled: levels of fewer than {FEW_ROWS} rows, as {name!r} has {count}; {reads}"
+        return replace(problem, mend={"rare": FEW_ROWS}, decision=words)
+    if len(frequent) <= MOST_ESTIMATED:
+        words = f"read with all its {count}: {name!r}; drop=[{name!r}] leaves it out"
+        return replace(problem, mend={"include": [name]}, decision=words)
+    return problem
+
+
 def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
     name = str(known.name)
     try:
@@ -312,11 +460,9 @@ def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
         )
 
 
-def _caught(
-    check: Callable[[], object], mend: Mapping[str, object] | None = None
-) -> Iterator[Problem]:
-    """What a check refuses, as a problem."""
+def _caught(check: Callable[[], object], *more: Any) -> Iterator[Problem]:
+    """What a check refuses, as a problem, with its other fields."""
     try:
         check()
     except ValueError as error:
-        yield Problem(str(error), mend or {})
+        yield Problem(str(error), *more)

@@ -80,10 +80,9 @@ def check_options(options: argparse.Namespace) -> None:
                 _check_installed(name, library, "compare")
     if command == "impute":
         options.imputers = imputers_of(options.imputers, kind_of_data(options) == IMAGES)
-    if command in SHOWN and options.hide_missing:
-        raise UsageError(
-            f"--hide-missing is for lexppl explain: {SHOWN[command]}; give --drop-missing"
-        )
+    for flag in ("--hide-missing", "--missing-indicator"):
+        if command in SHOWN and value_of(options, flag):
+            raise UsageError(f"{flag} is for lexppl explain: {SHOWN[command]}; give --drop-missing")
     _check_device(options.device)
     if command == "explain":
         check_output_folder(options.out, options.overwrite, OUTPUTS)

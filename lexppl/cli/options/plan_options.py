@@ -8,7 +8,14 @@ from typing import Any
 import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
+from lexppl.choices.settings import (
+    SETTINGS,
+    TREES,
+    Regime,
+    chooses_penalty,
+    has_setting,
+    usual_imputer,
+)
 from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal import UsageError
 from lexppl.data import Dataset
@@ -17,6 +24,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.encoded_rows import markers_in
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
+from lexppl.tabular.missing_values import check_missing
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -82,6 +90,27 @@ def folds_of(options: argparse.Namespace) -> int | None:
     alone = options.inference is None and options.guide is None
     in_steps = options.predictor != TREES
     return int(options.replicates) if every and learns and alone and in_steps else None
+
+
+def takes_missing(options: argparse.Namespace) -> bool:
+    """Whether the command and its method have a form for missing values that are hidden.
+
+    Example:
+        >>> from lexppl.cli.program import parse
+        >>> takes_missing(parse(["explain", "t.csv", "--out", "r"]))
+        True
+        >>> takes_missing(parse(["impute", "t.csv"]))
+        False
+    """
+    if options.command != "explain":
+        return False
+    method = METHODS[options.method]
+    learns = regime_of(options).learns_predictor and not method.explains_model
+    try:
+        check_missing(options.method, options.imputer or usual_imputer(method), learns)
+    except ValueError:
+        return False
+    return True
 
 
 def law_of(plan: FitPlan) -> str:
