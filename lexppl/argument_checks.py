@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -84,17 +84,16 @@ def quoted_counts(counts: Mapping[str, int]) -> str:
     return _joined([f"{name!r} ({count})" for name, count in counts.items()])
 
 
-def near(name: str, known: Iterable[str], what: str = "columns") -> str:
+def near(name: str, known: Collection[str], what: str = "columns") -> str:
     """Which known name may have been meant, in words.
 
     Example:
         >>> near("explian", ["explain", "impute"]), near("x", ["explain", "impute"], "commands")
         ("did you mean 'explain'?", "the commands are 'explain', 'impute'")
     """
-    names = list(known)
-    folded = [each for each in names if each.casefold() == name.casefold()]
-    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, names, n=3)])
-    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(names)}"
+    folded = [each for each in known if each.casefold() == name.casefold()]
+    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, known, n=3)])
+    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(known)}"
 
 
 def _is_int(value: Any) -> bool:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of, takes_missing
 from lexppl.cli.options.table import COLUMNS, KINDS, name_of, value_of
-from lexppl.cli.terminal import UsageError, decided, with_options
+from lexppl.cli.terminal import UsageError, show_progress, with_options
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.files import FileFormat, read_frame, table_name
 from lexppl.data.problems import with_decisions
 from lexppl.data.stratification import some_of_each
 
-DROP = "--drop-missing"  # Of texts in a column too
 MOST_ROWS_APART = 10_000
 """Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
 within a hundredth of the rows' spread, and more take longer than the fit."""
@@ -35,9 +34,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     """
     name = options.data
     division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
-    in_folds = {}
-    if options.command == "explain":
-        in_folds = {"group": options.group, "time": options.time}
+    in_folds = {flag: getattr(options, flag, None) for flag in ("group", "time")}
     typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
     if len(typed) > 1 or (typed and division["folds"] is None):
         one = "give one of the two, " * (len(typed) > 1)
@@ -56,15 +53,19 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
     file_format = file_format_of(options)
-    reading = {name_of(flag): value_of(options, flag) for flag in (*KINDS[COLUMNS].split(), DROP)}
-    reading["hide_missing"] |= options.missing_indicator
-    reading |= {"file_format": file_format, "name": table_name(path), **in_folds, **division}
-    frame = read_frame(path, file_format, column_names=options.column_names)
+    flags = (*KINDS[COLUMNS].split(), "--drop-missing")
+    reading = {name_of(flag): value_of(options, flag) for flag in flags} | in_folds | division
+    reading["hide_missing"] = reading["hide_missing"] or reading["missing_indicator"]
+    table = read_frame(path, file_format, column_names=options.column_names), options.target
+    reading |= {"file_format": file_format, "name": table_name(path)}
     if options.strict:
-        return divided_frame(frame, options.target, **reading).to(device)
+        return divided_frame(*table, **reading).to(device)
     hide = takes_missing(options)
-    source, decisions = with_decisions(divided_frame, frame, options.target, hide=hide, **reading)
-    return replace(source, decisions=tuple(decided(with_options(d)) for d in decisions)).to(device)
+    source, decisions = with_decisions(divided_frame, *table, hide=hide, **reading)
+    decisions = tuple(map(with_options, decisions))
+    for decision in decisions:
+        show_progress(f"decided: {decision}")
+    return replace(source, decisions=decisions).to(device)
 
 
 def file_format_of(options: argparse.Namespace) -> FileFormat:

@@ -64,12 +64,6 @@ def warn(message: str) -> str:
     return message
 
 
-def decided(message: str) -> str:
-    """Print one line of what was decided on standard error; the line."""
-    print(f"lexppl: decided: {message}", file=sys.stderr, flush=True)
-    return message
-
-
 def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
     """How fits show their progress: not, by a bar, or by lines."""
     if options.quiet:
@@ -98,18 +92,10 @@ def _width(text: str) -> int:
 
 OPTIONS: Mapping[str, str] = {
     "give column_names": "give --column-names",
-    "column_names must": "--column-names must",
-    "column_names is for": "--column-names is for",
-    "separator must": "--separator must",
     "its separator given": "its separator given as --separator",
     ": give separator": ": give --separator",
-    "text_encoding must": "--encoding must",
-    "drop names": "--drop names",
-    "keep names": "--keep names",
-    "categorical names": "--categorical names",
-    "include names": "--include names",
     "without decisions the table is refused": "--strict refuses the table",
-    "task must": "--task must",
+    "drop leaves a column out": "--drop leaves a column out",
     "output='logits', 'probabilities' or 'response'": (
         "--black-box-output logits, probabilities or response"
     ),
@@ -117,14 +103,17 @@ OPTIONS: Mapping[str, str] = {
     "(was it fitted on the features of lexppl.data?)": (
         "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
     ),
-    "k must be": "--k must be",
     "another test_share": "another --test-share",
     "give size= and grayscale=": "give --size and --grayscale",
-    "root must be a folder": "--root must be a folder",
     "lower valid_share and test_share": "lower --valid-share and --test-share",
 }
 """Names in the library's errors, and at the command line."""
 _WORD = r"(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
+SUBJECT = re.compile(
+    r"(?<![-\w])(column_names|separator|text_encoding|drop|keep|categorical|include|task|k|root)"
+    r"(?= (?:must|names|is for)\b)"
+)
+"""An argument of which an error says what it must be."""
 ARGUMENT = re.compile(
     r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|include|rare|dates|separator|decimal|text_encoding)"
@@ -170,20 +159,25 @@ def with_options(message: str) -> str:
     """A message of the library with options by their names."""
     for name, option in OPTIONS.items():
         message = message.replace(name, option)
+    message = SUBJECT.sub(lambda subject: _option(subject[1]), message)
     return ARGUMENT.sub(_typed, message)
+
+
+def _option(name: str) -> str:
+    """An argument's option."""
+    return "--" + name.removeprefix("text_").replace("_", "-")
 
 
 def _typed(argument: re.Match[str]) -> str:
     """An argument as an option."""
-    name = "encoding" if argument["name"] == "text_encoding" else argument["name"]
-    option = "--" + name.replace("_", "-")
+    option = _option(argument["name"])
     if argument["value"] in ("True", "(…,)", "(…)"):
         return option if argument["value"] == "True" else f"{option} CELL"
     value = ast.literal_eval(argument["value"])
     values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
     if any(re.match("-.", one) for one in values):  # Words that would be options
         return " ".join(f"{option}={shlex.quote(one)}" for one in values)
-    between = f" {option} " if name == "missing" else " "
+    between = f" {option} " if option == "--missing" else " "
     return f"{option} {between.join(map(shlex.quote, values))}"
 
 

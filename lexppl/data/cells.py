@@ -110,7 +110,7 @@ def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]
 
 
 def pooled_levels(
-    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | Mapping[str, int] | None
+    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | Mapping[str, int | None] | None
 ) -> tuple[tuple[str, ...], str | None]:
     """The levels that enough cells have, of a number by column perhaps, with the one that stands
     for the others last, and the name of this one, None where no level is rare."""

@@ -200,7 +200,7 @@ class TableEncoding:
         every_category: bool = False,
         hide_missing: bool = False,
         missing_indicator: bool = False,
-        rare: int | Mapping[str, int] | None = None,
+        rare: int | Mapping[str, int | None] | None = None,
         dates: str | None = None,
     ) -> TableEncoding:
         """The encoding of a table's columns.

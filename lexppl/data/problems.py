@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.argument_checks import quoted, quoted_counts
+from lexppl.argument_checks import quoted
 from lexppl.data.cells import (
     DateOrderError,
     date_order,
@@ -21,7 +21,6 @@ from lexppl.data.cells import (
     kind_of,
     level_of,
     levels_in,
-    missing_in,
     numbers_of,
     pooled_levels,
     refuse_missing,
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
-MOST_ESTIMATED = 1000  # Levels of enough rows that are read without a word of the user
+MOST_COMMON_LEVELS = 1000  # Of ten rows or more, that are read where nothing is stated
 FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in each, by chance
-REFUSED = "without decisions the table is refused"
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _WITH_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}([. ']\d{3})+),\d+")
@@ -48,15 +46,14 @@ class Problem:
     """One thing that a table has wrong, in words, and the arguments that mend it, if any do.
 
     Args:
-        decision: of a mend that is safe without a word of the user: what it does, and the argument
+        text: what is wrong, up to a semicolon, and what mends it.
+        decision: of a mend that is safe where nothing is stated: what it does, and the argument
             that changes it.
-        otherwise: the decision where missing values cannot be hidden.
     """
 
     text: str
     mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     decision: str = ""
-    otherwise: Problem | None = None
 
 
 class TableError(ValueError):
@@ -101,6 +98,9 @@ class TableError(ValueError):
 
 
 Read = TypeVar("Read")
+REFUSED = "without decisions the table is refused"
+HIDDEN = "hidden; drop_missing=True drops their rows"
+DROPPED = "their rows are left out; drop leaves a column out in their place"
 
 
 def with_decisions(
@@ -109,14 +109,13 @@ def with_decisions(
     """What a reading function makes of a table, and what was decided for it, in words.
 
     Missing values are hidden, columns that say nothing or name the row are left out, and rare
-    levels are pooled: each mend of the `TableError` that has a safe one, until none is left.
+    levels are pooled: the mends of a `TableError` that are safe, until nothing is left to decide.
 
     Args:
         read: `read_table`, `dataset_from_frame` or the like.
         table: its arguments without a name.
         hide: False to leave rows with missing values out, for a method that needs whole ones.
-        reading: its other arguments, which go before every decision; what ``keep`` or ``include``
-            names is not left out.
+        reading: its other arguments, which no decision changes.
 
     Raises:
         TableError: what cannot be decided, once all else is.
@@ -127,29 +126,30 @@ def with_decisions(
         >>> data, decisions = with_decisions(dataset_from_frame, frame, "y")
         >>> print(data.entry_names, *decisions, sep="\\n")
         ('dose',)
-        left out: 'site' (constant); without decisions the table is refused
-        hidden where missing: 'dose' (1); drop_missing=True leaves these rows out
+        constant columns explain nothing: 'site': left out; without decisions the table is refused
+        missing values in 1 of 2 columns: 'dose' (1): hidden; drop_missing=True drops their rows
     """
-    reading["include"] = [*(reading.get("include") or ()), *reading.get("keep", ())]
-    decisions: list[str] = []
+    reading["include"] = reading.get("include") or ()
+    decisions: dict[str, str] = {}
     while True:
         try:
             with warnings.catch_warnings():
-                for words in decisions:  # A decision is no warning too.
-                    warnings.filterwarnings("ignore", re.escape(words.partition(";")[0]))
-                return read(*table, **reading), tuple(decisions)
+                for fact in decisions:  # No warning repeats a decision.
+                    warnings.filterwarnings("ignore", re.escape(fact))
+                return read(*table, **reading), tuple(map(": ".join, decisions.items()))
         except TableError as error:
-            safe = [problem for problem in error.problems if problem.decision]
+            every = [problem for problem in error.problems if problem.decision]
+            # First columns are left out, whose missing values then do not matter.
+            safe = [problem for problem in every if "hide_missing" not in problem.mend] or every
             if not safe:
                 raise
-            # Columns that are left out have no missing values that matter.
-            first = [problem for problem in safe if "hide_missing" not in problem.mend] or safe
-            for problem in first:
-                way = problem if hide or problem.otherwise is None else problem.otherwise
-                decisions.append(way.decision)
-                for name, value in way.mend.items():
-                    more = isinstance(value, list)
-                    reading[name] = [*reading.get(name, ()), *value] if more else value
+            for name, value in TableError(safe).mends.items():
+                if isinstance(value, list):
+                    value = [*reading.get(name, ()), *value]
+                reading["drop_missing" if name == "hide_missing" and not hide else name] = value
+            for problem in safe:
+                fact, done = problem.text.partition("; ")[0], problem.decision
+                decisions[fact] = DROPPED if done == HIDDEN and not hide else done
 
 
 def refuse(problems: Iterable[Problem]) -> None:
@@ -165,23 +165,29 @@ def table_problems(
     """What a table has wrong: the columns that are read, the target last; ``rows`` count for
     rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
-    constant = how.constant(frame)
     if not how.hide_missing:
-        read = frame.drop(columns=constant) if how.drop_constant else frame
-        yield from _missing_values(read, labels)
-    if len(constant) == frame.shape[1]:
-        out = f"; left out: {quoted(how.drop)}" if how.drop else ""
-        yield Problem(f"no column is left beside the target: {quoted(constant)} constant{out}")
-    elif not how.drop_constant:
-        yield from _constant_columns(frame[constant])
-    for name in frame.columns:
-        if how.include is not None and name not in how.include and counts_rows(frame[name]):
+        features = used.assign(**{str(labels.name): 0})
+        yield from _caught(lambda: refuse_missing(features), {"hide_missing": True}, HIDDEN)
+        if gaps := int(labels.isna().sum()):
             yield Problem(
-                f"column {name!r} numbers the rows: leave it out with drop=[{name!r}], or read it "
-                f"with include=[{name!r}]",
-                {"drop": [name]},
-                f"left out: {name!r} (numbers the rows); include=[{name!r}] reads it",
+                f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}; give "
+                "drop_missing=True or hide_missing=True, which both leave such rows out",
+                {"hide_missing": True},
+                f"left out; {REFUSED}",
             )
+    constant = constant_columns(frame, how.missing_indicator)
+    if constant and not how.drop_constant:
+        marked = [name for name in constant if frame[name].nunique(dropna=False) > 1]
+        reads = f", and missing_indicator=True reads where {quoted(marked)} are missing"
+        yield Problem(
+            f"constant columns explain nothing: {quoted(constant, most=len(constant))}; leave them "
+            "out, or give drop_constant=True to drop them",
+            {"drop": constant},
+            f"left out; {REFUSED}{reads if marked else ''}",
+        )
+    elif len(constant) == frame.shape[1]:
+        yield Problem("no column is left beside the target: all are constant")
+    for name in frame.columns:
         if name not in constant:
             yield from _column_problems(frame[name], how, rows)
     known = labels.dropna()
@@ -202,8 +208,8 @@ def table_problems(
             yield from _level_problems(one.name, one.class_names, len(known), mend, bool(how.task))
 
 
-def constant_columns(frame: pd.DataFrame) -> list[str]:
-    """Names of the columns with one value at most, beside missing ones.
+def constant_columns(frame: pd.DataFrame, with_gaps: bool = False) -> list[str]:
+    """Names of the columns with one value at most, beside missing ones, or with these.
 
     >>> constant_columns(pd.DataFrame({"a": [1.0, None, 1.0], "b": [[1], [1], [1]]}))
     ['a']
@@ -213,70 +219,16 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
         name
         for name in frame.columns
         if (frame[name].dtype != object or all(map(pd.api.types.is_hashable, frame[name])))
-        and frame[name].nunique() <= 1
+        and frame[name].nunique(dropna=not with_gaps) <= 1
     ]
 
 
-def _missing_values(frame: pd.DataFrame, labels: pd.Series) -> Iterator[Problem]:
-    """That features or the target have missing values, which are hidden, or whose rows are left
-    out where they cannot be."""
-    hide, drop = {"hide_missing": True}, {"drop_missing": True}
-    target, counts = str(labels.name), missing_in(frame)
-    features = frame.assign(**{target: 0})
-    hidden = f"hidden where missing: {_counted(counts)}; drop_missing=True leaves these rows out"
-    rows = counted(int(frame.isna().any(axis=1).sum()), "row")
-    out = f"left out: {rows} with missing values, {_counted(counts)}; drop={[*counts]!r} leaves "
-    otherwise = Problem("", drop, f"{out}the {'columns' if len(counts) > 1 else 'column'} out")
-    yield from _caught(lambda: refuse_missing(features), hide, hidden, otherwise)
-    if gaps := int(labels.isna().sum()):
-        words = f"left out: {counted(gaps, 'row')} without the target {target!r}; {REFUSED}"
-        yield Problem(
-            f"target {target!r} is missing in {counted(gaps, 'row')}: give drop_missing=True or "
-            "hide_missing=True, which both leave such rows out",
-            hide,
-            words,
-            Problem("", drop, words),
-        )
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    """Every name with its count."""
-    return ", ".join(f"{name!r} ({count})" for name, count in counts.items())
-
-
-def _constant_columns(constant: pd.DataFrame) -> Iterator[Problem]:
-    """That columns have one value at most, or one and missing ones."""
-    drop = {"drop_constant": True}
-    part = [name for name, cells in constant.items() if 0 < cells.isna().sum() < len(cells)]
-    if whole := [name for name in constant if name not in part]:
-        empty = {name: constant[name].isna().all() for name in whole}
-        listed = [f"{n!r} ({'always missing' if empty[n] else 'constant'})" for n in whole]
-        yield Problem(
-            f"constant columns explain nothing: {quoted(whole)}; leave them out, or give "
-            "drop_constant=True to drop them",
-            drop,
-            f"left out: {', '.join(listed)}; {REFUSED}",
-        )
-    if part:
-        words = f"left out: {', '.join(map(repr, part))} (one value, or missing); "
-        yield Problem(
-            f"columns of one value, beside missing ones, explain nothing: {quoted(part)}; give "
-            "drop_constant=True to drop them, or hide_missing=True and missing_indicator=True, "
-            "which read where they are missing",
-            drop,
-            f"{words}missing_indicator=True reads where",
-            Problem("", drop, words + REFUSED),
-        )
-
-
-def notices(
-    frame: pd.DataFrame, task: str | None = None, include: Collection[str] = ()
-) -> Iterator[str]:
+def notices(frame: pd.DataFrame, task: str | None = None, numbers: bool = True) -> Iterator[str]:
     """What columns may hold that was not meant, in words; the target is the last, and its task
     the one stated."""
     for name in frame.columns:
         cells = frame[name]
-        if counts_rows(cells) and name not in (frame.columns[-1], *include):
+        if numbers and counts_rows(cells) and name != frame.columns[-1]:
             yield f"column {name!r} numbers the rows: unless that matters, give drop=[{name!r}]"
         kind = kind_of(cells)
         if kind == "number":
@@ -305,13 +257,13 @@ def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
 
 def counts_rows(cells: pd.Series) -> bool:
     """Whether a column numbers the rows: whole numbers without a gap, each once, or but for rows
-    that are dropped, whose places the index lacks."""
+    that were dropped, by the places of the others in the index."""
     if not pd.api.types.is_integer_dtype(cells.dtype) or len(cells) <= FEW_ROWS:
         return False
-    if cells.isna().any():
+    if cells.isna().any() or not cells.is_unique:
         return False
-    whole = int(cells.max()) - int(cells.min()) == len(cells) - 1 and cells.is_unique
-    return bool(whole or (np.diff(cells) == np.diff(cells.index)).all())
+    whole = int(cells.max()) - int(cells.min()) == len(cells) - 1
+    return whole or bool((np.diff(cells) == np.diff(cells.index)).all())
 
 
 def _column_problems(
@@ -319,6 +271,9 @@ def _column_problems(
 ) -> Iterator[Problem]:
     """What one column has wrong, beside missing values."""
     name, known = str(cells.name), cells.dropna()
+    if how.include is not None and name not in (*how.include, *how.keep) and counts_rows(cells):
+        text = f"column {name!r} numbers the rows; drop=[{name!r}] leaves it out"
+        yield Problem(text, {"drop": [name]}, f"left out; include=[{name!r}] reads it")
     try:
         kind = kind_of(cells)
     except ValueError as error:
@@ -331,24 +286,30 @@ def _column_problems(
     elif commas := _written_numbers(known, f"categorical=[{name!r}]"):
         yield commas
     else:
+        if name in (how.include or ()):
+            return
         chosen = cells if rows is None else cells.iloc[rows]
-        included, every = name in (how.include or ()), levels_in(known)
-        levels, pooled = pooled_levels(chosen, every, None if included else how.rare)
+        levels, pooled = pooled_levels(chosen, levels_in(known), how.rare)
+        reads = f"include=[{name!r}] reads all its levels"
         if pooled is not None and len(levels) < 2:
             yield Problem(
                 f"column {name!r} has no level in {how.rare} rows or more, and pooled it is "
-                f"constant: leave it out with drop=[{name!r}], or give a smaller rare",
+                f"constant; leave it out with drop=[{name!r}], or give a smaller rare",
                 {"drop": [name]},
-                f"left out: {name!r} (no level in {how.rare} rows or more); include=[{name!r}] "
-                "reads all its levels",
+                f"left out; {reads}",
             )
         mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
         stated = isinstance(cells.dtype, pd.CategoricalDtype)
+        common = len(pooled_levels(chosen, levels, FEW_ROWS)[0])
+        mends, done = {"drop": [name]}, f"left out; {reads}"
+        if name in how.keep or MOST_LEVELS < common <= MOST_COMMON_LEVELS:
+            mends, done = {"include": [name]}, f"all are read; drop=[{name!r}] leaves it out"
+        elif common > 1:
+            done = f"levels of fewer than {FEW_ROWS} rows are pooled, in all columns; {reads}"
+            mends, done = {"rare": FEW_ROWS}, "" if how.rare else done
         for problem in _level_problems(name, levels, len(cells), mend, stated):
-            if problem.mend != {"drop": [name]}:
-                yield problem
-            elif not included:
-                yield _decided(problem, name, every, pooled_levels(chosen, every, FEW_ROWS)[0], how)
+            wide = "drop" in problem.mend
+            yield replace(problem, mend=mends, decision=done) if wide else problem
 
 
 def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
@@ -424,28 +385,6 @@ def _level_problems(
     return []
 
 
-def _decided(
-    problem: Problem,
-    name: str,
-    every: tuple[str, ...],
-    frequent: tuple[str, ...],
-    how: TableReading,
-) -> Problem:
-    """The problem of a column with too many levels, with what is decided by those of enough rows:
-    it is left out, its rare levels are pooled, or all of them are read."""
-    count, reads = f"{len(every)} levels", f"include=[{name!r}] reads all its levels"
-    if len(frequent) < 2:
-        words = f"left out: {name!r} ({count}, none in {FEW_ROWS} rows or more); {reads}"
-        return replace(problem, decision=words)
-    if len(frequent) <= MOST_LEVELS and how.rare is None:
-        words = f"pooled: levels of fewer than {FEW_ROWS} rows, as {name!r} has {count}; {reads}"
-        return replace(problem, mend={"rare": FEW_ROWS}, decision=words)
-    if len(frequent) <= MOST_ESTIMATED:
-        words = f"read with all its {count}: {name!r}; drop=[{name!r}] leaves it out"
-        return replace(problem, mend={"include": [name]}, decision=words)
-    return problem
-
-
 def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
     name = str(known.name)
     try:
@@ -460,9 +399,9 @@ def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
         )
 
 
-def _caught(check: Callable[[], object], *more: Any) -> Iterator[Problem]:
-    """What a check refuses, as a problem, with its other fields."""
+def _caught(check: Callable[[], object], *mend: Any) -> Iterator[Problem]:
+    """What a check refuses, as a problem, with its mend and decision."""
     try:
         check()
     except ValueError as error:
-        yield Problem(str(error), *more)
+        yield Problem(str(error), *mend)

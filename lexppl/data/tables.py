@@ -17,7 +17,7 @@ from lexppl.data.cells import Order, checked_order
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
 from lexppl.data.files import FileFormat, check_columns, named_cells, read_frame, table_name
-from lexppl.data.problems import REFUSED, Problem, constant_columns, notices, refuse, table_problems
+from lexppl.data.problems import Problem, constant_columns, notices, refuse, table_problems
 from lexppl.summary import counted
 
 
@@ -102,37 +102,21 @@ class TableReading:
             raise ValueError("the table is empty: it has no rows")
         used = frame[[*features, target]].astype(dict.fromkeys(self.categorical, "category"))
         used = used.reset_index(drop=True)
-        needed = [target]
-        if self.drop_missing:
-            constant = self.constant(used.iloc[:, :-1]) if self.drop_constant else ()
-            needed = [name for name in used.columns if name not in constant]
-        left = self.rows(used, needed)
+        left = self.rows(used, list(used.columns) if self.drop_missing else [target])
         if used[target].isna().any() and types.is_float_dtype(used[target].dtype):
             # pandas reads integers with gaps as floating.
             whole = bool((left[target] == left[target].round()).all())
             left = left.astype({target: np.int64}) if whole else left
         return left
 
-    def constant(self, features: pd.DataFrame) -> list[str]:
-        """Names of the columns that are constant; not of those that are read for their gaps."""
-        names = constant_columns(features)
-        gaps = features[names].isna() if self.missing_indicator else None
-        return [n for n in names if gaps is None or gaps[n].all() or not gaps[n].any()]
-
     def rows(self, used: pd.DataFrame, needed: Sequence[str]) -> pd.DataFrame:
-        """The rows that have a value in the columns that are needed, the target last, where rows
-        may be dropped."""
+        """The rows that have a value in the columns that are needed, where rows may be dropped."""
         if not (self.drop_missing or self.hide_missing):
             return used
         present = used[list(needed)].notna()
+        present = present.loc[:, present.any()]  # Others are refused as constant.
         if not present.all(axis=1).any():
-            empty = [name for name in needed if not present[name].any()]
-            if not empty:
-                raise ValueError("no row is left: each has a missing value")
-            text = f"no row is left: each has a missing value; always missing: {quoted(empty)}"
-            features = [name for name in empty if name != needed[-1]]
-            words = f"left out: {quoted(features, most=len(features))} (always missing); {REFUSED}"
-            refuse([Problem(text, {"drop": features}, words if features == empty else "")])
+            raise ValueError("no row is left: each has a missing value")
         return used[present.all(axis=1)]
 
     def _columns(self, columns: Sequence[str], target: str | None) -> tuple[list[str], str]:
@@ -158,10 +142,9 @@ class TableReading:
                 raise ValueError(
                     f"{option} names {str(target)!r}, which is the target: predict another column"
                 )
-        if both := [name for name in self.keep if name in self.drop]:
-            raise ValueError(f"drop and keep both name {quoted(both)}; give one of the two")
-        if both := [name for name in self.include or () if name in self.drop]:
-            raise ValueError(f"drop and include both name {quoted(both)}; give one of the two")
+        for option in ("keep", "include"):
+            if both := [name for name in getattr(self, option) or () if name in self.drop]:
+                raise ValueError(f"drop and {option} both name {quoted(both)}; give one of the two")
         kept = self.keep or left
         features = [name for name in left if name != target and name in kept]
         if not features:
@@ -295,22 +278,20 @@ def dataset_from_frame(
         return _by_encoding(cells, encoding, how, dtype=dtype, name=name)
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
+        gaps = counted(len(cells) - len(used), "row")
         warnings.warn(
-            f"left out: {counted(len(cells) - len(used), 'row')} without the target "
-            f"{used.columns[-1]!r}",
-            stacklevel=2,
+            f"target {used.columns[-1]!r} is missing in {gaps}: they are left out", stacklevel=2
         )
     rows = _statistics_places(statistics_rows, len(used))
     refuse(table_problems(used, how, rows))
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
-        kept = kept.drop(columns=how.constant(kept))
-    for notice in notices(kept.join(labels), how.task, how.include or ()):
+        kept = kept.drop(columns=constant_columns(kept, how.missing_indicator))
+    for notice in notices(kept.join(labels), how.task, numbers=how.include is None):
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
-    pooled = {} if how.rare is None else dict.fromkeys(kept, how.rare)
-    rare = {name: least for name, least in pooled.items() if name not in (how.include or ())}
+    rare = {name: how.rare for name in kept if name not in (how.include or ())}
     fitted = TableEncoding.fit(
         kept, of_target, statistics_rows=rows, rare=rare, dates=how.dates, **missing
     )

@@ -8,14 +8,7 @@ from typing import Any
 import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.settings import (
-    SETTINGS,
-    TREES,
-    Regime,
-    chooses_penalty,
-    has_setting,
-    usual_imputer,
-)
+from lexppl.choices.settings import SETTINGS, TREES, Regime, chooses_penalty, has_setting
 from lexppl.cli.options.checks import posterior_of, regime_of
 from lexppl.cli.terminal import UsageError
 from lexppl.data import Dataset
@@ -24,7 +17,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.encoded_rows import markers_in
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
-from lexppl.tabular.missing_values import check_missing
+from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -93,24 +86,11 @@ def folds_of(options: argparse.Namespace) -> int | None:
 
 
 def takes_missing(options: argparse.Namespace) -> bool:
-    """Whether the command and its method have a form for missing values that are hidden.
-
-    Example:
-        >>> from lexppl.cli.program import parse
-        >>> takes_missing(parse(["explain", "t.csv", "--out", "r"]))
-        True
-        >>> takes_missing(parse(["impute", "t.csv"]))
-        False
-    """
-    if options.command != "explain":
+    """Whether the command, with its method and imputer, takes missing values that are hidden."""
+    if options.command != "explain" or options.method not in METHODS_OF_MISSING:
         return False
-    method = METHODS[options.method]
-    learns = regime_of(options).learns_predictor and not method.explains_model
-    try:
-        check_missing(options.method, options.imputer or usual_imputer(method), learns)
-    except ValueError:
-        return False
-    return True
+    known = options.imputer in (None, *IMPUTERS_OF_MISSING)
+    return known and regime_of(options).learns_predictor
 
 
 def law_of(plan: FitPlan) -> str:

@@ -90,10 +90,9 @@ TABLE = options_of(
 --task  default: by the target; words and few different whole numbers are classes
 --drop COLUMN  columns to leave out, such as an identifier
 --keep COLUMN  the only columns to read beside the target
---include COLUMN  columns to read, with all their levels, though they number the rows or look like an
-    identifier or free text (else left out)
---strict  refuse what is decided otherwise, and named in the first lines: columns that are left out,
-    missing values, rare levels of a column with too many
+--include COLUMN  columns to read though they number the rows, or have as many levels as
+    identifiers and free text (else left out)
+--strict  refuse a table for which the first lines would name a decision
 --categorical COLUMN  a column of numbers that are codes (repeat for more)
 --drop-constant  drop constant columns, as is done without --strict
 --rare N  pool the levels of a column that fewer than N rows to fit on have into one, which stands
@@ -102,10 +101,6 @@ TABLE = options_of(
 --missing CELL  a cell that means "missing", such as "?"; empty, NA and NaN always do (repeat for
     more)
 --drop-missing  drop rows with missing values, as is done where they cannot be hidden
---hide-missing  keep them: a missing value is hidden from the explainer, which draws it as it draws
-    what a mask hides, and can never be kept; for lex, real_x, base_x and rationale (default there)
---missing-indicator  hide them, with a feature of its own for each column with missing values, that
-    says where it is missing
 --separator C  between cells, tab or space too (default: found out; tab in .tsv)
 --decimal  before the decimals of numbers (default: .)
 --encoding NAME  of the letters of a text file, such as cp1252 (default: by its byte-order mark,
@@ -122,6 +117,12 @@ TABLE = options_of(
     decimal={"choices": (".", ",")},
     column_names={"type": several(str)},
 )
+HIDDEN = options_of("""
+--hide-missing  keep rows with missing values: such a value is hidden from the explainer, which
+    draws it as it draws what a mask hides, and can never be kept; for lex, real_x, base_x and
+    rationale (default there)
+--missing-indicator  the same, with a feature of its own for each column with missing values, that
+    says where it is missing""")
 PICTURES = options_of(
     """
 --root DIR  the folder with the files of a set by name, such as mnist
@@ -286,7 +287,7 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
                 out={"required": True},
                 **{"with": {"dest": "explainer"}},
             ),
-            "the table": TABLE,
+            "the table": TABLE | HIDDEN,
             "images and texts": PICTURES | TEXT_OPTIONS,
             "the explainer": EXPLAINER,
             "a posterior of the weights, for lex": POSTERIOR,
