@@ -93,7 +93,7 @@ def near(name: str, known: Collection[str], what: str = "columns") -> str:
     """
     folded = [each for each in known if each.casefold() == name.casefold()]
     meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, known, n=3)])
-    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(known)}"
+    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(known, most=20)}"
 
 
 def _is_int(value: Any) -> bool:

@@ -40,19 +40,21 @@ class OneLineParser(argparse.ArgumentParser):
     first: Mapping[str, str | None] = {}
 
     def error(self, message: str) -> NoReturn:
+        more = "more words than are read (lists take commas, and names with blanks quotes):"
+        message = message.replace("unrecognized arguments:", more)
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses options that a command lacks before what else is wrong."""
-        known = self._option_string_actions
-        for word in takewhile(lambda word: word not in ("--", *COMMANDS), args):
+        known, top = self._option_string_actions, self._subparsers is not None
+        for word in takewhile(lambda word: word != "--" and (word[:1] == "-" or not top), args):
             flag = word.partition("=")[0]
             if re.match("--?[A-Za-z]", flag) and flag not in known:
-                homes = [
-                    n for n, c in COMMANDS.items() if any(flag in o for o in c.options.values())
-                ]
-                hint = f"lexppl {homes[0]} has it" if homes else near(flag, known, "options")
-                self.error(f"there is no option {flag}; {hint}")
+                hint = near(flag, known, "options")
+                homes = [n for n, c in COMMANDS.items() if repr(flag) in str(c.options)]
+                if not hint.startswith("did"):
+                    hint = f"lexppl {homes[0]} has it" if homes else ""
+                self.error(f"there is no option {flag}; {hint}".removesuffix("; "))
         return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

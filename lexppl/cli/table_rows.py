@@ -45,10 +45,8 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     if typed and name in shipped_names():
         raise UsageError(f"{typed[0]}: is for tables in files, and {name!r} comes along")
     if division["folds"] is None:
-        division |= {
-            "valid_share": getattr(options, "valid_share", None),
-            "test_share": options.test_share,
-        }
+        shares = ("valid_share", "test_share")
+        division |= {share: getattr(options, share, None) for share in shares}
     if name in shipped_names():
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()

@@ -92,6 +92,7 @@ def _width(text: str) -> int:
 
 OPTIONS: Mapping[str, str] = {
     "give column_names": "give --column-names",
+    "r'\\s+' for any white space": "tab or space",
     "its separator given": "its separator given as --separator",
     ": give separator": ": give --separator",
     "without decisions the table is refused": "--strict refuses the table",

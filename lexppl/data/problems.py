@@ -130,6 +130,7 @@ def with_decisions(
         missing values in 1 of 2 columns: 'dose' (1): hidden; drop_missing=True drops their rows
     """
     reading["include"] = reading.get("include") or ()
+    hide = not reading.pop("drop_missing", False) and hide  # Rows are dropped last.
     decisions: dict[str, str] = {}
     while True:
         try:
@@ -165,28 +166,22 @@ def table_problems(
     """What a table has wrong: the columns that are read, the target last; ``rows`` count for
     rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    constant = constant_columns(frame, how.missing_indicator)
     if not how.hide_missing:
-        features = used.assign(**{str(labels.name): 0})
+        features = frame.drop(columns=constant)
         yield from _caught(lambda: refuse_missing(features), {"hide_missing": True}, HIDDEN)
         if gaps := int(labels.isna().sum()):
-            yield Problem(
-                f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}; give "
-                "drop_missing=True or hide_missing=True, which both leave such rows out",
-                {"hide_missing": True},
-                f"left out; {REFUSED}",
-            )
-    constant = constant_columns(frame, how.missing_indicator)
-    if constant and not how.drop_constant:
-        marked = [name for name in constant if frame[name].nunique(dropna=False) > 1]
-        reads = f", and missing_indicator=True reads where {quoted(marked)} are missing"
-        yield Problem(
-            f"constant columns explain nothing: {quoted(constant, most=len(constant))}; leave them "
-            "out, or give drop_constant=True to drop them",
-            {"drop": constant},
-            f"left out; {REFUSED}{reads if marked else ''}",
-        )
-    elif len(constant) == frame.shape[1]:
+            text = f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}; give "
+            text += "drop_missing=True or hide_missing=True, which both leave such rows out"
+            yield Problem(text, {"hide_missing": True}, f"left out; {REFUSED}")
+    if len(constant) == frame.shape[1]:
         yield Problem("no column is left beside the target: all are constant")
+    elif constant and not how.drop_constant:
+        marked = [name for name in constant if frame[name].nunique(dropna=False) > 1]
+        reads = f", and missing_indicator=True reads which cells of {quoted(marked)} are missing"
+        text = f"constant columns explain nothing: {quoted(constant, most=len(constant))}; "
+        text += "leave them out, or give drop_constant=True to drop them"
+        yield Problem(text, {"drop": constant}, f"left out; {REFUSED}{reads if marked else ''}")
     for name in frame.columns:
         if name not in constant:
             yield from _column_problems(frame[name], how, rows)
@@ -194,10 +189,8 @@ def table_problems(
     if len(known) == 0:
         yield Problem(f"target {str(labels.name)!r} is always missing")
         return
-    commas = (
-        None if how.task == "classification" else _written_numbers(known, "task='classification'")
-    )
-    if commas is not None:
+    names = "task='classification'"
+    if how.task != "classification" and (commas := _written_numbers(known, names)):
         yield commas
         return
     found: list[TargetColumn] = []
@@ -292,16 +285,15 @@ def _column_problems(
         levels, pooled = pooled_levels(chosen, levels_in(known), how.rare)
         reads = f"include=[{name!r}] reads all its levels"
         if pooled is not None and len(levels) < 2:
-            yield Problem(
-                f"column {name!r} has no level in {how.rare} rows or more, and pooled it is "
-                f"constant; leave it out with drop=[{name!r}], or give a smaller rare",
-                {"drop": [name]},
-                f"left out; {reads}",
-            )
+            text = f"column {name!r} has no level in {how.rare} rows or more; leave it out with "
+            text += f"drop=[{name!r}], or give a smaller rare"
+            yield Problem(text, {"drop": [name]}, f"left out; {reads}")
         mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
+        mend += f", or read all with include=[{name!r}]"
         stated = isinstance(cells.dtype, pd.CategoricalDtype)
         common = len(pooled_levels(chosen, levels, FEW_ROWS)[0])
-        mends, done = {"drop": [name]}, f"left out; {reads}"
+        mends: dict[str, object] = {"drop": [name]}
+        done = f"left out; {reads}"
         if name in how.keep or MOST_LEVELS < common <= MOST_COMMON_LEVELS:
             mends, done = {"include": [name]}, f"all are read; drop=[{name!r}] leaves it out"
         elif common > 1:

@@ -144,7 +144,7 @@ class TableReading:
                 )
         for option in ("keep", "include"):
             if both := [name for name in getattr(self, option) or () if name in self.drop]:
-                raise ValueError(f"drop and {option} both name {quoted(both)}; give one of the two")
+                raise ValueError(f"drop names {quoted(both)}, which {option} names too: give one")
         kept = self.keep or left
         features = [name for name in left if name != target and name in kept]
         if not features:
@@ -291,7 +291,7 @@ def dataset_from_frame(
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
-    rare = {name: how.rare for name in kept if name not in (how.include or ())}
+    rare = {str(name): how.rare for name in kept if name not in (how.include or ())}
     fitted = TableEncoding.fit(
         kept, of_target, statistics_rows=rows, rare=rare, dates=how.dates, **missing
     )

@@ -48,13 +48,13 @@ def with_cell(column: str, value: object) -> pd.DataFrame:
 
 
 TABLES = {
-    "missing": (with_cell("height", None), [], ["'height' (1)", "give --drop-missing"]),
-    "missing sign": (with_cell("height", "?"), ["--missing", "?"], ["'height' (1)"]),
+    "missing": (with_cell("height", None), ["--strict"], ["'height' (1)", "give --drop-missing"]),
+    "missing sign": (with_cell("height", "?"), ["--missing", "?", "--strict"], ["'height' (1)"]),
     "infinite": (with_cell("height", np.inf), [], ["'height'", "infinite"]),
     "no rows": (people().iloc[:0], [], ["empty"]),
-    "one row": (people().iloc[:1], [], ["constant", "--drop-constant"]),
+    "one row": (people().iloc[:1], [], ["no column is left", "all are constant"]),
     "no target": (people(), ["--target", "incom"], ["'incom'", "did you mean 'income'?"]),
-    "constant": (changed(height=170.0), [], ["'height'", "--drop-constant"]),
+    "constant": (changed(height=170.0), ["--strict"], ["'height'", "--drop-constant"]),
     "one class": (changed(income="low"), [], ["'income'", "one class only", "'low'"]),
     "constant response": (
         changed(income=1.5),
@@ -113,7 +113,7 @@ explain wine --out r --device abacus => --device abacus
 explain wine --out r --device meta => --device meta
 explain wine --out r --regime surrogate-post-hoc => surrogate-post-hoc | --black-box
 explain wine --out r --regime free-in-situ --black-box m => free-in-situ | --black-box
-evaluate wine => wine | S3
+evaluate wine => wine | 'S3'
 evaluate S3 --rows 1 => --rows | at least 10
 explain wine --out r --method invse => invalid choice: 'invse'
 explain wine --out r --method real_x --k 3 => real_x has no --k: leave --k=3 out
@@ -121,18 +121,18 @@ explain wine --out r --method senn --penalty 1 => senn has no --penalty
 explain wine --out r --method q_fit --imputer marginal => leave --imputer='marginal' out
 explain wine --out r --method real_x --masks 8 => real_x has no --masks
 explain wine --out r --method real_x --regime self-post-hoc => real_x has no --regime
-compare wine --methods lex,foo --out f.json => foo given, of base_x, fastshap
+compare wine --methods lex,foo --out f.json => foo given; the names are 'base_x', 'fastshap'
 compare wine --methods , => none given
 compare wine --methods lex,lex => names a method twice: lex,lex
 compare wine --methods lex --sizes 1,x => must be a whole number of at least 1; it is 'x'
 compare wine => the following arguments are required: --methods
-impute wine --imputers mice => mice given, of marginal
+impute wine --imputers mice => mice given; the names are 'marginal'
 impute wine --imputers , => none given
 impute wine --imputers gaussian,gaussian => names an imputer twice
 impute wine --rates 0.5,2 => must be a share of the features in (0, 1); it is 2
 impute wine --rates half => must be a share of the features
 impute wine --draws 1 => at least 2
-impute wine --hide-missing => give --drop-missing
+impute wine --hide-missing => there is no option --hide-missing; did you mean '--drop-missing'?
 impute vine => did you mean 'wine'?
 """)
 

@@ -1,4 +1,4 @@
-"""A table as it comes: one refusal that lists everything with its mend, and then the run."""
+"""A table as it comes: what is decided for it is listed, and can be changed or refused."""
 
 import json
 import re
@@ -44,17 +44,17 @@ def written(path, rows=240, seed=0):
     return frame
 
 
-def test_from_nothing_to_a_report_in_two_commands(tmp_path, capsys):
+def test_from_nothing_to_a_report_in_two_strict_commands(tmp_path, capsys):
     file, out = tmp_path / "kunden.csv", tmp_path / "r"
     frame = written(file)
-    command = ["explain", str(file), "--out", str(out), *QUICK]
+    command = ["explain", str(file), "--out", str(out), "--strict", *QUICK]
     assert main(command) == 1 and not out.exists()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "lexppl: error: the table has 5 problems:"
     for line, words in zip(
         lines[1:-1],
         (
-            ["missing values in 2 of 7 columns", "--drop-missing", "--hide-missing"],
+            ["missing values in 2 of 5 columns", "--drop-missing", "--hide-missing"],
             ["constant columns explain nothing: 'Land'", "--drop-constant"],
             ["'Kunde' has 240 levels in 240 rows", "--drop Kunde", "--rare 10"],
             ["'größe' holds numbers with decimal commas", "--decimal ,"],
@@ -102,7 +102,7 @@ def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path,
         assert main([*command, *words]) == 1
         assert error in capsys.readouterr().err
     assert main(["compare", str(path), "--methods", "lex", "--hide-missing"]) == 2
-    assert "--hide-missing is for lexppl explain" in capsys.readouterr().err
+    assert "no option --hide-missing; did you mean '--drop-missing'?" in capsys.readouterr().err
     assert main([*command, "--drop-missing"]) == 2
     assert "not allowed with argument --hide-missing" in capsys.readouterr().err
     assert not out.exists()
