@@ -140,8 +140,8 @@ def level_index(
     ``pooled``, and refused where that is None."""
     if not gaps:
         refuse_missing(cells.to_frame())
-    codes = pd.Categorical(cells.map(level_of, na_action="ignore"), categories=levels).codes
-    places = codes.astype(np.int64)
+    names = pd.Index(cells.map(level_of, na_action="ignore"), dtype=object)
+    places = pd.Index(levels, dtype=object).get_indexer(names).astype(np.int64)
     unseen = (places < 0) & cells.notna().to_numpy()
     if unseen.any() and pooled is None:
         new = dict.fromkeys(map(level_of, cells[unseen]))

@@ -81,7 +81,26 @@ def test_table(case, tmp_path, capsys):
 
 USAGE = cases("""
  => COMMAND
-explian => explian
+explian => explian | did you mean 'explain'?
+expain t.csv --out r => did you mean 'explain'?
+--out r explain wine => there is no option --out; lexppl explain has it
+explain wine iris --out r => more words than are read | iris
+explain my table.csv --out r => more words than are read | quotes | table.csv
+explain wine --out r --tagret y => there is no option --tagret; did you mean '--target'
+explain wine --otu r => there is no option --otu; did you mean '--out'
+explain wine --out r -k 3 => there is no option -k; did you mean '--k'?
+explain wine --out r --TARGET y => did you mean '--target'
+explain wine --out r --xyz => there is no option --xyz (see lexppl explain --help)
+explain wine --out r --sizes 1 => there is no option --sizes | did you mean '--size'
+explain wine --out r --rates 0.5 => there is no option --rates
+evaluate S3 --target y => there is no option --target; lexppl explain has it
+compare wine --method lex => did you mean '--methods'?
+compare wine --methods lex invase => more words than are read | lists take commas | invase
+explain wine --out r --task classify => did you mean 'classification'?
+explain wine --strict --out r => wine is a data set that comes along, and --strict is for tables
+evaluate s3 => did you mean 'S3'?
+explain brest_cancer --out r => did you mean 'breast_cancer'?
+explain nothing --out r => the sets that come along are 'breast_cancer'
 explain wine => --out
 explain wine --out r --penalti 1 => --penalti
 explain wine --out r --pen 1 => --pen
@@ -115,13 +134,14 @@ explain wine --out r --regime surrogate-post-hoc => surrogate-post-hoc | --black
 explain wine --out r --regime free-in-situ --black-box m => free-in-situ | --black-box
 evaluate wine => wine | 'S3'
 evaluate S3 --rows 1 => --rows | at least 10
-explain wine --out r --method invse => invalid choice: 'invse'
+explain wine --out r --method invse => invalid choice: 'invse'; did you mean 'invase'?
 explain wine --out r --method real_x --k 3 => real_x has no --k: leave --k=3 out
 explain wine --out r --method senn --penalty 1 => senn has no --penalty
 explain wine --out r --method q_fit --imputer marginal => leave --imputer='marginal' out
 explain wine --out r --method real_x --masks 8 => real_x has no --masks
 explain wine --out r --method real_x --regime self-post-hoc => real_x has no --regime
 compare wine --methods lex,foo --out f.json => foo given; the names are 'base_x', 'fastshap'
+compare wine --methods lex,invse => invse given; did you mean 'invase'?
 compare wine --methods , => none given
 compare wine --methods lex,lex => names a method twice: lex,lex
 compare wine --methods lex --sizes 1,x => must be a whole number of at least 1; it is 'x'
@@ -132,7 +152,7 @@ impute wine --imputers gaussian,gaussian => names an imputer twice
 impute wine --rates 0.5,2 => must be a share of the features in (0, 1); it is 2
 impute wine --rates half => must be a share of the features
 impute wine --draws 1 => at least 2
-impute wine --hide-missing => there is no option --hide-missing; did you mean '--drop-missing'?
+impute wine --hide-missing => there is no option --hide-missing; did you mean '--drop-missing'
 impute vine => did you mean 'wine'?
 """)
 
