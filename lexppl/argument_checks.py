@@ -1,8 +1,9 @@
 """Checks of arguments; a message names the argument, what was expected and given."""
 
+import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -81,6 +82,18 @@ def quoted(names: Iterable[object], most: int = 8) -> str:
 def quoted_counts(counts: Mapping[str, int]) -> str:
     """Up to eight names in quotes, each with its count, and how many more there are."""
     return _joined([f"{name!r} ({count})" for name, count in counts.items()])
+
+
+def near(name: str, known: Collection[str], what: str = "columns") -> str:
+    """Which known name may have been meant, in words.
+
+    Example:
+        >>> near("explian", ["explain", "impute"]), near("x", ["explain", "impute"], "commands")
+        ("did you mean 'explain'?", "the commands are 'explain', 'impute'")
+    """
+    folded = [each for each in known if each.casefold() == name.casefold()]
+    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, known, n=3)])
+    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(known, most=20)}"
 
 
 def _is_int(value: Any) -> bool:

@@ -32,7 +32,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(options, source)
         table.loc[:, table.columns.str.startswith("rmse@")] *= source.target_scale
-        write({"methods": records(table.rename_axis("method"))})
+        write({"methods": records(table.rename_axis("method")), "decisions": source.decisions})
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     lines = list(table.to_dict("index").items())
     times = [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from lexppl.argument_checks import quoted
+from lexppl.argument_checks import near
 from lexppl.choices.data_sets import image_names, text_names
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
@@ -30,6 +30,7 @@ from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import TextDataset, words_of
 from lexppl.models import flat_images, images, texts
 from lexppl.models.architectures.base import Architecture
+from lexppl.summary import counted
 
 Part = ImageDataset | TextDataset
 Places = NDArray[np.int64]
@@ -273,8 +274,12 @@ def _of_column(options: argparse.Namespace) -> Parts:
     if message := missing_words(frame, target):
         raise ValueError(message)
     cells = frame[[options.text, target]]
-    if options.drop_missing:
-        cells = cells.dropna().reset_index(drop=True)
+    whole = cells.dropna().reset_index(drop=True)
+    if not options.strict and 0 < len(whole) < len(cells):
+        gaps = counted(len(cells) - len(whole), "row")
+        text = f"{gaps} without a text or a target: left out; --strict refuses the table"
+        warnings.warn(text, stacklevel=2)
+        cells = whole
     labels = _labels(cells[target], target)
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
@@ -308,12 +313,8 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
     """The target's column, by default the last one."""
     for option, name in (("--text", options.text), ("--target", options.target)):
         if name is not None and name not in frame:
-            close = difflib.get_close_matches(name, list(frame.columns), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(
-                f"{option} {name!r} is no column of {options.data}; it has "
-                f"{quoted(frame.columns, most=20)}{hint}"
-            )
+            hint = near(name, list(frame.columns))
+            raise UsageError(f"{option} {name!r} is no column of {options.data}; {hint}")
     if options.target is not None:
         return str(options.target)
     last = str(frame.columns[-1])

@@ -36,7 +36,7 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
             source = capped(read_source(options, device), options.seed)
             grouping = Grouping(source.data.groups, source.data.entry_names)
         scores = _scores(options, source.train.x, source.test.x, grouping.to(device))
-        write({"scores": records(scores.table)})
+        write({"scores": records(scores.table), "decisions": getattr(source, "decisions", ())})
     _print(scores, source)
     if options.out is not None:
         print(f"\nWritten to {options.out}")

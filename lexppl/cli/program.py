@@ -4,14 +4,17 @@ import argparse
 import contextlib
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import lexppl
+from lexppl.argument_checks import near
 from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
 from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import LIBRARIES, METHODS
@@ -37,7 +40,27 @@ class OneLineParser(argparse.ArgumentParser):
     first: Mapping[str, str | None] = {}
 
     def error(self, message: str) -> NoReturn:
+        more = "more words than are read (lists take commas, and names with blanks quotes):"
+        message = message.replace("unrecognized arguments:", more)
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses options that a command lacks before what else is wrong."""
+        known, top = self._option_string_actions, self._subparsers is not None
+        for word in takewhile(lambda word: word != "--" and (word[:1] == "-" or not top), args):
+            flag = word.partition("=")[0]
+            if re.match("--?[A-Za-z]", flag) and flag not in known:
+                hint = near(flag, known, "options")
+                homes = [n for n, c in COMMANDS.items() if repr(flag) in str(c.options)]
+                if not hint.startswith("did"):
+                    hint = f"lexppl {homes[0]} has it" if homes else ""
+                self.error(f"there is no option {flag}; {hint}".removesuffix("; "))
+        return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            hint = near(value, list(action.choices), "choices")
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         if arg_strings != ["--"]:

@@ -92,16 +92,11 @@ def _width(text: str) -> int:
 
 OPTIONS: Mapping[str, str] = {
     "give column_names": "give --column-names",
-    "column_names must": "--column-names must",
-    "column_names is for": "--column-names is for",
-    "separator must": "--separator must",
+    "r'\\s+' for any white space": "tab or space",
     "its separator given": "its separator given as --separator",
     ": give separator": ": give --separator",
-    "text_encoding must": "--encoding must",
-    "drop names": "--drop names",
-    "keep names": "--keep names",
-    "categorical names": "--categorical names",
-    "task must": "--task must",
+    "without decisions the table is refused": "--strict refuses the table",
+    "drop leaves a column out": "--drop leaves a column out",
     "output='logits', 'probabilities' or 'response'": (
         "--black-box-output logits, probabilities or response"
     ),
@@ -109,17 +104,20 @@ OPTIONS: Mapping[str, str] = {
     "(was it fitted on the features of lexppl.data?)": (
         "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
     ),
-    "k must be": "--k must be",
     "another test_share": "another --test-share",
     "give size= and grayscale=": "give --size and --grayscale",
-    "root must be a folder": "--root must be a folder",
     "lower valid_share and test_share": "lower --valid-share and --test-share",
 }
 """Names in the library's errors, and at the command line."""
 _WORD = r"(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
+SUBJECT = re.compile(
+    r"(?<![-\w])(column_names|separator|text_encoding|drop|keep|categorical|include|task|k|root)"
+    r"(?= (?:must|names|is for)\b)"
+)
+"""An argument of which an error says what it must be."""
 ARGUMENT = re.compile(
     r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
-    r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
+    r"|drop_constant|include|rare|dates|separator|decimal|text_encoding)"
     rf"=(?P<value>True|\d+|{_WORD}|\[(?:{_WORD}|, )*\]|\((?:…|{_WORD},)\))"
 )
 """An argument of a reading function in an error."""
@@ -141,7 +139,7 @@ def message_of(error: BaseException) -> str:
     """
     if len(getattr(error, "problems", ())) < 2:
         return one_line(error)
-    *lines, last = (_with_options(line) for line in str(error).splitlines())
+    *lines, last = (with_options(line) for line in str(error).splitlines())
     return "\n".join([*lines, last.replace(", --", " --")])
 
 
@@ -155,26 +153,32 @@ def one_line(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return _with_options(" ".join(message.split()) or type(error).__name__)
+    return with_options(" ".join(message.split()) or type(error).__name__)
 
 
-def _with_options(message: str) -> str:
+def with_options(message: str) -> str:
+    """A message of the library with options by their names."""
     for name, option in OPTIONS.items():
         message = message.replace(name, option)
+    message = SUBJECT.sub(lambda subject: _option(subject[1]), message)
     return ARGUMENT.sub(_typed, message)
+
+
+def _option(name: str) -> str:
+    """An argument's option."""
+    return "--" + name.removeprefix("text_").replace("_", "-")
 
 
 def _typed(argument: re.Match[str]) -> str:
     """An argument as an option."""
-    name = "encoding" if argument["name"] == "text_encoding" else argument["name"]
-    option = "--" + name.replace("_", "-")
+    option = _option(argument["name"])
     if argument["value"] in ("True", "(…,)", "(…)"):
         return option if argument["value"] == "True" else f"{option} CELL"
     value = ast.literal_eval(argument["value"])
     values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
     if any(re.match("-.", one) for one in values):  # Words that would be options
         return " ".join(f"{option}={shlex.quote(one)}" for one in values)
-    between = f" {option} " if name == "missing" else " "
+    between = f" {option} " if option == "--missing" else " "
     return f"{option} {between.join(map(shlex.quote, values))}"
 
 

@@ -5,7 +5,7 @@ from lexppl.data.encoding import TableEncoding
 from lexppl.data.images import divided_folder
 from lexppl.data.named_sets import image_set, load, mnist
 from lexppl.data.parquet import ParquetRows
-from lexppl.data.problems import TableError
+from lexppl.data.problems import TableError, with_decisions
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
@@ -38,4 +38,5 @@ __all__ = [
     "synthetic",
     "synthetic_survival",
     "texts_of",
+    "with_decisions",
 ]

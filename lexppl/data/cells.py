@@ -3,7 +3,7 @@
 import datetime
 import numbers
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -125,10 +125,12 @@ def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]
 
 
 def pooled_levels(
-    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | None
+    cells: pd.Series, levels: tuple[str, ...], fewer_than: int | Mapping[str, int | None] | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """The levels that enough cells have, with the one that stands for the others last, and the
-    name of this one, None where no level is rare."""
+    """The levels that enough cells have, of a number by column perhaps, with the one that stands
+    for the others last, and the name of this one, None where no level is rare."""
+    if isinstance(fewer_than, Mapping):
+        fewer_than = fewer_than.get(str(cells.name))
     if fewer_than is None:
         return levels, None
     counts = cells.dropna().map(level_of).value_counts()
@@ -153,8 +155,8 @@ def level_index(
     ``pooled``, and refused where that is None."""
     if not gaps:
         refuse_missing(cells.to_frame())
-    codes = pd.Categorical(cells.map(level_of, na_action="ignore"), categories=levels).codes
-    places = codes.astype(np.int64)
+    names = pd.Index(cells.map(level_of, na_action="ignore"), dtype=object)
+    places = pd.Index(levels, dtype=object).get_indexer(names).astype(np.int64)
     unseen = (places < 0) & cells.notna().to_numpy()
     if unseen.any() and pooled is None:
         new = dict.fromkeys(map(level_of, cells[unseen]))

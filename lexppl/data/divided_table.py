@@ -42,6 +42,7 @@ class DividedTable(Summarised):
         test_rows: of those to judge; of folds all rows, which are those to fit on.
         fold: which fold each row is in, ``(N,)``, where the rows are in folds.
         unit: number of the group of each row, ``(N,)``, where rows of a group stay together.
+        decisions: what was decided for the table, in words (`with_decisions`).
     """
 
     data: Dataset
@@ -51,6 +52,7 @@ class DividedTable(Summarised):
     test_rows: NDArray[np.int64]
     fold: NDArray[np.int64] | None = None
     unit: NDArray[np.int64] | None = None
+    decisions: tuple[str, ...] = ()
 
     def summarised(self) -> Summary:
         """The data set, and how its rows are divided."""

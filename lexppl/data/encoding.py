@@ -243,7 +243,7 @@ class TableEncoding:
         every_category: bool = False,
         hide_missing: bool = False,
         missing_indicator: bool = False,
-        rare: int | None = None,
+        rare: int | Mapping[str, int | None] | None = None,
         dates: str | None = None,
     ) -> TableEncoding:
         """The encoding of a table's columns.
@@ -257,8 +257,9 @@ class TableEncoding:
             every_category: a pandas category has all its categories as levels.
             hide_missing: columns with missing values have gaps; they are refused otherwise.
             missing_indicator: each of these has a mask entry beside it that is 1 where it is
-                missing.
-            rare: levels with fewer of the rows that statistics are of are pooled into one.
+                missing, or in its place where it has one value.
+            rare: levels with fewer of the rows that statistics are of are pooled into one; by
+                column, of those that are named.
             dates: ``"dayfirst"`` or ``"monthfirst"``, for words such as 03/04/2026.
 
         Raises:
@@ -296,8 +297,10 @@ class TableEncoding:
                 found[column.name] = _curved(column, own, statistics_weights, what)
         columns: list[Column] = []
         for name, known in found.items():
-            columns.append(known)
-            if known.gaps and missing_indicator:
+            marked = known.gaps and missing_indicator
+            if not marked or frame[name].nunique() > 1:
+                columns.append(known)
+            if marked:
                 columns.append(IndicatorColumn(f"{name} is missing", name))
         for names in ([c.name for c in columns], [n for c in columns for n in c.feature_names]):
             refuse_repeated("features' names", names)

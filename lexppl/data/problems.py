@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lexppl.data.tables import TableReading
 
 MOST_LEVELS = 100
+MOST_COMMON_LEVELS = 1000  # Of ten rows or more, that are read where nothing is stated
 FEW_ROWS = 10  # Rows up to which a column may well count them, or differ in each, by chance
 
 # What means missing in a column of numbers, in small letters
@@ -43,10 +45,17 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a table has wrong, in words, and the arguments that mend it, if any do."""
+    """One thing that a table has wrong, in words, and the arguments that mend it, if any do.
+
+    Args:
+        text: what is wrong, up to a semicolon, and what mends it.
+        decision: of a mend that is safe where nothing is stated: what it does, and the argument
+            that changes it.
+    """
 
     text: str
     mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    decision: str = ""
 
 
 class TableError(ValueError):
@@ -90,6 +99,62 @@ class TableError(ValueError):
         return found
 
 
+Read = TypeVar("Read")
+REFUSED = "without decisions the table is refused"
+HIDDEN = "hidden; drop_missing=True drops their rows"
+DROPPED = "their rows are left out; drop leaves a column out in their place"
+
+
+def with_decisions(
+    read: Callable[..., Read], *table: Any, hide: bool = True, **reading: Any
+) -> tuple[Read, tuple[str, ...]]:
+    """What a reading function makes of a table, and what was decided for it, in words.
+
+    Missing values are hidden, columns that say nothing or name the row are left out, and rare
+    levels are pooled: the mends of a `TableError` that are safe, until nothing is left to decide.
+
+    Args:
+        read: `read_table`, `dataset_from_frame` or the like.
+        table: its arguments without a name.
+        hide: False to leave rows with missing values out, for a method that needs whole ones.
+        reading: its other arguments, which no decision changes.
+
+    Raises:
+        TableError: what cannot be decided, once all else is.
+
+    Example:
+        >>> from lexppl.data import dataset_from_frame
+        >>> frame = pd.DataFrame({"site": 1, "dose": [None, 2.0, 5.0, 3.0], "y": [0, 1, 1, 0]})
+        >>> data, decisions = with_decisions(dataset_from_frame, frame, "y")
+        >>> print(data.entry_names, *decisions, sep="\\n")
+        ('dose',)
+        constant columns explain nothing: 'site': left out; without decisions the table is refused
+        missing values in 1 of 2 columns: 'dose' (1): hidden; drop_missing=True drops their rows
+    """
+    reading["include"] = reading.get("include") or ()
+    hide = not reading.pop("drop_missing", False) and hide  # Rows are dropped last.
+    decisions: dict[str, str] = {}
+    while True:
+        try:
+            with warnings.catch_warnings():
+                for fact in decisions:  # No warning repeats a decision.
+                    warnings.filterwarnings("ignore", re.escape(fact))
+                return read(*table, **reading), tuple(map(": ".join, decisions.items()))
+        except TableError as error:
+            every = [problem for problem in error.problems if problem.decision]
+            # First columns are left out, whose missing values then do not matter.
+            safe = [problem for problem in every if "hide_missing" not in problem.mend] or every
+            if not safe:
+                raise
+            for name, value in TableError(safe).mends.items():
+                if isinstance(value, list):
+                    value = [*reading.get(name, ()), *value]
+                reading["drop_missing" if name == "hide_missing" and not hide else name] = value
+            for problem in safe:
+                fact, done = problem.text.partition("; ")[0], problem.decision
+                decisions[fact] = DROPPED if done == HIDDEN and not hide else done
+
+
 def refuse(problems: Iterable[Problem]) -> None:
     """Raise :class:`TableError` where there are any problems."""
     found = list(problems)
@@ -103,24 +168,22 @@ def table_problems(
     """What a table has wrong: the columns that are read, the target last; ``rows`` count for
     rare levels."""
     frame, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    constant = constant_columns(frame, how.missing_indicator)
     if not how.hide_missing:
-        features = used.assign(**{str(labels.name): 0})
-        yield from _caught(lambda: refuse_missing(features), {"hide_missing": True})
+        features = frame.drop(columns=constant)
+        yield from _caught(lambda: refuse_missing(features), {"hide_missing": True}, HIDDEN)
         if gaps := int(labels.isna().sum()):
-            yield Problem(
-                f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}: give "
-                "drop_missing=True or hide_missing=True, which both leave such rows out",
-                {"hide_missing": True},
-            )
-    constant = constant_columns(frame)
-    if constant and not how.drop_constant:
-        yield Problem(
-            f"constant columns explain nothing: {quoted(constant)}; leave them out, or give "
-            "drop_constant=True to drop them",
-            {"drop_constant": True},
-        )
-    elif len(constant) == frame.shape[1]:
+            text = f"target {str(labels.name)!r} is missing in {counted(gaps, 'row')}; give "
+            text += "drop_missing=True or hide_missing=True, which both leave such rows out"
+            yield Problem(text, {"hide_missing": True}, f"left out; {REFUSED}")
+    if len(constant) == frame.shape[1]:
         yield Problem("no column is left beside the target: all are constant")
+    elif constant and not how.drop_constant:
+        marked = [name for name in constant if frame[name].nunique(dropna=False) > 1]
+        reads = f", and missing_indicator=True reads which cells of {quoted(marked)} are missing"
+        text = f"constant columns explain nothing: {quoted(constant, most=len(constant))}; "
+        text += "leave them out, or give drop_constant=True to drop them"
+        yield Problem(text, {"drop": constant}, f"left out; {REFUSED}{reads if marked else ''}")
     for name in frame.columns:
         if name not in constant:
             yield from _column_problems(frame[name], how, rows)
@@ -128,10 +191,8 @@ def table_problems(
     if len(known) == 0:
         yield Problem(f"target {str(labels.name)!r} is always missing")
         return
-    commas = (
-        None if how.task == "classification" else _written_numbers(known, "task='classification'")
-    )
-    if commas is not None:
+    names = "task='classification'"
+    if how.task != "classification" and (commas := _written_numbers(known, names)):
         yield commas
         return
     found: list[TargetColumn] = []
@@ -142,8 +203,8 @@ def table_problems(
             yield from _level_problems(one.name, one.class_names, len(known), mend, bool(how.task))
 
 
-def constant_columns(frame: pd.DataFrame) -> list[str]:
-    """Names of the columns with one value at most, beside missing ones.
+def constant_columns(frame: pd.DataFrame, with_gaps: bool = False) -> list[str]:
+    """Names of the columns with one value at most, beside missing ones, or with these.
 
     >>> constant_columns(pd.DataFrame({"a": [1.0, None, 1.0], "b": [[1], [1], [1]]}))
     ['a']
@@ -152,16 +213,17 @@ def constant_columns(frame: pd.DataFrame) -> list[str]:
     return [
         name
         for name in frame.columns
-        if all(map(pd.api.types.is_hashable, frame[name])) and frame[name].nunique() <= 1
+        if (frame[name].dtype != object or all(map(pd.api.types.is_hashable, frame[name])))
+        and frame[name].nunique(dropna=not with_gaps) <= 1
     ]
 
 
-def notices(frame: pd.DataFrame, task: str | None = None) -> Iterator[str]:
+def notices(frame: pd.DataFrame, task: str | None = None, numbers: bool = True) -> Iterator[str]:
     """What columns may hold that was not meant, in words; the target is the last, and its task
     the one stated."""
     for name in frame.columns:
         cells = frame[name]
-        if counts_rows(cells) and name != frame.columns[-1]:
+        if numbers and counts_rows(cells) and name != frame.columns[-1]:
             yield f"column {name!r} numbers the rows: unless that matters, give drop=[{name!r}]"
         kind = kind_of(cells)
         if kind == "number":
@@ -189,12 +251,14 @@ def _far_values(name: str, values: NDArray[np.float64]) -> Iterator[str]:
 
 
 def counts_rows(cells: pd.Series) -> bool:
-    """Whether a column numbers the rows: whole numbers without a gap, each once."""
+    """Whether a column numbers the rows: whole numbers without a gap, each once, or but for rows
+    that were dropped, by the places of the others in the index."""
     if not pd.api.types.is_integer_dtype(cells.dtype) or len(cells) <= FEW_ROWS:
         return False
-    if cells.isna().any() or int(cells.max()) - int(cells.min()) != len(cells) - 1:
+    if cells.isna().any() or not cells.is_unique:
         return False
-    return bool(cells.is_unique)
+    whole = int(cells.max()) - int(cells.min()) == len(cells) - 1
+    return whole or bool((np.diff(cells) == np.diff(cells.index)).all())
 
 
 def _column_problems(
@@ -202,6 +266,9 @@ def _column_problems(
 ) -> Iterator[Problem]:
     """What one column has wrong, beside missing values."""
     name, known = str(cells.name), cells.dropna()
+    if how.include is not None and name not in (*how.include, *how.keep) and counts_rows(cells):
+        text = f"column {name!r} numbers the rows; drop=[{name!r}] leaves it out"
+        yield Problem(text, {"drop": [name]}, f"left out; include=[{name!r}] reads it")
     try:
         kind = kind_of(cells)
     except ValueError as error:
@@ -214,17 +281,29 @@ def _column_problems(
     elif commas := _written_numbers(known, f"categorical=[{name!r}]"):
         yield commas
     else:
+        if name in (how.include or ()):
+            return
         chosen = cells if rows is None else cells.iloc[rows]
         levels, pooled = pooled_levels(chosen, levels_in(known), how.rare)
+        reads = f"include=[{name!r}] reads all its levels"
         if pooled is not None and len(levels) < 2:
-            yield Problem(
-                f"column {name!r} has no level in {how.rare} rows or more, and pooled it is "
-                f"constant: leave it out with drop=[{name!r}], or give a smaller rare",
-                {"drop": [name]},
-            )
+            text = f"column {name!r} has no level in {how.rare} rows or more; leave it out with "
+            text += f"drop=[{name!r}], or give a smaller rare"
+            yield Problem(text, {"drop": [name]}, f"left out; {reads}")
         mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
+        mend += f", or read all with include=[{name!r}]"
         stated = isinstance(cells.dtype, pd.CategoricalDtype)
-        yield from _level_problems(name, levels, len(cells), mend, stated)
+        common = len(pooled_levels(chosen, levels, FEW_ROWS)[0])
+        mends: dict[str, object] = {"drop": [name]}
+        done = f"left out; {reads}"
+        if name in how.keep or MOST_LEVELS < common <= MOST_COMMON_LEVELS:
+            mends, done = {"include": [name]}, f"all are read; drop=[{name!r}] leaves it out"
+        elif common > 1:
+            done = f"levels of fewer than {FEW_ROWS} rows are pooled, in all columns; {reads}"
+            mends, done = {"rare": FEW_ROWS}, "" if how.rare else done
+        for problem in _level_problems(name, levels, len(cells), mend, stated):
+            wide = "drop" in problem.mend
+            yield replace(problem, mend=mends, decision=done) if wide else problem
 
 
 def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
@@ -314,11 +393,9 @@ def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:
         )
 
 
-def _caught(
-    check: Callable[[], object], mend: Mapping[str, object] | None = None
-) -> Iterator[Problem]:
-    """What a check refuses, as a problem."""
+def _caught(check: Callable[[], object], *mend: Any) -> Iterator[Problem]:
+    """What a check refuses, as a problem, with its mend and decision."""
     try:
         check()
     except ValueError as error:
-        yield Problem(str(error), mend or {})
+        yield Problem(str(error), *mend)

@@ -1,6 +1,5 @@
 """Tables with columns of numbers, words and dates, from files and from pandas."""
 
-import difflib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pandas.api import types
 
-from lexppl.argument_checks import int_at_least, quoted
+from lexppl.argument_checks import int_at_least, near, quoted
 from lexppl.data.cells import Order, checked_order, missing_words
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import MOST_INTEGER_CLASSES, TableEncoding, TargetColumn, Task
@@ -36,12 +35,15 @@ class TableReading:
         hide_missing: keep them, as values that are hidden from the explainer. Rows without a
             target are left out, with a warning.
         missing_indicator: with ``hide_missing``, a mask entry of its own for each column with
-            missing values, 1 where it is missing.
+            missing values, 1 where it is missing; of a column with one value this entry alone.
         drop_constant: drop the columns with a single value; they are refused otherwise.
         rare: levels with fewer of the rows that statistics are of are pooled into one, "other
             levels", which then also stands for every level that is met later; no level is pooled
             where ``None``, and one met later is refused.
         dates: ``"dayfirst"`` or ``"monthfirst"``, where nothing shows it, as in 03/04/2026.
+        include: columns to read though they number the rows or have more levels than expected, of
+            which none is pooled. Where it is given, other columns that number the rows are refused,
+            and else read with a warning.
 
     Raises:
         ValueError: a single name for several, ``drop_missing`` beside ``hide_missing``,
@@ -58,9 +60,10 @@ class TableReading:
     drop_constant: bool = False
     rare: int | None = None
     dates: Order | None = None
+    include: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for option in ("drop", "keep", "categorical"):
+        for option in ("drop", "keep", "categorical", "include"):
             if isinstance(names := getattr(self, option), str):
                 raise ValueError(f"{option} must be a sequence of columns; it is {names!r}")
         if self.drop_missing and self.hide_missing:
@@ -102,6 +105,7 @@ class TableReading:
             if used[target].nunique() <= MOST_INTEGER_CLASSES and self.task != "regression":
                 raise ValueError(message)
             warnings.warn(message, stacklevel=2)
+        used = used.reset_index(drop=True)
         left = self.rows(used, list(used.columns) if self.drop_missing else [target])
         if used[target].isna().any() and types.is_float_dtype(used[target].dtype):
             # pandas reads integers with gaps as floating.
@@ -114,10 +118,9 @@ class TableReading:
         if not (self.drop_missing or self.hide_missing):
             return used
         present = used[list(needed)].notna()
+        present = present.loc[:, present.any()]  # Others are refused as constant.
         if not present.all(axis=1).any():
-            empty = [name for name in needed if not present[name].any()]
-            reason = f"; always missing: {quoted(empty)}" if empty else ""
-            raise ValueError(f"no row is left: each has a missing value{reason}")
+            raise ValueError("no row is left: each has a missing value")
         return used[present.all(axis=1)]
 
     def _columns(self, columns: Sequence[str], target: str | None) -> tuple[list[str], str]:
@@ -127,8 +130,8 @@ class TableReading:
             )
         problems = [
             Problem(f"{option} names {name!r}, and there is no such column; {near(name, columns)}")
-            for option in ("drop", "keep", "categorical")
-            for name in dict.fromkeys(getattr(self, option))
+            for option in ("drop", "keep", "categorical", "include")
+            for name in dict.fromkeys(getattr(self, option) or ())
             if name not in columns
         ]
         left = [name for name in columns if name not in self.drop]
@@ -143,12 +146,14 @@ class TableReading:
                 raise ValueError(
                     f"{option} names {str(target)!r}, which is the target: predict another column"
                 )
-        if both := [name for name in self.keep if name in self.drop]:
-            raise ValueError(f"drop and keep both name {quoted(both)}; give one of the two")
+        for option in ("keep", "include"):
+            if both := [name for name in getattr(self, option) or () if name in self.drop]:
+                raise ValueError(f"drop names {quoted(both)}, which {option} names too: give one")
         kept = self.keep or left
         features = [name for name in left if name != target and name in kept]
         if not features:
-            raise ValueError(f"no column is left beside the target {str(target)!r}")
+            out = f"; left out: {quoted(self.drop)}" if self.drop else ""
+            raise ValueError(f"no column is left beside the target {str(target)!r}{out}")
         if unread := [name for name in self.categorical if name not in features]:
             raise ValueError(f"categorical names {quoted(unread)}, which are left out")
         return features, str(target)
@@ -277,33 +282,26 @@ def dataset_from_frame(
         return _by_encoding(cells, encoding, how, dtype=dtype, name=name)
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
+        gaps = counted(len(cells) - len(used), "row")
         warnings.warn(
-            f"left out: {counted(len(cells) - len(used), 'row')} without the target "
-            f"{used.columns[-1]!r}",
-            stacklevel=2,
+            f"target {used.columns[-1]!r} is missing in {gaps}: they are left out", stacklevel=2
         )
     rows = _statistics_places(statistics_rows, len(used))
     refuse(table_problems(used, how, rows))
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
-        kept = kept.drop(columns=constant_columns(kept))
-    for notice in notices(kept.join(labels), how.task):
+        kept = kept.drop(columns=constant_columns(kept, how.missing_indicator))
+    for notice in notices(kept.join(labels), how.task, numbers=how.include is None):
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
+    rare = {str(name): how.rare for name in kept if name not in (how.include or ())}
     fitted = TableEncoding.fit(
-        kept, of_target, statistics_rows=rows, rare=how.rare, dates=how.dates, **missing
+        kept, of_target, statistics_rows=rows, rare=rare, dates=how.dates, **missing
     )
     left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
     return _encoded(pd.concat([kept, labels], axis=1), fitted, dtype, name=name)
-
-
-def near(name: str, columns: Sequence[str]) -> str:
-    """Which columns may have been meant, in words."""
-    folded = [known for known in columns if known.casefold() == name.casefold()]
-    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, columns, n=3)])
-    return f"did you mean {quoted(meant)}?" if meant else f"the columns are {quoted(columns)}"
 
 
 def _statistics_places(

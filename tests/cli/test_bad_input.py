@@ -48,13 +48,13 @@ def with_cell(column: str, value: object) -> pd.DataFrame:
 
 
 TABLES = {
-    "missing": (with_cell("height", None), [], ["'height' (1)", "give --drop-missing"]),
-    "missing sign": (with_cell("height", "?"), ["--missing", "?"], ["'height' (1)"]),
+    "missing": (with_cell("height", None), ["--strict"], ["'height' (1)", "give --drop-missing"]),
+    "missing sign": (with_cell("height", "?"), ["--missing", "?", "--strict"], ["'height' (1)"]),
     "infinite": (with_cell("height", np.inf), [], ["'height'", "infinite"]),
     "no rows": (people().iloc[:0], [], ["empty"]),
-    "one row": (people().iloc[:1], [], ["constant", "--drop-constant"]),
+    "one row": (people().iloc[:1], [], ["no column is left", "all are constant"]),
     "no target": (people(), ["--target", "incom"], ["'incom'", "did you mean 'income'?"]),
-    "constant": (changed(height=170.0), [], ["'height'", "--drop-constant"]),
+    "constant": (changed(height=170.0), ["--strict"], ["'height'", "--drop-constant"]),
     "one class": (changed(income="low"), [], ["'income'", "one class only", "'low'"]),
     "constant response": (
         changed(income=1.5),
@@ -81,7 +81,26 @@ def test_table(case, tmp_path, capsys):
 
 USAGE = cases("""
  => COMMAND
-explian => explian
+explian => explian | did you mean 'explain'?
+expain t.csv --out r => did you mean 'explain'?
+--out r explain wine => there is no option --out; lexppl explain has it
+explain wine iris --out r => more words than are read | iris
+explain my table.csv --out r => more words than are read | quotes | table.csv
+explain wine --out r --tagret y => there is no option --tagret; did you mean '--target'
+explain wine --otu r => there is no option --otu; did you mean '--out'
+explain wine --out r -k 3 => there is no option -k; did you mean '--k'?
+explain wine --out r --TARGET y => did you mean '--target'
+explain wine --out r --xyz => there is no option --xyz (see lexppl explain --help)
+explain wine --out r --sizes 1 => there is no option --sizes | did you mean '--size'
+explain wine --out r --rates 0.5 => there is no option --rates
+evaluate S3 --target y => there is no option --target; lexppl explain has it
+compare wine --method lex => did you mean '--methods'?
+compare wine --methods lex invase => more words than are read | lists take commas | invase
+explain wine --out r --task classify => did you mean 'classification'?
+explain wine --strict --out r => wine is a data set that comes along, and --strict is for tables
+evaluate s3 => did you mean 'S3'?
+explain brest_cancer --out r => did you mean 'breast_cancer'?
+explain nothing --out r => the sets that come along are 'breast_cancer'
 explain wine => --out
 explain wine --out r --penalti 1 => --penalti
 explain wine --out r --pen 1 => --pen
@@ -113,26 +132,27 @@ explain wine --out r --device abacus => --device abacus
 explain wine --out r --device meta => --device meta
 explain wine --out r --regime surrogate-post-hoc => surrogate-post-hoc | --black-box
 explain wine --out r --regime free-in-situ --black-box m => free-in-situ | --black-box
-evaluate wine => wine | S3
+evaluate wine => wine | 'S3'
 evaluate S3 --rows 1 => --rows | at least 10
-explain wine --out r --method invse => invalid choice: 'invse'
+explain wine --out r --method invse => invalid choice: 'invse'; did you mean 'invase'?
 explain wine --out r --method real_x --k 3 => real_x has no --k: leave --k=3 out
 explain wine --out r --method senn --penalty 1 => senn has no --penalty
 explain wine --out r --method q_fit --imputer marginal => leave --imputer='marginal' out
 explain wine --out r --method real_x --masks 8 => real_x has no --masks
 explain wine --out r --method real_x --regime self-post-hoc => real_x has no --regime
-compare wine --methods lex,foo --out f.json => foo given, of base_x, fastshap
+compare wine --methods lex,foo --out f.json => foo given; the names are 'base_x', 'fastshap'
+compare wine --methods lex,invse => invse given; did you mean 'invase'?
 compare wine --methods , => none given
 compare wine --methods lex,lex => names a method twice: lex,lex
 compare wine --methods lex --sizes 1,x => must be a whole number of at least 1; it is 'x'
 compare wine => the following arguments are required: --methods
-impute wine --imputers mice => mice given, of marginal
+impute wine --imputers mice => mice given; the names are 'marginal'
 impute wine --imputers , => none given
 impute wine --imputers gaussian,gaussian => names an imputer twice
 impute wine --rates 0.5,2 => must be a share of the features in (0, 1); it is 2
 impute wine --rates half => must be a share of the features
 impute wine --draws 1 => at least 2
-impute wine --hide-missing => give --drop-missing
+impute wine --hide-missing => there is no option --hide-missing; did you mean '--drop-missing'
 impute vine => did you mean 'wine'?
 """)
 

@@ -94,7 +94,7 @@ def test_numbers_that_do_not_fit_images(options, named, here, capsys):
 
 
 CELLS = {
-    "empty text": ("review", "", [], ["'review' is missing in row 3", "--drop-missing"]),
+    "empty text": ("review", "", ["--strict"], ["'review' is missing in row 3", "--drop-missing"]),
     "no words": ("review", "--- !!!", [], ["row 3 of column 'review' is a text without words"]),
     "long text": (
         "review",
@@ -102,7 +102,7 @@ CELLS = {
         ["--length", "12"],
         ["row 3 of column 'review' has 20 words, more than 12", "--keep-words start or end"],
     ),
-    "no label": ("verdict", None, [], ["'verdict' is missing in 1 rows, such as row 3"]),
+    "no label": ("verdict", None, ["--strict"], ["'verdict' is missing in 1 rows, such as row 3"]),
 }
 
 
@@ -156,10 +156,11 @@ def test_columns(case, tmp_path, capsys):
         assert one in line
 
 
-def test_rows_with_missing_cells_are_dropped_where_that_is_asked_for(tmp_path):
+def test_rows_with_missing_cells_are_left_out_and_counted(tmp_path):
     table = table_of_texts(tmp_path / "reviews.csv", 40, review=None)
-    words = ["explain", str(table), "--text", "review", "--out", "r", "--drop-missing"]
-    source = read_texts(parse(words), torch.device("cpu"))
+    words = ["explain", str(table), "--text", "review", "--out", "r"]
+    with pytest.warns(UserWarning, match="1 row without a text or a target: left out; --strict"):
+        source = read_texts(parse(words), torch.device("cpu"))
     sizes = [len(part) for part in (source.train, source.valid, source.test)]
     assert sum(sizes) == 39
     frame = pd.read_csv(table).dropna().reset_index(drop=True)

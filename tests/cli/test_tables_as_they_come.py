@@ -1,4 +1,4 @@
-"""A table as it comes: one refusal that lists everything with its mend, and then the run."""
+"""A table as it comes: what is decided for it is listed, and can be changed or refused."""
 
 import json
 import re
@@ -8,10 +8,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import lexppl
 from lexppl.cli import main
 from lexppl.cli.program import parse
+from lexppl.cli.table_rows import read_source
 from lexppl.cli.terminal import UsageError, message_of, one_line, short_warnings, text_table
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
@@ -44,17 +46,17 @@ def written(path, rows=240, seed=0):
     return frame
 
 
-def test_from_nothing_to_a_report_in_two_commands(tmp_path, capsys):
+def test_from_nothing_to_a_report_in_two_strict_commands(tmp_path, capsys):
     file, out = tmp_path / "kunden.csv", tmp_path / "r"
     frame = written(file)
-    command = ["explain", str(file), "--out", str(out), *QUICK]
+    command = ["explain", str(file), "--out", str(out), "--strict", *QUICK]
     assert main(command) == 1 and not out.exists()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "lexppl: error: the table has 5 problems:"
     for line, words in zip(
         lines[1:-1],
         (
-            ["missing values in 2 of 7 columns", "--drop-missing", "--hide-missing"],
+            ["missing values in 2 of 5 columns", "--drop-missing", "--hide-missing"],
             ["constant columns explain nothing: 'Land'", "--drop-constant"],
             ["'Kunde' has 240 levels in 240 rows", "--drop Kunde", "--rare 10"],
             ["'größe' holds numbers with decimal commas", "--decimal ,"],
@@ -87,6 +89,126 @@ def test_from_nothing_to_a_report_in_two_commands(tmp_path, capsys):
     assert encoding.encode(new).shape == (2, data.n_features)
 
 
+def planted(rows=300, seed=0):
+    """A number that gives the target, and much that a table should not be refused for."""
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"id": range(1, rows + 1), "code": [f"K-{i}" for i in range(rows)]})
+    frame["site"], frame["flag"] = "north", np.where(draw.random(rows) < 0.5, "yes", None)
+    frame["town"] = [*(f"t{i % 5}" for i in range(100)), *(f"r{i // 2}" for i in range(rows - 100))]
+    frame["a"], frame["b"] = draw.normal(size=(2, rows))
+    frame["y"] = np.where(frame.a > 0, "u", "v")
+    frame.loc[draw.random(rows) < 0.1, "b"] = np.nan
+    frame.loc[3:6, "y"] = None
+    return frame
+
+
+DECIDED = {
+    "constant columns explain nothing: 'site', 'flag'": ["--strict", "--missing-indicator"],
+    "column 'id' numbers the rows": ["--include id"],
+    "categorical column 'code' has 300 levels in 300 rows": ["--include code"],
+    "categorical column 'town' has 105 levels in 300 rows": ["--include town"],
+    "missing values in 1 of 3 columns: 'b' (": ["--drop-missing"],
+    "target 'y' is missing in 4 rows": ["--strict"],
+}
+"""What is decided for the planted table, in order, with the options that change it."""
+
+
+def decided_in(text):
+    return [line.partition("decided: ")[2] for line in text.splitlines() if "decided: " in line]
+
+
+@pytest.mark.smoke
+def test_a_table_is_explained_as_if_the_options_were_typed_and_decisions_are_named(
+    tmp_path, capsys
+):
+    file, out, typed = tmp_path / "t.csv", tmp_path / "r", tmp_path / "typed"
+    planted().to_csv(file, index=False)
+    command = ["explain", str(file), *QUICK]
+    assert main([*command, "--out", str(out)]) == 0
+    printed = capsys.readouterr().err
+    lines = decided_in(printed)
+    assert [line for line in printed.splitlines()[: len(lines)] if "decided: " not in line] == []
+    assert len(lines) == len(DECIDED)
+    for line, (fact, options) in zip(lines, DECIDED.items(), strict=True):
+        assert line.startswith(fact) and all(option in line for option in options), line
+    page = page_of(out)
+    assert page.index("decided for this table") < page.index("How to read this")
+    assert all(f"<li>{line}</li>" in page for line in lines)
+
+    words = "--drop id code site flag --rare 10 --hide-missing --strict"
+    assert main([*command, "--out", str(typed), *words.split()]) == 0
+    assert decided_in(capsys.readouterr().err) == []
+    assert "decided for this table" not in page_of(typed)
+    for name in ("importance.csv", "rows.csv", "directions.csv"):
+        assert (out / name).read_text() == (typed / name).read_text()
+    assert {"a", "b", "town"} == set(pd.read_csv(out / "importance.csv").feature)
+
+    # A saved explainer reads by the decisions of its fit.
+    new = planted(seed=1).drop(columns="y")
+    new.loc[0, "town"] = "never seen"
+    new.to_csv(file, index=False)
+    words = ["--with", str(out), "--out", str(tmp_path / "w"), "--quiet", "--draws", "5"]
+    assert main(["explain", str(file), *words]) == 0
+    assert set(pd.read_csv(tmp_path / "w" / "importance.csv").feature) == {"a", "b", "town"}
+
+
+def test_strict_refuses_what_would_be_decided(tmp_path, capsys):
+    file = tmp_path / "t.csv"
+    planted().to_csv(file, index=False)
+    command = ["explain", str(file), "--out", str(tmp_path / "r"), *QUICK]
+    assert main([*command, "--strict"]) == 1
+    first, *problems, last = capsys.readouterr().err.splitlines()
+    assert first == "lexppl: error: the table has 6 problems:"
+    for fact in DECIDED:
+        fact = fact.replace("1 of 3", "1 of 5")
+        assert any(problem.startswith(f"  - {fact}") for problem in problems), fact
+    mends = shlex.split(last.removeprefix("all at once: "))
+    assert mends[0] == "--hide-missing" and not (tmp_path / "r").exists()
+    source = read_source(parse([*command, "--strict", *mends]), torch.device("cpu"))
+    assert source.data.entry_names == ("town", "a", "b") and source.decisions == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "entries", "rows"),
+    [
+        ("", "town a b", 296),
+        ("--include id", "id town a b", 296),
+        ("--include code", "code town a b", 296),
+        ("--include town", "town a b", 296),
+        ("--rare 5", "town a b", 296),
+        ("--missing-indicator", "flag is missing|town|a|b|b is missing", 296),
+        ("--drop-missing", "town a b", None),
+        ("--drop b", "town a", 296),
+        ("--method l2x", "town a b", None),
+        ("--imputer kmeans-data", "town a b", None),
+        ("--regime self-post-hoc", "town a b", None),
+    ],
+)
+def test_each_decision_can_be_changed_by_an_option(words, entries, rows, tmp_path):
+    file, frame = tmp_path / "t.csv", planted()
+    frame.to_csv(file, index=False)
+    command = ["explain", str(file), "--out", "r", *shlex.split(words)]
+    source = read_source(parse(command), torch.device("cpu"))
+    assert source.data.entry_names == tuple(entries.split("|" if "|" in entries else " "))
+    assert len(source.data) == (rows or frame[["b", "y"]].notna().all(axis=1).sum())
+    town = next((c for c in source.data.encoding.columns if c.name == "town"), None)
+    assert len(town.levels) == 105 if words == "--include town" else town.pooled is not None
+
+
+def test_all_commands_decide_alike(tmp_path, capsys):
+    file, written = tmp_path / "t.csv", tmp_path / "f.json"
+    planted().to_csv(file, index=False)
+    found = []
+    for words in (["impute", "--imputers", "marginal", "--draws", "2"],):
+        words = [words[0], str(file), *words[1:], "--out", str(written), "--quiet"]
+        assert main(words) == 0
+        found.append(decided_in(capsys.readouterr().err))
+        assert json.loads(written.read_text())["decisions"] == found[-1]
+    compared = read_source(parse(["compare", str(file), "--methods", "lex"]), torch.device("cpu"))
+    assert found == [list(compared.decisions)]
+    assert "their rows are left out; --drop leaves a column out" in found[0][4]
+
+
 def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path, capsys):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"a": draw.normal(size=80), "y": draw.integers(0, 2, 80)})
@@ -102,7 +224,7 @@ def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path,
         assert main([*command, *words]) == 1
         assert error in capsys.readouterr().err
     assert main(["compare", str(path), "--methods", "lex", "--hide-missing"]) == 2
-    assert "--hide-missing is for lexppl explain" in capsys.readouterr().err
+    assert "no option --hide-missing; did you mean '--drop-missing'" in capsys.readouterr().err
     assert main([*command, "--drop-missing"]) == 2
     assert "not allowed with argument --hide-missing" in capsys.readouterr().err
     assert not out.exists()

@@ -1,13 +1,13 @@
 """What is refused as it was typed, before torch is loaded."""
 
 import argparse
-import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from lexppl.argument_checks import near
 from lexppl.choices import data_sets, settings
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, OF_WORDS, image_imputers
 from lexppl.choices.methods import LIBRARIES
@@ -36,11 +36,6 @@ BESIDE = frozenset(
     for name in ("with", "out", "overwrite", "row", "penalty", "draws", "seed", "quiet", "debug")
 )
 """Options beside `--with`."""
-SHOWN = {
-    "compare": "the methods that compare puts side by side, and their judge, see every value",
-    "impute": "a hidden value must be known to be scored",
-}
-"""Why a command takes no hidden values."""
 OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
 """Options of a fit, which an inference does not take."""
 OF_ITS_OWN = ("predictor", "folds")  # Options that no posterior takes
@@ -80,10 +75,6 @@ def check_options(options: argparse.Namespace) -> None:
                 _check_installed(name, library, "compare")
     if command == "impute":
         options.imputers = imputers_of(options.imputers, kind_of_data(options) == IMAGES)
-    if command in SHOWN and options.hide_missing:
-        raise UsageError(
-            f"--hide-missing is for lexppl explain: {SHOWN[command]}; give --drop-missing"
-        )
     _check_device(options.device)
     if command == "explain":
         check_output_folder(options.out, options.overwrite, OUTPUTS)
@@ -405,9 +396,5 @@ def _unknown(name: str, path: Path) -> str:
     if path.suffix or len(path.parts) > 1:
         return f"there is no file {name!r}"
     known = (*data_sets.shipped_names(), *data_sets.image_names(), *data_sets.text_names())
-    if close := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
-        return f"there is no data set or file {name!r}; did you mean {close[0]!r}?"
-    sets = " and ".join(
-        ", ".join(map(repr, names)) for names in (data_sets.TARGETS, data_sets.synthetic_names())
-    )
-    return f"there is no data set or file {name!r}; the sets that come along are {sets}"
+    hint = near(name, known, "sets that come along")
+    return f"there is no data set or file {name!r}; {hint}"

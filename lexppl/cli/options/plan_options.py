@@ -17,6 +17,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.tabular.encoded_rows import markers_in
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
+from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING
 
 
 def typed_settings(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -82,6 +83,14 @@ def folds_of(options: argparse.Namespace) -> int | None:
     alone = options.inference is None and options.guide is None
     in_steps = options.predictor != TREES
     return int(options.replicates) if every and learns and alone and in_steps else None
+
+
+def takes_missing(options: argparse.Namespace) -> bool:
+    """Whether the command, with its method and imputer, takes missing values that are hidden."""
+    if options.command != "explain" or options.method not in METHODS_OF_MISSING:
+        return False
+    known = options.imputer in (None, *IMPUTERS_OF_MISSING)
+    return known and regime_of(options).learns_predictor
 
 
 def law_of(plan: FitPlan) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, near
 from lexppl.choices.settings import SETTINGS
 
 Options = dict[str, dict[str, Any]]  # Arguments of argparse's `add_argument` by flag
@@ -55,10 +55,9 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise argparse.ArgumentTypeError(
-            f"takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
-            f"{', '.join(known)}"
-        )
+        given = f"{', '.join(unknown)} given; {near(unknown[0], known, 'names')}" if unknown else ""
+        given = given or f"none given, of {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"takes names separated by commas; {given}")
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"names {one} twice: {text}")
     return names

@@ -39,10 +39,10 @@ SHARE, FDR = 0.2, 0.1
 ROWS, FILE, COLUMNS, TABLES = "rows", "file", "columns", "tables"
 IMAGES, TEXTS, BOTH = "images", "texts", "images and texts"
 KINDS: Mapping[str, str] = {
-    ROWS: "--target --drop-missing",
+    ROWS: "--target --drop-missing --strict",
     FILE: "--separator --decimal --encoding --column-names --missing",
     COLUMNS: "--task --drop --keep --categorical --hide-missing --missing-indicator "
-    "--drop-constant --rare --dates",
+    "--drop-constant --rare --dates --include",
     TABLES: "--predictor --regime --black-box --max-calls --cache --inference --guide --prior "
     "--fwer --groups --group --time",
     IMAGES: "--patches --size --grayscale --networks --download",
@@ -90,19 +90,18 @@ TABLE = options_of(
 --task  default: by the target; words and few different whole numbers are classes
 --drop COLUMN  columns to leave out, such as an identifier
 --keep COLUMN  the only columns to read beside the target
+--include COLUMN  columns to read though they number the rows, or have as many levels as
+    identifiers and free text (else left out)
+--strict  refuse a table for which the first lines would name a decision
 --categorical COLUMN  a column of numbers that are codes (repeat for more)
---drop-constant  drop constant columns (else refused)
+--drop-constant  drop constant columns, as is done without --strict
 --rare N  pool the levels of a column that fewer than N rows to fit on have into one, which stands
-    for unseen levels too (default: none are pooled)
+    for unseen levels too (default: none, but 10 where a column has too many)
 --dates  how 03/04/2026 is meant, where no date of its column settles it
 --missing CELL  a cell that means "missing", such as "?" (repeat for more). Empty cells do, and NA,
     None and the like in columns of numbers; in columns of words these are levels, with a warning.
     After --missing "" only the cells that are given do
---drop-missing  drop rows with missing values (else refused)
---hide-missing  keep them: a missing value is hidden from the explainer, which draws it as it draws
-    what a mask hides, and can never be kept; for lex, real_x, base_x and rationale
---missing-indicator  with --hide-missing: a feature of its own for each column with missing values,
-    that says where it is missing
+--drop-missing  drop rows with missing values, as is done where they cannot be hidden
 --separator C  between cells, tab or space too (default: found out; tab in .tsv)
 --decimal  before the decimals of numbers (default: .)
 --encoding NAME  of the letters of a text file, such as cp1252 (default: by its byte-order mark,
@@ -111,6 +110,7 @@ TABLE = options_of(
     task={"choices": ("classification", "regression")},
     drop=MANY,
     keep=MANY,
+    include=MANY,
     categorical=EACH,
     rare=WHOLE,
     dates={"choices": ("dayfirst", "monthfirst")},
@@ -118,6 +118,12 @@ TABLE = options_of(
     decimal={"choices": (".", ",")},
     column_names={"type": several(str)},
 )
+HIDDEN = options_of("""
+--hide-missing  keep rows with missing values: such a value is hidden from the explainer, which
+    draws it as it draws what a mask hides, and can never be kept; for lex, real_x, base_x and
+    rationale (default there)
+--missing-indicator  the same, with a feature of its own for each column with missing values, that
+    says where it is missing""")
 PICTURES = options_of(
     """
 --root DIR  the folder with the files of a set by name, such as mnist
@@ -282,7 +288,7 @@ DATA  a data set's name, a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a
                 out={"required": True},
                 **{"with": {"dest": "explainer"}},
             ),
-            "the table": TABLE,
+            "the table": TABLE | HIDDEN,
             "images and texts": PICTURES | TEXT_OPTIONS,
             "the explainer": EXPLAINER,
             "a posterior of the weights, for lex": POSTERIOR,

@@ -73,6 +73,7 @@ def shared_context(report: Report, entries: str, figure: str) -> dict[str, Any]:
     return {
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
+        "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "classes_scored": len(data.class_names or ()),
