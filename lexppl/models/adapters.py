@@ -192,20 +192,19 @@ def categories_of(
     if hasattr(model, "get_categories"):  # XGBoost
         held = model.get_categories(export_to_arrow=True).to_arrow()
         return {columns[n]: one.to_pandas() for n, (_, one) in enumerate(held) if one is not None}
-    if hasattr(model, "is_categorical_"):  # scikit-learn's
-        places = () if model.is_categorical_ is None else np.flatnonzero(model.is_categorical_)
-        encoders = model._preprocessor.named_transformers_ if len(places) else {}
-        lists = encoders["encoder"].categories_ if encoders else ()
+    if getattr(model, "is_categorical_", None) is not None:  # scikit-learn's
+        lists = model._preprocessor.named_transformers_["encoder"].categories_
+        places = np.flatnonzero(model.is_categorical_).tolist()
         return {columns[n]: held for n, held in zip(places, lists, strict=True)}
     return None
 
 
 def _of_catboost(model: Any) -> Adapted:
-    known: dict[str, Any] = {"names": model.feature_names_}
+    names = model.feature_names_
     if model.get_all_params().get("loss_function") not in LABEL_LOSSES:
-        return Adapted(model, "CatBoost", model.predict, "response", **known)
+        return Adapted(model, "CatBoost", model.predict, "response", names=names)
     call = partial(model.predict, prediction_type="Probability")
-    return Adapted(model, "CatBoost", call, "probabilities", labels=model.classes_, **known)
+    return Adapted(model, "CatBoost", call, "probabilities", names=names, labels=model.classes_)
 
 
 def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], Any]:

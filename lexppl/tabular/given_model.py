@@ -115,7 +115,7 @@ def as_it_takes(model: Any, x: Tensor) -> Tensor:
     held = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     if isinstance(model, torch.jit.ScriptModule):
         # A frozen one has its weights as constants.
-        graph = model.inlined_graph
+        graph: Any = model.inlined_graph
         nodes = (n for n in graph.findAllNodes("prim::Constant") if n.hasAttribute("value"))
         held += [n.t("value") for n in nodes if n.kindOf("value") == "t" and n.t("value").dim()]
     return next((x.to(tensor) for tensor in held if tensor.is_floating_point()), x)
@@ -131,9 +131,8 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     known, given = [str(column) for column in names], {str(c): c for c in table.columns}
     # LightGBM and CatBoost name the columns of an array so.
     by_place = ([f"{word}{n}" for n in range(len(known))] for word in ("Column_", ""))
-    if known in by_place and not {*known} <= given.keys():
-        known = []
-    if known:
+    named = bool(known) and (known not in by_place or {*known} <= given.keys())
+    if named:
         table = table[[given[c] for c in _named(known, given, name)]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
     if expected is not None and expected != table.shape[1]:
@@ -145,16 +144,18 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
     categories = categories_of(estimator, list(table.columns), words)
     if categories is None:
-        return table if known or words else table.to_numpy()
+        return table if named or words else table.to_numpy()
     if lacking := [c for c in words if c not in categories and table[c].dtype != "category"]:
         raise ValueError(
-            f"the black box {name} remembers no categories of the columns {quoted(lacking)}, which "
-            "hold words: give their codes as it was fitted on, or a pipeline that encodes words"
+            f"the black box {name} remembers no categories of columns {quoted(lacking)}, which "
+            "hold words: give the codes that it was fitted on, or a pipeline that encodes them"
         )
     table = table.copy()
     for column, listed in categories.items():
-        levels = pd.Index(listed).dropna()
-        places = level_index(table[column], tuple(levels.map(level_of)), "category", gaps=True)
+        levels, cells = pd.Index(listed).dropna(), table[column]
+        if pd.api.types.is_bool_dtype(cells) and not pd.api.types.is_bool_dtype(levels):
+            cells = cells.astype(int)  # As scikit-learn has booleans
+        places = level_index(cells, tuple(levels.map(level_of)), "category", gaps=True)
         table[column] = pd.Categorical.from_codes(places, levels)
     return table
 
@@ -168,10 +169,8 @@ def _named(known: Sequence[str], columns: Iterable[str], name: str) -> list[str]
         for own in {column, *(re.sub(sign, "_", column) for sign in signs)} & alike.keys():
             alike[own].append(column)
     if several := [names for names in alike.values() if len(names) > 1]:
-        raise ValueError(
-            f"columns {quoted(several[0])} have one name for the black box {name}, with signs as "
-            "underscores: leave out those that it was not fitted on"
-        )
+        hint = "which has signs as underscores: leave out those that it was not fitted on"
+        raise ValueError(f"columns {quoted(several[0])} are one to the black box {name}, {hint}")
     if lacking := [own for own, names in alike.items() if not names]:
         raise ValueError(
             f"the black box {name} was fitted on columns that the table lacks: "

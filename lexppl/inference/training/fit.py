@@ -76,6 +76,7 @@ from lexppl.inference.training.rows import (
     divided_rows,
     refuse_responses,
     refuse_rows,
+    refuse_unlike,
 )
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -123,6 +124,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         )
     for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)
+    refuse_unlike(program, rows.columns[0])
     for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
