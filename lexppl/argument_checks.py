@@ -56,15 +56,11 @@ def fraction(
 def refuse_not_finite(name: str, values: Any, note: str = "") -> None:
     """Refuse a tensor that is sparse or complex, or has NaN or infinite values."""
     if str(values.layout) != "torch.strided" or values.is_complex() or values.is_quantized:
-        raise ValueError(
-            f"{name} must hold real numbers and be dense; it is {values.dtype}, {values.layout}: "
-            "of a sparse tensor give to_dense()"
-        )
-    if broken := (~values.isfinite()).nonzero().tolist():
-        raise ValueError(
-            f"{name} must be finite; {len(broken)} of its {values.numel()} values are NaN or "
-            f"infinite, the first at {tuple(broken[0])}{note}"
-        )
+        what = f"{values.dtype}, {values.layout}: of a sparse tensor give to_dense()"
+        raise ValueError(f"{name} must hold real numbers and be dense; it is {what}")
+    if len(broken := (~values.isfinite()).nonzero()):
+        what = f"{len(broken)} of its values are NaN or infinite, the first at"
+        raise ValueError(f"{name} must be finite; {what} {tuple(broken[0].tolist())}{note}")
 
 
 def refuse_repeated(what: str, names: Iterable[str]) -> None:

@@ -174,9 +174,7 @@ def _of_xgboost(model: Any) -> Adapted:
     return Adapted(model, "Booster", call, output, names=names, features=model.num_features())
 
 
-def categories_of(
-    estimator: Any, columns: Sequence[str], words: Sequence[str]
-) -> dict[str, Sequence[Any]] | None:
+def categories_of(estimator: Any, columns: list[str], words: list[str]) -> dict[str, Any] | None:
     """The categories by column that boosted trees were fitted on, None of another model; `words`
     are the columns of words."""
     model: Any = estimator

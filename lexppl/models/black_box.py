@@ -486,10 +486,8 @@ def _meaning(given: Tensor, output: Output, name: str) -> Tensor:
     shape = "(N,)" if output == "response" else "(N, C) or (N,)"
     single = given.dim() == 1 or (given.dim() == 2 and given.shape[1] == 1)
     if not single and (output == "response" or given.dim() != 2):
-        gave = tuple(given.shape)
-        raise ValueError(
-            f"{name} must give {output} of shape {shape}; it gave {gave}; {ONE_OUTPUT}"
-        )
+        what = f"{output} of shape {shape}; it gave {tuple(given.shape)}"
+        raise ValueError(f"{name} must give {what}; {ONE_OUTPUT}")
     if output == "response":
         return given.flatten()
     return as_probabilities(given, output == "logits")
