@@ -263,8 +263,8 @@ def fit(
             (`result.model.pyro_params`). A list of R models is R replicates trained at once, which
             may differ in numbers (λ, k) and in given tensors.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a `DataLoader`,
-            :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`. x is dense, of floats of the
-            model's type, or of whole numbers where the program reads these, as by `nn.Embedding`.
+            :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`. x is dense, floats of the
+            model's type, or whole numbers where the program reads these, as by `nn.Embedding`.
         valid: the same for validation, a share of the training rows, or None. The best epoch has
             the least validation loss, under the objective at the end of its schedules and with the
             same draws. A fifth by default; None where guides alone learn (:class:`Stage`).
