@@ -54,10 +54,14 @@ def fraction(
     raise ValueError(f"{name} must be a share{whole} in {ends}{_noted(note)}; it is {value!r}")
 
 
-def refuse_not_finite(name: str, values: Any) -> None:
-    """Refuse a tensor with NaN or infinite values."""
-    if not bool(values.isfinite().all()):
-        raise ValueError(f"{name} must be finite; it has NaN or infinite values")
+def refuse_not_finite(name: str, values: Any, note: str = "") -> None:
+    """Refuse a tensor that is sparse or complex, or has NaN or infinite values."""
+    if str(values.layout) != "torch.strided" or values.is_complex() or values.is_quantized:
+        what = f"{values.dtype}, {values.layout}: of a sparse tensor give to_dense()"
+        raise ValueError(f"{name} must hold real numbers and be dense; it is {what}")
+    if len(broken := (~values.isfinite()).nonzero()):
+        what = f"{len(broken)} of its values are NaN or infinite, the first at"
+        raise ValueError(f"{name} must be finite; {what} {tuple(broken[0].tolist())}{note}")
 
 
 def refuse_repeated(what: str, names: Iterable[str]) -> None:

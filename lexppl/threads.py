@@ -45,8 +45,10 @@ def own_random_state(
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; each part's own mode is put back."""
     with ONE_THREAD:
-        modes = [(part, part.training) for part in model.modules()]
-        model.eval()
+        # Frozen modules have no mode, and exported ones no `eval`.
+        modes = [(part, part.training) for part in model.modules() if hasattr(part, "training")]
+        for part, _ in modes:
+            part.training = False
         try:
             yield
         finally:

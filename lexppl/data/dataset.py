@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
+from lexppl.argument_checks import quoted, quoted_counts, refuse_not_finite, refuse_repeated
 from lexppl.data.encoding import TableEncoding, Task
 from lexppl.data.rows import Divisible
 from lexppl.summary import Summarised, Summary, counted, short, some_of
@@ -172,11 +172,7 @@ def _check_values(data: Dataset) -> None:
             counts = zip(data.feature_names, bad.sum(0).tolist(), strict=True)
             found = {name: count for name, count in counts if count}
             raise ValueError(f"x must be finite; it has {what} in column {quoted_counts(found)}")
-    if data.y.is_floating_point() and not data.y.isfinite().all():
-        raise ValueError(
-            f"y must be finite; target {data.target_name!r} has "
-            f"{int((~data.y.isfinite()).sum())} NaN or infinite values"
-        )
+    refuse_not_finite(f"y, target {data.target_name!r},", data.y)
     if data.truth is not None and not ((data.truth == 0) | (data.truth == 1)).all():
         raise ValueError("truth must hold 0 and 1 only; it holds other values")
 

@@ -10,6 +10,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints
 
+from lexppl.argument_checks import refuse_not_finite
+
 ENUMERATION_LIMIT = 2**20
 
 
@@ -158,8 +160,7 @@ class MaskDistribution(TorchDistribution):
     def _refuse_infinite(self, *names: str) -> None:
         """Where arguments are validated, refuse tensors that are not finite."""
         for name in names if self._validate_args else ():
-            if not bool(getattr(self, name).isfinite().all()):
-                raise ValueError(f"{name} must be finite; some are NaN or infinite")
+            refuse_not_finite(name, getattr(self, name))
 
     def _listed(self, draws: Tensor, expand: bool) -> Tensor:
         """Draws `(M, …)` beside the batch's dimensions, `(M, *batch, …)`."""

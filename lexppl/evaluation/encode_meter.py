@@ -12,7 +12,7 @@ import torch
 from scipy.stats import t
 from torch import Tensor, nn
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, refuse_not_finite
 from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
@@ -46,8 +46,8 @@ class MaskedRows:
         if y.shape != (len(x),):
             raise ValueError(f"y must have shape ({len(x)},); it has {tuple(y.shape)}")
         draws = hard_draws(x, masks, mask_entries(x, grouping))
-        if not bool(x.isfinite().all()) or not bool(y.isfinite().all()):
-            raise ValueError("x and y must be finite; they have NaN or infinite values")
+        refuse_not_finite("x", x)
+        refuse_not_finite("y", y)
         keep = draws if grouping is None else grouping(draws)
         classes = None if y.is_floating_point() else int(y.max()) + 1
         if classes is not None and (int(y.min()) < 0 or len(y.unique()) < 2):

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import (
@@ -174,8 +175,8 @@ def prediction_scores(
             f"log_likelihood must have one value a row, {tuple(y.shape)}; it has "
             f"{tuple(log_likelihood.shape)}"
         )
-    if not bool(predictions.isfinite().all() and y.isfinite().all()):
-        raise ValueError("predictions and y must be finite; they have NaN or infinite values")
+    refuse_not_finite("predictions", predictions)
+    refuse_not_finite("y", y)
     likelihood = None if log_likelihood is None else float(log_likelihood.double().mean())
     exact = predictions.double()
     if responses:
@@ -253,8 +254,7 @@ def _mean_over(
         raise ValueError(
             f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
         )
-    if not bool(probabilities.isfinite().all()):
-        raise ValueError("probabilities must be finite; they have NaN or infinite values")
+    refuse_not_finite("probabilities", probabilities)
     values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
     found = [float(score(labels == c, values[:, c])) for c in mixed]

@@ -15,7 +15,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import expit
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_between
+from lexppl.argument_checks import fraction, int_between, refuse_not_finite
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
 from lexppl.evaluation.prediction import check_binary, mean_weight
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
@@ -235,10 +235,7 @@ class Oracle:
         if x.ndim != 2 or x.shape[1] != features or len(x) == 0:
             raise ValueError(f"x must have shape (N, {features}), N >= 1; it has {tuple(x.shape)}")
         check_binary("masks", masks, tuple(x.shape), draws=True)
-        if not x.isfinite().all():
-            raise ValueError(
-                f"x must be finite; {int((~x.isfinite()).sum())} values are NaN or infinite"
-            )
+        refuse_not_finite("x", x)
         kept = masks == 1
         exact = x.to(torch.float64)
         log_odds = torch.stack([branch(exact, kept) for branch in self._branches])

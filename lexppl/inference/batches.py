@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lexppl.argument_checks import refuse_not_finite
+
 
 @runtime_checkable
 class HasRows(Protocol):
@@ -172,7 +174,7 @@ def rows_of(
     if len(set(lengths)) != 1:
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
     for place, column in zip(("x", "y"), columns, strict=False):
-        _refuse_not_finite(column, f"{place} of {name}")
+        refuse_not_finite(f"{place} of {name}", column, ": drop or impute them")
     y = columns[1] if len(columns) > 1 else columns[0][:0]
     if not (one_class or y.is_floating_point()) and len(torch.unique(y)) == 1:
         raise ValueError(
@@ -204,15 +206,6 @@ def tensor_of(
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.as_tensor(np.ascontiguousarray(array))
     return tensor.to(dtype if tensor.is_floating_point() else whole)
-
-
-def _refuse_not_finite(column: Tensor, name: str) -> None:
-    broken = (~column.isfinite()).nonzero()
-    if len(broken):
-        raise ValueError(
-            f"{name} must be finite; {len(broken)} of its values are NaN or infinite, the first at "
-            f"{tuple(broken[0].tolist())}: drop or impute them"
-        )
 
 
 class ReplicateData:

@@ -15,12 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.data.cells import level_of
 from lexppl.data.texts import Vocabulary
 from lexppl.extras import extra_library
 from lexppl.threads import evaluating
 
 EXTRA = "models"
 LABEL_LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")  # Of CatBoost
+ONE_OUTPUT = "one output is explained: of several, give a function that returns that of one target"
 NUMBERS = {"float": "float32", "double": "float64"}
 """Types of ONNX's tensors that numpy calls otherwise."""
 
@@ -31,7 +33,8 @@ class Adapted:
     Args:
         source: the model.
         name: what errors call it.
-        call: from rows, an array or a frame, to its outputs.
+        call: from rows, an array or a frame, to its outputs; probabilities by label where it knows
+            its labels from them alone.
         output: what these are: "logits", "probabilities" or "response".
         names: of the columns, where the model knows them; then it takes frames.
         features: how many columns it takes, where it says so.
@@ -62,9 +65,11 @@ class Adapted:
             self.predict = call
         else:
             logits = output == "logits"
-            self.predict_proba = lambda x: as_probabilities(
-                as_numbers(call(x), name), logits
-            ).numpy()
+            self.predict_proba = lambda rows: (
+                given
+                if isinstance(given := call(rows), Mapping)
+                else as_probabilities(as_numbers(given, name), logits).numpy()
+            )
 
     def identified_by(self) -> Any:
         """The model."""
@@ -104,6 +109,8 @@ def adapted(
         return (_of_lightgbm if "lightgbm" in packages else _of_xgboost)(model)
     if name == "CatBoost" and "catboost" in packages:
         return _of_catboost(model)
+    if name == "ExportedProgram" and "torch" in packages:
+        return model.module()
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "config"):
         return _of_transformers(*model, words, output)
     if words is not None:
@@ -153,7 +160,10 @@ def _of_lightgbm(model: Any) -> Adapted:
 
 
 def _of_xgboost(model: Any) -> Adapted:
-    objective = json.loads(model.save_config())["learner"]["objective"]["name"]
+    learner = json.loads(model.save_config())["learner"]
+    if int(learner["learner_model_param"].get("num_target", 1)) > 1:
+        raise ValueError(f"Booster has several outputs; {ONE_OUTPUT}")
+    objective = learner["objective"]["name"]
     margin = objective.startswith("multi:") or objective in ("binary:logistic", "binary:logitraw")
 
     def call(rows: Any) -> NDArray[Any]:
@@ -164,14 +174,35 @@ def _of_xgboost(model: Any) -> Adapted:
     return Adapted(model, "Booster", call, output, names=names, features=model.num_features())
 
 
+def categories_of(estimator: Any, columns: list[str], words: list[str]) -> dict[str, Any] | None:
+    """The categories by column that boosted trees were fitted on, None of another model; `words`
+    are the columns of words."""
+    model: Any = estimator
+    for within in ("source", "best_estimator_", "booster_"):
+        model = getattr(model, within, model)
+    if hasattr(model, "pandas_categorical"):  # LightGBM, which does not state ordered categories
+        stated = re.search(r"\n\[categorical_feature: ([\d,]+)\]", model.model_to_string(1))
+        listed = [columns[int(n)] for n in stated[1].split(",")] if stated else []
+        lists = model.pandas_categorical or []
+        named = next((some for some in (listed, words) if len(some) == len(lists)), ())
+        return dict(zip(named, lists, strict=False))
+    model = model.get_booster() if hasattr(model, "get_booster") else model
+    if hasattr(model, "get_categories"):  # XGBoost
+        held = model.get_categories(export_to_arrow=True).to_arrow()
+        return {columns[n]: one.to_pandas() for n, (_, one) in enumerate(held) if one is not None}
+    if getattr(model, "is_categorical_", None) is not None:  # scikit-learn's
+        lists = model._preprocessor.named_transformers_["encoder"].categories_
+        places = np.flatnonzero(model.is_categorical_).tolist()
+        return {columns[n]: held for n, held in zip(places, lists, strict=True)}
+    return None
+
+
 def _of_catboost(model: Any) -> Adapted:
-    names = list(model.feature_names_)
-    named = names != [str(place) for place in range(len(names))]
-    known: dict[str, Any] = {"names": names if named else None, "features": len(names)}
+    names = model.feature_names_
     if model.get_all_params().get("loss_function") not in LABEL_LOSSES:
-        return Adapted(model, "CatBoost", model.predict, "response", **known)
+        return Adapted(model, "CatBoost", model.predict, "response", names=names)
     call = partial(model.predict, prediction_type="Probability")
-    return Adapted(model, "CatBoost", call, "probabilities", labels=model.classes_, **known)
+    return Adapted(model, "CatBoost", call, "probabilities", names=names, labels=model.classes_)
 
 
 def _reading(words: Vocabulary, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -252,31 +283,30 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
     # Of some models the batch and the columns have a size of their own, of others a name.
     at_once, *width = (one if isinstance(one, int) else None for one in inputs[0].shape)
 
-    def call(rows: Any) -> NDArray[Any]:
-        rows, size = np.asarray(rows), at_once or len(rows)
-        return np.concatenate([run(rows[n : n + size]) for n in range(0, len(rows), size)])
+    def call(rows: Any) -> Any:
+        columns = [np.asarray(rows)] if names is None else [rows[n].to_numpy() for n in names]
+        count, size = len(rows), at_once or len(rows)
+        # The last batch of a fixed size is filled up with rows from the start.
+        places = np.arange(-(-count // size) * size).reshape(-1, size) % count
+        parts = [run([column[chunk] for column in columns]) for chunk in places]
+        if isinstance(parts[0], list) and isinstance(parts[0][0], Mapping):
+            every = [row for part in parts for row in part][:count]
+            return {label: np.array([row[label] for row in every]) for label in every[0]}
+        found = np.concatenate(parts)[:count]
+        return found.reshape(count) if known == "response" else found
 
-    def outputs_of(rows: NDArray[Any]) -> Any:
-        parts = [rows] if names is None else [column[:, None] for column in rows.T]
+    def run(parts: Sequence[NDArray[Any]]) -> Any:
         given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
         return session.run([outputs[place].name], given)[0]
 
-    def run(rows: NDArray[Any]) -> NDArray[Any]:
-        found = outputs_of(rows)
-        if isinstance(found, list) and isinstance(found[0], Mapping):
-            found = np.array([list(row.values()) for row in found])
-        return found.reshape(len(rows)) if known == "response" else found
-
     features = width[0] if names is None and len(width) == 1 else None
-    wide, labels = features if names is None else len(names), None
-    if wide and outputs[0].type == "tensor(string)" and outputs[place].type.startswith("seq(map"):
-        # Labels of words are the keys of what it returns, here of a row of zeros.
-        labels = list(outputs_of(np.zeros((1, wide)))[0])
-    return Adapted(source, name, call, known, names=names, features=features, labels=labels)
+    return Adapted(source, name, call, known, names=names, features=features)
 
 
-def _typed(node: Any, rows: NDArray[Any]) -> NDArray[Any]:
+def _typed(node: Any, cells: NDArray[Any]) -> NDArray[Any]:
     kind = node.type.removeprefix("tensor(").removesuffix(")")
+    if cells.ndim < len(node.shape):
+        cells = cells[:, None]
     if kind == "string":
-        return rows.astype(str).astype(object)
-    return rows.astype(NUMBERS.get(kind, kind))
+        return np.vectorize(level_of, [object])(cells)
+    return cells.astype(NUMBERS.get(kind, kind))

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, refuse_not_finite
 from lexppl.data.texts import Vocabulary
-from lexppl.models.adapters import Adapted, adapted, as_numbers, as_probabilities, name_of
+from lexppl.models.adapters import (
+    ONE_OUTPUT,
+    Adapted,
+    adapted,
+    as_numbers,
+    as_probabilities,
+    name_of,
+)
 from lexppl.models.calls import Answers, Calls, identity_of, table_keys, tensor_keys
 from lexppl.models.likelihoods import Likelihood, distribution_targets
 from lexppl.threads import ONE_THREAD, evaluating
@@ -243,7 +250,7 @@ class BlackBox:
                 f"probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}{first}. {advice}",
             )
         sums = f"they sum to {float(total.min()):.4g} to {float(total.max()):.4g}"
-        return good, f"probabilities that sum to 1 in each row; {sums}{first}"
+        return good, f"probabilities that sum to 1 in each row, of one output; {sums}{first}"
 
 
 def black_box(
@@ -403,9 +410,10 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     """A classifier by its `predict_proba`, a regressor by its `predict`."""
     from sklearn.base import BaseEstimator, is_classifier  # noqa: PLC0415 - slow to import
 
-    name = name_of(model)
+    name, checked = name_of(model), list[bool]()
     if not hasattr(model, "predict_proba"):
-        if isinstance(model, BaseEstimator) and is_classifier(model):
+        source = model.identified_by() if hasattr(model, "identified_by") else model
+        if isinstance(source, BaseEstimator) and is_classifier(source):
             raise ValueError(
                 f"{name} has no predict_proba, and an explainer needs probabilities; use one that "
                 "has, or wrap it in sklearn.calibration.CalibratedClassifierCV"
@@ -415,17 +423,29 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
     places = None if own_labels is None else _places(name, own_labels, classes, labels)
     count = len(places) if classes is None and places is not None else classes
 
-    def meaning(outputs: Any) -> Tensor:
-        given = as_numbers(outputs, name)
-        if places is None or count is None:
+    def outputs(x: Tensor) -> tuple[Any, Any]:
+        rows = _table(model, x)
+        shown = [] if checked or not hasattr(model, "predict") else model.predict(rows[:1])
+        return model.predict_proba(rows), shown
+
+    def meaning(outputs: tuple[Any, Any]) -> Tensor:
+        probabilities, shown = outputs
+        # Those of several targets may sum to 1 as those of one; labels of a row are as many.
+        if np.shape(shown)[1:] > (1,):
+            raise ValueError(f"{name} has several outputs; {ONE_OUTPUT}")
+        checked.append(True)
+        at = places
+        if isinstance(probabilities, Mapping):
+            at = _places(name, probabilities, classes, labels)
+            probabilities = np.stack([*probabilities.values()], 1)
+        given = as_numbers(probabilities, name)
+        if at is None:
             return given
-        placed = given.new_zeros(len(given), count)
-        placed[:, places] = given
+        placed = given.new_zeros(len(given), count or len(at))
+        placed[:, at] = given
         return placed
 
-    return BlackBox(
-        name, "classification", count, lambda x: model.predict_proba(_table(model, x)), meaning
-    )
+    return BlackBox(name, "classification", count, outputs, meaning)
 
 
 def _table(model: Any, rows: Any) -> Any:
@@ -443,6 +463,8 @@ def _places(
     name: str, own_labels: Any, classes: int | None, labels: tuple[str, ...] | None
 ) -> list[int]:
     """The label 0 … C−1 that each column of `predict_proba` stands for."""
+    if any(np.ndim(label) for label in own_labels):
+        raise ValueError(f"{name} has several outputs; {ONE_OUTPUT}")
     own = [label.item() if isinstance(label, np.generic) else label for label in own_labels]
     count = len(own) if classes is None else classes
     whole = all(isinstance(label, int | float) and float(label).is_integer() for label in own)
@@ -489,8 +511,8 @@ def _meaning(given: Tensor, output: Output, name: str) -> Tensor:
     shape = "(N,)" if output == "response" else "(N, C) or (N,)"
     single = given.dim() == 1 or (given.dim() == 2 and given.shape[1] == 1)
     if not single and (output == "response" or given.dim() != 2):
-        gave = tuple(given.shape)
-        raise ValueError(f"{name} must give {output} of shape {shape}; it gave {gave}")
+        what = f"{output} of shape {shape}; it gave {tuple(given.shape)}"
+        raise ValueError(f"{name} must give {what}; {ONE_OUTPUT}")
     if output == "response":
         return given.flatten()
     return as_probabilities(given, output == "logits")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pandas as pd
 import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -19,10 +21,10 @@ from torch import Tensor, nn
 from lexppl.argument_checks import quoted
 from lexppl.configured import Configured
 from lexppl.data import TableEncoding
-from lexppl.data.cells import level_of
+from lexppl.data.cells import level_index, level_of
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.models import Likelihood
-from lexppl.models.adapters import Adapted, adapted, name_of
+from lexppl.models.adapters import Adapted, adapted, categories_of, name_of
 from lexppl.models.black_box import BlackBox, Output, Task, black_box
 from lexppl.models.calls import table_keys
 
@@ -31,20 +33,15 @@ class EstimatorByRow:
     """An estimator that is called by row numbers `(B, 1)`, since tensors hold no words."""
 
     def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
-        known = isinstance(estimator, BaseEstimator)
-        if known:
+        if isinstance(estimator, BaseEstimator):
             _refuse_unfitted(estimator)
-        if known and not hasattr(estimator, "predict_proba") and is_classifier(estimator):
-            raise ValueError(
-                f"the black box {type(estimator).__name__} has no predict_proba, and an explainer "
-                "needs probabilities; wrap it in sklearn.calibration.CalibratedClassifierCV"
-            )
         self._estimator = estimator
         self._cells = _cells_for(estimator, table)
         if labels is not None or hasattr(estimator, "classes_"):
             self.classes_ = estimator.classes_ if labels is None else list(labels)
-        if hasattr(estimator, "predict_proba"):
-            self.predict_proba = self._probabilities
+        for method in ("predict", "predict_proba"):
+            if hasattr(estimator, method):
+                setattr(self, method, partial(self._outputs, method))
 
     def keys(self, x: Tensor, context: str) -> list[bytes]:
         """A hash of the cells of rows by number, `(B, 1)`."""
@@ -54,12 +51,8 @@ class EstimatorByRow:
         """The estimator."""
         return self._estimator
 
-    def predict(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The estimator's predictions of rows by number."""
-        return self._estimator.predict(self._chosen(rows))
-
-    def _probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        return self._estimator.predict_proba(self._chosen(rows))
+    def _outputs(self, method: str, rows: NDArray[Any]) -> Any:
+        return getattr(self._estimator, method)(self._chosen(rows))
 
     def _chosen(self, rows: NDArray[Any]) -> NDArray[Any] | pd.DataFrame:
         places, cells = rows[:, 0].astype(np.int64), self._cells
@@ -119,25 +112,28 @@ def as_it_takes(model: Any, x: Tensor) -> Tensor:
         >>> as_it_takes(nn.Linear(2, 1), torch.zeros(3, 2, dtype=torch.float64)).dtype
         torch.float32
     """
-    held = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return x if held is None else x.to(held)
+    held = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    if isinstance(model, torch.jit.ScriptModule):
+        # A frozen one has its weights as constants.
+        graph: Any = model.inlined_graph
+        nodes = (n for n in graph.findAllNodes("prim::Constant") if n.hasAttribute("value"))
+        held += [n.t("value") for n in nodes if n.kindOf("value") == "t" and n.t("value").dim()]
+    return next((x.to(tensor) for tensor in held if tensor.is_floating_point()), x)
 
 
 def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
-    """The columns that an estimator was fitted on, by name where it has names."""
+    """The columns that an estimator was fitted on, by name where it has names, with its
+    categories."""
     if not isinstance(table, pd.DataFrame):
         return np.asarray(table)
     name = name_of(estimator)
-    known = [str(column) for column in getattr(estimator, "feature_names_in_", ())]
-    # LightGBM names the columns of an array so.
-    if known and known != [f"Column_{place}" for place in range(len(known))]:
-        given = {str(column): column for column in table.columns}
-        if lacking := [column for column in known if column not in given]:
-            raise ValueError(
-                f"the black box {name} was fitted on columns that the table lacks: "
-                f"{quoted(lacking)}; it has {quoted(table.columns)}"
-            )
-        return table[[given[column] for column in known]].set_axis(known, axis=1)
+    names = getattr(estimator, "feature_names_in_", getattr(estimator, "feature_names_", ()))
+    known, given = [str(column) for column in names], {str(c): c for c in table.columns}
+    # LightGBM and CatBoost name the columns of an array so.
+    by_place = ([f"{word}{n}" for n in range(len(known))] for word in ("Column_", ""))
+    named = bool(known) and (known not in by_place or {*known} <= given.keys())
+    if named:
+        table = table[[given[c] for c in _named(known, given, name)]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
     if expected is not None and expected != table.shape[1]:
         raise ValueError(
@@ -145,8 +141,42 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
             f"{table.shape[1]} columns beside the target (was it fitted on the features of "
             "lexppl.data?)"
         )
-    numeric = all(pd.api.types.is_numeric_dtype(table[column]) for column in table.columns)
-    return table.to_numpy() if numeric else table
+    words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
+    categories = categories_of(estimator, list(table.columns), words)
+    if categories is None:
+        return table if named or words else table.to_numpy()
+    if lacking := [c for c in words if c not in categories and table[c].dtype != "category"]:
+        raise ValueError(
+            f"the black box {name} remembers no categories of columns {quoted(lacking)}, which "
+            "hold words: give the codes that it was fitted on, or a pipeline that encodes them"
+        )
+    table = table.copy()
+    for column, listed in categories.items():
+        levels, cells = pd.Index(listed).dropna(), table[column]
+        if pd.api.types.is_bool_dtype(cells) and not pd.api.types.is_bool_dtype(levels):
+            cells = cells.astype(int)  # As scikit-learn has booleans
+        places = level_index(cells, tuple(levels.map(level_of)), "category", gaps=True)
+        table[column] = pd.Categorical.from_codes(places, levels)
+    return table
+
+
+def _named(known: Sequence[str], columns: Iterable[str], name: str) -> list[str]:
+    """The columns that a model knows by names in which signs may have become underscores."""
+    alike: dict[str, list[str]] = {own: [] for own in known}
+    for column in columns:
+        # LightGBM's rule, what XGBoost refuses, and every sign.
+        signs = () if column in alike else (" ", r"[\[\]<]", r"\W")
+        for own in {column, *(re.sub(sign, "_", column) for sign in signs)} & alike.keys():
+            alike[own].append(column)
+    if several := [names for names in alike.values() if len(names) > 1]:
+        hint = "which has signs as underscores: leave out those that it was not fitted on"
+        raise ValueError(f"columns {quoted(several[0])} are one to the black box {name}, {hint}")
+    if lacking := [own for own, names in alike.items() if not names]:
+        raise ValueError(
+            f"the black box {name} was fitted on columns that the table lacks: "
+            f"{quoted(lacking)}; it has {quoted(columns)}"
+        )
+    return [column for (column,) in alike.values()]
 
 
 def same_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:
@@ -277,7 +307,7 @@ def box_of_rows(
         names = [level_of(label) for label in classes]
         own = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
-        labels = None if own is None else [level_of(label) for label in own]
+        labels = None if own is None else [x if np.ndim(x) else level_of(x) for x in own]
     box, x = box_of_table(given, table, classes=names, labels=labels, output=output)
     if classes is None and box.task == "classification":
         raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")

@@ -53,7 +53,10 @@ INF = float("inf")
             {"x": torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, -INF], [0.0, 0.0, 1.0]])},
             r"infinite values in column 'job=smith' \(1\)",
         ),
-        ({"y": torch.tensor([0.0, NAN, 1.0]), "class_names": None}, "target 'income' has 1 NaN"),
+        (
+            {"y": torch.tensor([0.0, NAN, 1.0]), "class_names": None},
+            "target 'income', must be finite; 1 of its",
+        ),
         ({"y": torch.tensor([0, 1, 2])}, "labels 0 to 1.*it holds 0 to 2"),
         ({"y": torch.tensor([0, 1, -1])}, "labels 0 to 1.*it holds -1 to 1"),
         ({"class_names": ("low",)}, "target 'income' needs at least two classes"),

@@ -201,8 +201,8 @@ def test_scores_of_responses_are_those_of_scikit_learn():
         (PROBABILITIES, THREE.float(), {}, "labels \\(an integer type\\)"),
         (PROBABILITIES * 2, THREE, {}, "each row summing to 1"),
         (PROBABILITIES, THREE + 1, {}, "labels 0 to 2.*it holds 1 to 3"),
-        (PROBABILITIES / 0, THREE, {}, "predictions and y must be finite"),
-        (THREE.float(), THREE / 0.0, {}, "predictions and y must be finite"),
+        (PROBABILITIES / 0, THREE, {}, "^predictions must be finite; "),
+        (THREE.float(), THREE / 0.0, {}, "^y must be finite; "),
         (PROBABILITIES, THREE, {"log_likelihood": torch.zeros(3)}, "one value a row"),
     ],
 )

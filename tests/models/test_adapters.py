@@ -171,6 +171,53 @@ def test_torchscript():
     explains_the_second_column(torch.jit.script(net), output="logits")
 
 
+def forms_of_torchscript(net):
+    for made in (torch.jit.script(net), torch.jit.trace(net, torch.zeros(2, 3))):
+        yield made
+        yield torch.jit.freeze(copy.deepcopy(made))
+        yield torch.jit.optimize_for_inference(copy.deepcopy(made))
+    sizes = ({0: torch.export.Dim("rows")},)
+    yield torch.export.export(net, (torch.zeros(2, 3),), dynamic_shapes=sizes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_torch_modules_without_parameters_or_modes(dtype, scaled):
+    """Of a table, whose rows are float64; dropout is off, and a module is left as it was."""
+    torch.manual_seed(0)
+    layers = [nn.BatchNorm1d(3), nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)]
+    net = nn.Sequential(*layers[not scaled :]).eval()
+    frame = pd.DataFrame(ARRAY, columns=["a", "b", "c"])
+    expected = net(ROWS.float()).softmax(1).double().detach()
+    for form in forms_of_torchscript(net):
+        if dtype == torch.float64 and not isinstance(form, nn.Module | torch.jit.ScriptModule):
+            continue
+        given = form.double() if dtype == torch.float64 else form
+        box, x = box_of_table(given, frame, classes=["0", "1"], output="logits")
+        torch.testing.assert_close(box.targets(x).double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_modes_are_put_back_where_there_are_some():
+    net = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)).double()
+    net[1].eval()
+    script = torch.jit.script(net)
+    for given in (net, script):
+        said = black_box(given, output="logits").targets(ROWS)
+        torch.testing.assert_close(said, net[0](ROWS).softmax(1).detach())
+        assert given.training
+
+
+def test_a_module_without_parameters_has_float64_rows():
+    class Sum(nn.Module):
+        def forward(self, x):
+            return x.sum(1)
+
+    frame = pd.DataFrame({"a": 1e9 + ARRAY[:, 0], "b": ARRAY[:, 1]})
+    for given in (Sum(), torch.jit.freeze(torch.jit.script(Sum().eval()))):
+        box, x = box_of_table(given, frame, classes=None, output="response")
+        np.testing.assert_allclose(box.targets(x) - 1e9, ARRAY[:, :2].sum(1), atol=1e-6)
+
+
 def saved_onnx(model, folder, options=None):
     converter = pytest.importorskip("skl2onnx")
     pytest.importorskip("onnxruntime")
@@ -202,8 +249,8 @@ def test_onnx_of_labels_in_words_has_their_order(tmp_path):
     for classes, order in ((["no", "yes"], [0, 1]), (["yes", "no"], [1, 0])):
         found = black_box(path, classes=classes).targets(ROWS)
         np.testing.assert_allclose(found, expected[:, order], atol=1e-5)
-    with pytest.raises(ValueError, match="ill"):
-        black_box(path, classes=["ill", "well"])
+    with pytest.raises(ValueError, match=r"labels among \['ill', 'well'\]; it has \['no', 'yes'\]"):
+        black_box(path, classes=["ill", "well"]).targets(ROWS)
 
 
 def test_onnx_of_several_inputs_of_words(tmp_path):
@@ -219,6 +266,77 @@ def test_onnx_of_several_inputs_of_words(tmp_path):
     path.write_bytes(converter.to_onnx(model, initial_types=kinds).SerializeToString())
     explainer = ExplainerClassifier("l2x", model=path, **QUICK).fit(frame[["dose", "ward"]], TWO)
     assert explainer.entry_names_[explainer.feature_importances_.argmax()] == "dose"
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_onnx_of_words_is_sent_the_rows_of_the_user_alone(zipmap):
+    """Words, whole numbers, booleans and numbers; a row of any other word fails the model."""
+    converter = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    from skl2onnx.common import data_types as kinds
+
+    frame = pd.DataFrame(
+        {
+            "dose": ARRAY[:, 1],
+            "ward": DRAW.choice(["x", "y"], 300),
+            "code": DRAW.choice([10, 20], 300),
+            "visits": DRAW.integers(0, 5, 300),
+            "smokes": DRAW.random(300) < 0.5,
+        }
+    )
+    words, numbers = ["ward", "code"], ["dose", "visits", "smokes"]
+    as_words = frame.astype(dict.fromkeys(words, str))
+    columns = make_column_transformer((OneHotEncoder(), words), ("passthrough", numbers))
+    y = np.where((frame.dose > 0) ^ (frame.code == 10), "yes", "no")
+    model = make_pipeline(columns, LogisticRegression()).fit(as_words, y)
+    initial = [
+        ("dose", kinds.FloatTensorType([None, 1])),
+        ("ward", kinds.StringTensorType([None, 1])),
+        ("code", kinds.StringTensorType([None, 1])),
+        ("visits", kinds.Int64TensorType([None, 1])),
+        ("smokes", kinds.BooleanTensorType([None, 1])),
+    ]
+    options = {id(model): {"zipmap": zipmap}}
+    made = converter.to_onnx(model, initial_types=initial, options=options)
+    expected = model.predict_proba(as_words)
+    for table in (frame, frame[["code", "smokes", "dose", "visits", "ward"]]):
+        box, x = box_of_table(made, table, classes=["no", "yes"])
+        np.testing.assert_allclose(box.targets(x), expected, atol=1e-5)
+        assert box.calls.rows == 300
+    if zipmap:
+        box, x = box_of_table(made, frame, classes=["yes", "no"])
+        np.testing.assert_allclose(box.targets(x), expected[:, ::-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [[3, 5], ["b", "a"]])
+def test_onnx_names_its_labels_in_what_it_returns(tmp_path, labels):
+    model = LogisticRegression().fit(ARRAY, np.array(labels)[TWO])
+    _, path = saved_onnx(model, tmp_path)
+    expected = model.predict_proba(ARRAY)
+    for classes in (labels, labels[::-1]):
+        order = [list(model.classes_).index(label) for label in classes]
+        found = black_box(path, classes=classes).targets(ROWS)
+        np.testing.assert_allclose(found, expected[:, order], atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, None])
+def test_onnx_of_a_fixed_batch(batch):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    kind = onnx.TensorProto.DOUBLE
+    node = onnx.helper.make_node("ReduceSum", ["x"], ["logits"], keepdims=0, noop_with_empty_axes=0)
+    axes = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1])
+    node.input.append("axes")
+    ends = [
+        onnx.helper.make_tensor_value_info("x", kind, [batch, 3]),
+        onnx.helper.make_tensor_value_info("logits", kind, [batch]),
+    ]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [axes])
+    opset = [onnx.helper.make_opsetid("", 13)]
+    made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    for rows in (1, 3, 8, 300):
+        said = black_box(made, output="logits").targets(ROWS[:rows])
+        torch.testing.assert_close(said[:, 1], ROWS[:rows].sum(1).sigmoid())
 
 
 def test_onnx_that_does_not_say_what_it_returns(tmp_path):

@@ -173,7 +173,11 @@ def constant(value):
         (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
         (constant(np.ma.masked_less([0.2, 0.8], 0.5)), ValueError, "50 of its 100"),
         (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
-        (constant([0.5, 0.6]), ValueError, "sum to 1 in each row; they sum to 1.1 to 1.1"),
+        (
+            constant([0.5, 0.6]),
+            ValueError,
+            "sum to 1 in each row, of one output; they sum to 1.1 to 1.1",
+        ),
         (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
         (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); it gave \(50, 3\)"),
         (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); it gave \(49, 2\)"),

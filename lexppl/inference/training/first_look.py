@@ -28,6 +28,7 @@ from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing
 from lexppl.inference.replicates import Replicates, weighing
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules, shifted
 from lexppl.inference.training.distributed import Dealt, OneProcess
+from lexppl.inference.training.rows import refuse_unlike
 from lexppl.inference.training.settings import FitSettings
 
 
@@ -163,6 +164,7 @@ class FirstLook:
                     refuse_rounded_away(own[0], template)
                 names = {id(value): name for name, value in template.named_parameters()}
                 for term in stage.terms:
+                    refuse_unlike(term.model, own[0])
                     with seeded(settings.seed, rows.device), program_settings(validate=True):
                         of_rows = None if weights is None else weights[replicate]
                         shared = processes.count > 1

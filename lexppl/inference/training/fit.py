@@ -76,6 +76,7 @@ from lexppl.inference.training.rows import (
     divided_rows,
     refuse_responses,
     refuse_rows,
+    refuse_unlike,
 )
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -123,6 +124,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         )
     for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)
+    refuse_unlike(program, rows.columns[0])
     for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
@@ -261,7 +263,8 @@ def fit(
             (`result.model.pyro_params`). A list of R models is R replicates trained at once, which
             may differ in numbers (λ, k) and in given tensors.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a `DataLoader`,
-            :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`.
+            :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`. x is dense, floats of the
+            model's type, or whole numbers where the program reads these, as by `nn.Embedding`.
         valid: the same for validation, a share of the training rows, or None. The best epoch has
             the least validation loss, under the objective at the end of its schedules and with the
             same draws. A fifth by default; None where guides alone learn (:class:`Stage`).

@@ -46,7 +46,7 @@ from lexppl.inference.training.cross_fitting import (
     predictors_of,
     refuse_cross_fitted,
 )
-from lexppl.inference.training.rows import FoldedRows, weights_by_replicate
+from lexppl.inference.training.rows import FoldedRows, refuse_unlike, weights_by_replicate
 from lexppl.threads import own_random_state
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -210,7 +210,10 @@ def type_learned(modules: TrainingModules) -> torch.dtype:
 
 
 def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
-    return first_batch(train, 2, floating_type(modules))
+    few = first_batch(train, 2, floating_type(modules))
+    for module in modules:
+        refuse_unlike(module, few[0])
+    return few
 
 
 def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:

@@ -400,8 +400,6 @@ class FitResult(Summarised):
                     f"x must have {self.event_shape[0]} features, as in fit; it has {shape[0]}"
                 )
             raise ValueError(f"rows of x must have shape {self.event_shape}, as in fit; {shape}")
-        if x.is_complex():
-            raise ValueError(f"x must hold real numbers; it is {x.dtype}")
         model = self.models[0]
         weights = model.parameters() if isinstance(model, nn.Module) else iter(())
         weight = next((p for p in weights if p.is_floating_point()), None)

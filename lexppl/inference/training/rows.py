@@ -26,6 +26,7 @@ from lexppl.inference.batches import (
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import sample_nodes
+from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.stages import Stage, terms_of
 from lexppl.threads import evaluating
 
@@ -109,7 +110,8 @@ def refuse_responses(program: Any, y: Tensor) -> None:
 
 
 def refuse_unlike(program: Any, x: Tensor) -> None:
-    """Refuse images of another size than the program's grouping, and rows that are no texts."""
+    """Refuse images of another size than the program's grouping, rows that are no texts, and whole
+    numbers or booleans that it cannot read, where it can read floats."""
     taken = getattr(getattr(program, "grouping", None), "event_shape", ())
     if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
         size = ", ".join(map(str, taken))
@@ -118,6 +120,17 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
     for part in selector.modules() if isinstance(selector, nn.Module) else ():
         if (check := getattr(part, "check_rows", None)) is not None:
             check(x)
+    if isinstance(program, nn.Module) and not x.is_floating_point():
+        dtype = floating_type([program])
+        if not _statements(program, x[:2]) and _statements(program, x[:2].to(dtype)):
+            raise ValueError(f"x is {x.dtype}, and the program reads floats: give x.to({dtype})")
+
+
+def _statements(program: nn.Module, x: Tensor) -> dict[str, Any]:
+    """The sample statements of a program's run on rows without y, by name; none where it fails."""
+    with suppress(Exception), torch.no_grad(), evaluating(program), seeded(0, x.device):
+        return sample_nodes(weights_first(program), (x, None))
+    return {}
 
 
 def refuse_rows(stages: Sequence[Stage], rows: Rows | None, name: str, replicates: int) -> None:
@@ -178,9 +191,8 @@ def _has_labels(model: Any, x: Tensor) -> bool:
     """Whether integers are labels, and no counts or times, by a program's likelihood or site y."""
     if (likelihood := likelihood_of(model)) is not None:
         return bool(getattr(likelihood, "discrete", True))
-    with suppress(Exception), torch.no_grad(), evaluating(model), seeded(0, x.device):
-        return lists_labels(sample_nodes(weights_first(model), (x, None))["y"]["fn"])
-    return True
+    y = _statements(model, x).get("y")
+    return y is None or lists_labels(y["fn"])
 
 
 DIRICHLET = "dirichlet"  # Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`

@@ -14,6 +14,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 from torch.distributions import constraints
 
+from lexppl.argument_checks import refuse_not_finite
 from lexppl.configured import Configured, constructor_arguments
 from lexppl.distributions.gradients import carries_gradient
 
@@ -246,11 +247,7 @@ class Imputer(Configured, nn.Module):
             raise TypeError(f"{name} must be real; it is {tensor.dtype}")
         if not tensor.is_floating_point():
             tensor = tensor.to(torch.get_default_dtype())
-        bad = int((~tensor.isfinite()).sum())
-        if bad:
-            raise ValueError(
-                f"{name} must be finite; {bad} of its {tensor.numel()} values are NaN or infinite"
-            )
+        refuse_not_finite(name, tensor)
         self.register_buffer(name, tensor)
         return True
 
@@ -311,12 +308,7 @@ def check_training_rows(x: Tensor) -> None:
         raise ValueError(f"x must have shape (B, *event); it has shape {tuple(x.shape)}")
     if len(x) < 2:
         raise ValueError(f"x must have at least 2 rows to fit an imputer; it has {len(x)}")
-    bad = int((~torch.isfinite(x)).sum())
-    if bad:
-        raise ValueError(
-            f"x must be finite; {bad} of its {x.numel()} values are NaN or infinite. Drop those "
-            "rows or fill the values first"
-        )
+    refuse_not_finite("x", x, ": drop those rows or fill the values first")
 
 
 def some_rows(x: Tensor, most: int, seed: int) -> Tensor:
