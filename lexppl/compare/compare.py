@@ -31,7 +31,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult
 from lexppl.inference.training.rows import DIRICHLET
@@ -330,7 +330,7 @@ def _explained(
     started = _seconds_since(0.0, x)
     if isinstance(what, FitResult):
         fit_seconds = float(np.sum(what.history.seconds))
-        means = mask_means(explain(what, x, draws=draws, seed=seed))
+        means = mask_means(explanation_tree(what, x, draws=draws, seed=seed))
         # Of signed attributions their size.
         found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
     else:

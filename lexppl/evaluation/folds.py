@@ -13,9 +13,9 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like, posterior_of
 from lexppl.data.stratification import fold_of_rows
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import with_fold_means
 from lexppl.inference.training.result import FitResult
 
@@ -117,10 +117,23 @@ class Folds:
             result: of R replicates.
             x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
         """
+        tree = self.tree(result, x, y, row_names=row_names, **settings)
+        return posterior_of({name: group_of(tree, name) for name in tree.children}, tree.attrs)
 
-        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
-            found = explain(own, x, y, row_names=names, **how)
-            of_x = partial(explain, result, x, row_names=names)
+    def tree(
+        self,
+        result: FitResult,
+        x: Any,
+        y: Any = None,
+        *,
+        row_names: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> xr.DataTree:
+        """What :meth:`posterior` returns, as xarray's tree, whichever ArviZ is installed."""
+
+        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> xr.DataTree:
+            found = explanation_tree(own, x, y, row_names=names, **how)
+            of_x = partial(explanation_tree, result, x, row_names=names)
             try:
                 every = of_x(**{**how, "draws": 0})
             except ValueError:
@@ -184,10 +197,9 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    # By its type: isinstance() of a posterior that is not read yet imports ArviZ.
-    if issubclass(type(first), Tensor):
+    if isinstance(first, Tensor):
         return torch.cat(list(parts), 1)[:, order.to(first.device)]
-    if is_dataclass(type(first)):
+    if is_dataclass(first):
         changed = {
             field.name: _joined([getattr(part, field.name) for part in parts], order)
             for field in fields(first)
@@ -196,7 +208,7 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
         return replace(first, **changed)
     names = group_names(first)
     groups = {name: _group([group_of(p, name) for p in parts], name, order) for name in names}
-    return posterior_of(groups, attrs_of(first))
+    return like(first, groups)
 
 
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:

@@ -9,9 +9,10 @@ from lexppl.plots.fits import plot_calibration, plot_history
 from lexppl.plots.images import plot_imputed, plot_selection_map
 from lexppl.plots.importance import plot_dependence, plot_heatmap, plot_importance
 from lexppl.plots.rows import plot_beeswarm, plot_row
-from lexppl.plots.texts import highlighted_text
+from lexppl.plots.texts import answers, highlighted_text
 
 __all__ = [
+    "answers",
     "highlighted_text",
     "plot_beeswarm",
     "plot_calibration",

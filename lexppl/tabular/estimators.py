@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
 from lexppl.data import TableEncoding
@@ -37,6 +37,7 @@ from lexppl.evaluation import (
 from lexppl.evaluation.effects import RowSteps
 from lexppl.evaluation.gains import FDR
 from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
@@ -231,7 +232,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             if groups is None
             else FeatureGroups.named(groups, names)
         )
-        masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
+        masks = drawn_masks(explanation_tree(self.result_, x, draws=JUDGE_MASKS, seed=seed))
         found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
         found = replace(found, weight=weight)
         if feature is not None:
@@ -644,4 +645,4 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
             if name in groups and variable in groups[name]:
                 # In float64, as a large shift would round a float32 away.
                 groups[name][variable] = groups[name][variable].astype(np.float64) * scale + shift
-    return posterior_of(groups, attrs_of(posterior))
+    return like(posterior, groups)

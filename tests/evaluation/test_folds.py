@@ -9,6 +9,7 @@ import torch
 from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation import Folds, gain_over_base_rate, penalty_path, predictive_log_likelihood
 from lexppl.explanation import explain, selection_table
+from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import fit
 from lexppl.models import (
     LEX,
@@ -127,9 +128,9 @@ def test_folds_have_draws_of_their_own(done, monkeypatch):
 
     def noted(*args, seed, draws, **settings):
         seeds.extend([seed] * (draws > 0))
-        return explain(*args, seed=seed, draws=draws, **settings)
+        return explanation_tree(*args, seed=seed, draws=draws, **settings)
 
-    monkeypatch.setattr("lexppl.evaluation.folds.explain", noted)
+    monkeypatch.setattr("lexppl.evaluation.folds.explanation_tree", noted)
     folds.posterior(result, x, draws=2)
     folds.posterior(result, x, draws=2, seed=7)
     assert seeds == [0, 1, 2, 7, 8, 9]
