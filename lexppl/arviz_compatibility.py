@@ -16,14 +16,14 @@ Posterior = Any  # `arviz.InferenceData` under ArviZ 0.2x, `xarray.DataTree` und
 FEWEST_WEIGHTS = 25  # Whose largest fifth is the five that a tail is fitted to at least
 
 
-def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Posterior:
+def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[Any, Any]) -> Posterior:
     """Groups of data sets as the installed ArviZ holds them, by its own class."""
     if _has_trees():
         return tree_of(groups, attrs)
     return arviz_library().InferenceData(**groups, attrs=dict(attrs))
 
 
-def tree_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> xr.DataTree:
+def tree_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[Any, Any]) -> xr.DataTree:
     """The same as xarray's tree, whichever ArviZ is installed: it takes no import of ArviZ."""
     root = xr.Dataset(attrs=dict(attrs))
     return xr.DataTree(root, {name: xr.DataTree(group) for name, group in groups.items()})

@@ -118,7 +118,7 @@ class Folds:
             x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
         """
         tree = self.tree(result, x, y, row_names=row_names, **settings)
-        return posterior_of({name: group_of(tree, name) for name in tree.children}, tree.attrs)
+        return posterior_of({name: group_of(tree, name) for name in group_names(tree)}, tree.attrs)
 
     def tree(
         self,
@@ -199,7 +199,7 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
         return first
     if isinstance(first, Tensor):
         return torch.cat(list(parts), 1)[:, order.to(first.device)]
-    if is_dataclass(first):
+    if is_dataclass(type(first)):
         changed = {
             field.name: _joined([getattr(part, field.name) for part in parts], order)
             for field in fields(first)
