@@ -9,6 +9,7 @@ import xarray as xr
 from lexppl.arviz_compatibility import Posterior, posterior_of, tree_of
 from lexppl.explanation.explained_rows import ExplainedRows, explained_rows
 from lexppl.explanation.row_plan import Explaining
+from lexppl.inference.batches import x_and_y
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.threads import ONE_THREAD
 
@@ -115,7 +116,8 @@ def explain(
 
     Args:
         program: a fit; or a Pyro program, called as `program(x, y)`.
-        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type; or a data
+            set with x and y, or a pair `(x, y)`, as `fit` takes them: the same as x and y.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
         guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
@@ -189,6 +191,7 @@ def _explained(
     row_names: Sequence[Any] | None = None,
     **settings: Any,
 ) -> ExplainedRows:
+    x, y = x_and_y(x, y)
     models = program.models if isinstance(program, FitResult) else [program]
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
         return explained_rows(program, x, y, Explaining(**settings), row_names=row_names)

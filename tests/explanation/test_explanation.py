@@ -4,11 +4,13 @@ import copy
 import pickle
 
 import arviz
+import pandas as pd
 import pytest
 import torch
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of, tree_of
+from lexppl.data import synthetic
 from lexppl.evaluation import Folds
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.explain import explanation_tree
@@ -100,3 +102,19 @@ def test_rows_of_images_have_no_answers():
     refused(
         r"table's rows \(N, D\); those .* shape \(6, 1, 4, 4\)", answers, explain(model, pixels)
     )
+
+
+def test_a_data_set_is_explained_as_its_x_and_y(result):
+    data = synthetic("S1", rows=20, seed=0)
+    system = lex(11, classes=2, k=3, hidden=(4,), predictor_hidden=(4,))
+    of_data = fit(system, data, epochs=1, progress=False)
+    expected = explain(of_data, data.x, data.y, draws=4)
+    frame = pd.DataFrame(X[:5].numpy(), columns=["x", "y", "z"])
+    for found in (explain(of_data, data, draws=4), explain(of_data, (data.x, data.y), draws=4)):
+        assert group_names(found) == group_names(expected)
+        for name in group_names(expected):
+            assert group_of(found, name).identical(group_of(expected, name))
+    alone = explain(of_data, (data.x, None), draws=4)
+    assert "posterior" not in group_names(alone)
+    # A data frame with columns x and y is rows.
+    assert explain(result, frame, draws=0)["sample_stats"].sizes["row"] == 5

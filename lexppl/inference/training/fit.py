@@ -76,6 +76,7 @@ from lexppl.inference.training.rows import (
     divided_rows,
     refuse_responses,
     refuse_rows,
+    with_labels,
 )
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -113,6 +114,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)
+    rows = with_labels([program], rows, "train", one_class=True)
     if not isinstance(rows, TensorRows) or rows.by_replicate:
         kind = "a data set for each replicate"
         if isinstance(rows, LoadedRows):
@@ -221,6 +223,7 @@ WATCHED_ROWS = 1000  # Rows of the validation set on which a collapse is looked 
 def fit(
     model: Model | Sequence[Model] | None,
     train: Data | ReplicateData,
+    y: None = None,
     *,
     valid: Data | ReplicateData | float | None = VALID_SHARE,
     guide: nn.Module | Callable[..., Any] | None = None,
@@ -262,6 +265,7 @@ def fit(
             may differ in numbers (λ, k) and in given tensors.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a `DataLoader`,
             :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`.
+        y: None: x and y are one argument, `(x, y)`.
         valid: the same for validation, a share of the training rows, or None. The best epoch has
             the least validation loss, under the objective at the end of its schedules and with the
             same draws. A fifth by default; None where guides alone learn (:class:`Stage`).
@@ -334,6 +338,8 @@ def fit(
         3
     """
     arguments = dict(locals())
+    if y is not None:
+        raise TypeError("give the rows as one argument: fit(model, (x, y)); others are valid=…")
     check_progress(progress)
     refuse_instances(optimizer, device)
     if inference is not None:
@@ -366,14 +372,20 @@ def fit(
         if precision is not None:
             refuse_unmixed(copies[0], dtype)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
-        rows = training_rows(train, dtype, "train", one_class=is_posterior)
+
+        def read(data: Any, name: str, one_class: bool = False) -> Rows:
+            every = training_rows(data, dtype, name, one_class=one_class)
+            programs = [term.model for term in terms_of(copies[0].stages)]
+            return with_labels(programs, every, name, one_class)
+
+        rows = read(train, "train", is_posterior)
         weighting = None
         if row_weights is not None or sample_weight is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
-            rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
+            rows, held_out, learned_rows = divided_rows(valid, rows, read, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
         if isinstance(processes, Processes):
