@@ -114,7 +114,6 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     method = as_inference(inference)
     program = _program_of(model, seed)
     rows = training_rows(train, floating_type([program]), "train", one_class=True)
-    rows = with_labels([program], rows, "train", one_class=True)
     if not isinstance(rows, TensorRows) or rows.by_replicate:
         kind = "a data set for each replicate"
         if isinstance(rows, LoadedRows):
@@ -128,8 +127,11 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
+    columns = rows.columns
     with seeded(seed):
-        program = holding(program, PyroParams(), lambda: rows.columns)
+        program = holding(program, PyroParams(), lambda: columns)
+    rows = with_labels([program], rows, "train", one_class=True)
+    assert isinstance(rows, TensorRows)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
         refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
         refuse_none(found.shared)
