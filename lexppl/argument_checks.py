@@ -1,5 +1,6 @@
 """Checks of arguments; a message names the argument, what was expected and given."""
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -51,6 +52,29 @@ def fraction(
     whole = f" of {of}" if of else ""
     ends = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
     raise ValueError(f"{name} must be a share{whole} in {ends}{_noted(note)}; it is {value!r}")
+
+
+def one_of(names: Iterable[Any], name: str, value: Any) -> Any:
+    """One of some names, or a ValueError with those that may have been meant.
+
+    >>> one_of(["invase", "lex"], "method", "invse")
+    Traceback (most recent call last):
+    ValueError: method must be one of ['invase', 'lex']; it is 'invse': did you mean 'invase'?
+    """
+    known = list(names)
+    if isinstance(value, str) and value in known:
+        return value
+    meant = did_you_mean(value, known)
+    raise ValueError(f"{name} must be one of {known}; it is {value!r}{meant and f': {meant}'}")
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """The names that may have been meant, as a question; empty if none is near."""
+    folded = {str(other): str(other).casefold() for other in known}
+    near = difflib.get_close_matches(str(name), list(folded), n=3)
+    same = [other for other, word in folded.items() if word == str(name).casefold()]
+    meant = dict.fromkeys([*same, *near])
+    return f"did you mean {quoted(meant)}?" if meant else ""
 
 
 def refuse_not_finite(name: str, values: Any) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least, int_between
+from lexppl.argument_checks import int_at_least, int_between, one_of
 from lexppl.choices.methods import LIBRARIES
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
@@ -244,8 +244,8 @@ def _named(
         )
     stated = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
     for name, what in stated.items():
-        if isinstance(what, str) and what not in METHODS:
-            raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
+        if isinstance(what, str):
+            one_of(METHODS, f"methods[{name!r}]", what)
         if not isinstance(what, str | FitResult) and not callable(what):
             raise TypeError(
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "

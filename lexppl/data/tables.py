@@ -1,6 +1,5 @@
 """Tables with columns of numbers, words and dates, from files and from pandas."""
 
-import difflib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pandas.api import types
 
-from lexppl.argument_checks import int_at_least, quoted
+from lexppl.argument_checks import did_you_mean, int_at_least, quoted
 from lexppl.data.cells import Order, checked_order
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TableEncoding, TargetColumn, Task
@@ -297,9 +296,7 @@ def dataset_from_frame(
 
 def near(name: str, columns: Sequence[str]) -> str:
     """Which columns may have been meant, in words."""
-    folded = [known for known in columns if known.casefold() == name.casefold()]
-    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, columns, n=3)])
-    return f"did you mean {quoted(meant)}?" if meant else f"the columns are {quoted(columns)}"
+    return did_you_mean(name, columns) or f"the columns are {quoted(columns)}"
 
 
 def _statistics_places(

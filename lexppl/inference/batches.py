@@ -197,6 +197,12 @@ def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
+def writable(values: Any, dtype: Any = None) -> np.ndarray:
+    """An array that torch takes without a warning: a copy where it must not be written to, as those
+    of pandas."""
+    return np.require(values, dtype, ("C", "W"))
+
+
 def tensor_of(
     values: Any, name: str, dtype: torch.dtype, whole: torch.dtype = torch.long
 ) -> Tensor:
@@ -213,7 +219,7 @@ def tensor_of(
         ) from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
+    tensor = torch.from_numpy(writable(array))
     return tensor.to(dtype if tensor.is_floating_point() else whole)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ from lexppl.inference.batches import (
     TensorRows,
     of_replicate,
     refuse_one_class,
+    writable,
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import sample_nodes
@@ -396,7 +398,8 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
 def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
     """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
     try:
-        weights = torch.as_tensor(given, dtype=torch.float64)
+        held = given if isinstance(given, Tensor) else writable(given, np.float64)
+        weights = torch.as_tensor(held, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
         raise TypeError(
