@@ -221,8 +221,11 @@ class ExplainRun(ABC):
         self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
     ) -> Posterior:
         """Masks of rows, given x alone and given y too."""
-        draw = partial(explanation_tree if folds is None else folds.tree, self.result)
+        draw = explanation_tree
+        if folds is not None:
+            draw = partial(folds.posterior, explain=explanation_tree)
         return draw(
+            self.result,
             x,
             y,
             draws=self.options.draws,

@@ -13,9 +13,9 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, like, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.data.stratification import fold_of_rows
-from lexppl.explanation.explain import explanation_tree
+from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import with_fold_means
 from lexppl.inference.training.result import FitResult
 
@@ -104,6 +104,7 @@ class Folds:
         y: Any = None,
         *,
         row_names: Sequence[Any] | None = None,
+        explain: Callable[..., Posterior] = explain,
         **settings: Any,
     ) -> Posterior:
         """The posterior of the rows' masks, each by the replicate that holds it out, in one chain.
@@ -116,24 +117,12 @@ class Folds:
         Args:
             result: of R replicates.
             x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
+            explain: what draws the posterior of each part.
         """
-        tree = self.tree(result, x, y, row_names=row_names, **settings)
-        return posterior_of({name: group_of(tree, name) for name in group_names(tree)}, tree.attrs)
 
-    def tree(
-        self,
-        result: FitResult,
-        x: Any,
-        y: Any = None,
-        *,
-        row_names: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> xr.DataTree:
-        """What :meth:`posterior` returns, as xarray's tree, whichever ArviZ is installed."""
-
-        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> xr.DataTree:
-            found = explanation_tree(own, x, y, row_names=names, **how)
-            of_x = partial(explanation_tree, result, x, row_names=names)
+        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
+            found = explain(own, x, y, row_names=names, **how)
+            of_x = partial(explain, result, x, row_names=names)
             try:
                 every = of_x(**{**how, "draws": 0})
             except ValueError:

@@ -11,21 +11,16 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.reading.masks import (
-    PROBABILITY,
-    SAMPLED,
     ImportanceKind,
-    chains_are,
-    constants_name,
     kind_of,
     mask_means,
 )
 from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import row_interval
-from lexppl.explanation.reading.sentences import Reading, groups_read, plain
 from lexppl.explanation.reading.sentences import html as bold
-from lexppl.explanation.reading.tables import selection_table
+from lexppl.explanation.reading.sentences import plain, reading_of
 from lexppl.plots.style import BLUE, ORANGE
 
 STRONGEST = 0.55
@@ -139,24 +134,6 @@ def answers(posterior: Posterior) -> HighlightedText:
         >>> "age" in shown.plain, "<strong>age</strong>" in shown.html
         (True, True)
     """
-    means = mask_means(posterior)
-    x = group_of(posterior, constants_name(posterior))["x"]
-    if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
-        raise ValueError(
-            f"answers are of a table's rows (N, D); those of the posterior are {x.dtype} of shape "
-            f"{x.shape}: plot_selection_map and highlighted_text are of images and of texts"
-        )
-    table = selection_table(posterior)
-    sampled = chains_are(posterior).startswith(SAMPLED)
-    reading = Reading(
-        "",
-        groups_read(table, None),
-        len(table),
-        means.sizes["row"],
-        means.sizes["chain"],
-        selects=kind_of(posterior) is PROBABILITY,
-        posterior=sampled,
-    )
-    lines = reading.answers()
+    lines = reading_of(posterior).answers()
     parts = [Markup("<p><strong>{}</strong><br>{}</p>").format(q, bold(text)) for q, text in lines]
     return HighlightedText(Markup().join(parts), "\n".join(f"{q}\n{plain(t)}" for q, t in lines))

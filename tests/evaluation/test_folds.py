@@ -9,7 +9,6 @@ import torch
 from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation import Folds, gain_over_base_rate, penalty_path, predictive_log_likelihood
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import fit
 from lexppl.models import (
     LEX,
@@ -121,18 +120,17 @@ def test_masks_whose_mean_no_distribution_states_are_drawn_by_every_fold(done):
         np.testing.assert_array_equal(found.values, own.values)
 
 
-def test_folds_have_draws_of_their_own(done, monkeypatch):
+def test_folds_have_draws_of_their_own(done):
     """With one seed for all, masks of different folds' rows would be drawn by the same numbers."""
     result, x, _, folds = done
     seeds = []
 
     def noted(*args, seed, draws, **settings):
         seeds.extend([seed] * (draws > 0))
-        return explanation_tree(*args, seed=seed, draws=draws, **settings)
+        return explain(*args, seed=seed, draws=draws, **settings)
 
-    monkeypatch.setattr("lexppl.evaluation.folds.explanation_tree", noted)
-    folds.posterior(result, x, draws=2)
-    folds.posterior(result, x, draws=2, seed=7)
+    folds.posterior(result, x, draws=2, explain=noted)
+    folds.posterior(result, x, draws=2, seed=7, explain=noted)
     assert seeds == [0, 1, 2, 7, 8, 9]
 
 

@@ -1,6 +1,7 @@
 """Labels of any type are labels; others than those of the classes are refused by name."""
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -11,11 +12,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl import explain, fit
 from lexppl.distributions import KSubset
-from lexppl.evaluation import predictive_log_likelihood
+from lexppl.evaluation import imputation, predictive_log_likelihood
 from lexppl.models import (
     MLP,
     BernoulliLikelihood,
     ConstantImputer,
+    GaussianImputer,
     OrdinalLikelihood,
     flat_images,
     imputation_particles,
@@ -184,3 +186,21 @@ def test_an_image_without_its_dimension_of_rows():
     result = fit(system, (x, Y[:40]), **QUICK)
     said = r"x must have shape \(B, 1, 4, 4\); it has \(1, 4, 4\): give x\[:1\]$"
     refused(said, explain, result, x[0])
+
+
+def test_arrays_that_must_not_be_written_to_are_taken_without_a_warning(recwarn):
+    """Pandas gives such arrays, and torch warns of them once a process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        x, y = X.numpy().copy(), Y.numpy().copy()
+        x.flags.writeable = y.flags.writeable = False
+        weights = np.broadcast_to(1.0, 60)
+        system = lex(3, classes=3, k=1, **SMALL)
+        result = fit(system, (x, y), row_weights=weights, sample_weight=weights, **QUICK)
+        explain(result, pd.DataFrame(x), pd.Series(y), draws=2)
+        imputation({"a": GaussianImputer(), "b": ConstantImputer()}, x, rates=[0.5])
+    finally:
+        torch.set_warn_always(before)
+    assert not [each for each in recwarn if "writable" in str(each.message)]
+    np.testing.assert_array_equal(x, X.numpy())
