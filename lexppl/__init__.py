@@ -42,4 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    modules = "compare data distributions evaluation explanation inference models plots saving"
+    return sorted([*__all__, *modules.split(), "sweeps", "systems", "tabular", "__version__"])

@@ -64,6 +64,29 @@ def refuse_not_finite(name: str, values: Any, note: str = "") -> None:
         raise ValueError(f"{name} must be finite; {what} {tuple(broken[0].tolist())}{note}")
 
 
+def one_of(names: Iterable[Any], name: str, value: Any) -> Any:
+    """One of some names, or a ValueError with those that may have been meant.
+
+    >>> one_of(["invase", "lex"], "method", "invse")
+    Traceback (most recent call last):
+    ValueError: method must be one of ['invase', 'lex']; it is 'invse': did you mean 'invase'?
+    """
+    known = list(names)
+    if isinstance(value, str) and value in known:
+        return value
+    meant = did_you_mean(value, known)
+    raise ValueError(f"{name} must be one of {known}; it is {value!r}{meant and f': {meant}'}")
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """The names that may have been meant, as a question; empty if none is near."""
+    folded = {str(other): str(other).casefold() for other in known}
+    near = difflib.get_close_matches(str(name), list(folded), n=3)
+    same = [other for other, word in folded.items() if word == str(name).casefold()]
+    meant = dict.fromkeys([*same, *near])
+    return f"did you mean {quoted(meant)}?" if meant else ""
+
+
 def refuse_repeated(what: str, names: Iterable[str]) -> None:
     """Refuse names that repeat."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -95,9 +118,7 @@ def near(name: str, known: Collection[str], what: str = "columns") -> str:
         >>> near("explian", ["explain", "impute"]), near("x", ["explain", "impute"], "commands")
         ("did you mean 'explain'?", "the commands are 'explain', 'impute'")
     """
-    folded = [each for each in known if each.casefold() == name.casefold()]
-    meant = dict.fromkeys([*folded, *difflib.get_close_matches(name, known, n=3)])
-    return f"did you mean {quoted(meant)}?" if meant else f"the {what} are {quoted(known, most=20)}"
+    return did_you_mean(name, known) or f"the {what} are {quoted(known, most=20)}"
 
 
 def _is_int(value: Any) -> bool:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
+from lexppl import ExplainerClassifier
+from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between, one_of
+from lexppl.choices.settings import check_settings
+from lexppl.compare import compare
+from lexppl.data import load
+from lexppl.models import MLP
+from lexppl.models.imputers import imputer_of
+from lexppl.models.regimes import regime_targets
+from lexppl.systems.registry import Settings, system_for
 
 NO_INTS = [True, False, np.True_, 1.0, np.float64(1.0), "1", None, 1j, [1], torch.tensor(1)]
 NO_REALS = [True, np.False_, "0.5", None, 0.5j, [0.5], Decimal("0.5"), torch.ones(1)]
@@ -79,3 +87,34 @@ def test_messages_say_of_what_and_what_else():
     assert str(error.value) == (
         "classes must be a whole number of at least 2, or None for a response; it is 1"
     )
+
+
+TABLE, LABELS = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+TABLES = (torch.zeros(4, 3), torch.arange(4) % 2), (torch.zeros(4, 3), torch.arange(4) % 2)
+NEAR = {
+    "method": (lambda: system_for("invse", Settings(3, 2)), "'invse': did you mean 'invase'?"),
+    "estimator": (lambda: ExplainerClassifier("invse").fit(TABLE, LABELS), "mean 'invase'?"),
+    "compared": (lambda: compare(["shapp"], *TABLES), "'shapp': did you mean 'shap'?"),
+    "imputer": (lambda: imputer_of("marginl", torch.zeros(5, 3), 0), "'marginl': did you .*nal'?"),
+    "regime": (
+        lambda: regime_targets("free insitu", torch.zeros(2, 3)),
+        "did you mean 'free in-situ', 'fixed in-situ'?",
+    ),
+    "activation": (lambda: MLP(3, 2, activation="Relu"), "did you mean 'relu', 'selu', 'gelu'?"),
+    "data set": (lambda: load("breast_cancr"), "'breast_cancr'; .*. did you mean 'breast_cancer'?"),
+    "capitals": (lambda: one_of(["S1", "s3"], "name", "S3"), "'S3': did you mean 's3'?"),
+    "none near": (lambda: one_of(["lex"], "method", "shap"), "it is 'shap'$"),
+    "no name": (lambda: one_of(["lex"], "method", 3), "it is 3$"),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_names_that_may_have_been_meant(name):
+    call, message = NEAR[name]
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        call()
+
+
+def test_a_setting_that_may_have_been_meant():
+    with pytest.raises(TypeError, match="no setting 'penlty'; did you mean 'penalty'"):
+        check_settings("lex", "{}", penlty=0.1)

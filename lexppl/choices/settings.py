@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import did_you_mean, finite_float, int_at_least, one_of
 from lexppl.choices.imputers import IMPUTERS
 from lexppl.choices.methods import METHODS, Method
 
@@ -111,13 +111,6 @@ explainer that a network taught, its network or boosted trees of what it keeps."
 USUAL_PREDICTOR = AUTO_PREDICTOR  # Of `lexppl explain`, where nothing is typed
 REGIMES = tuple(regime.value.replace(" ", "-") for regime in Regime)
 """Names of the training regimes at the command line."""
-
-
-def one_of(names: Sequence[str], name: str, value: Any) -> str:
-    """One of some names, or ValueError."""
-    if not isinstance(value, str) or value not in names:
-        raise ValueError(f"{name} must be one of {list(names)}; it is {value!r}")
-    return value
 
 
 def nats_or_auto(name: str, value: Any) -> float | Literal["auto"]:
@@ -248,7 +241,8 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, A
         ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
     if unknown := [name for name in given if name not in SETTINGS]:
-        raise TypeError(f"there is no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}")
+        meant = did_you_mean(unknown[0], SETTINGS) or f"there are {', '.join(SETTINGS)}"
+        raise TypeError(f"there is no setting {unknown[0]!r}; {meant}")
     chosen = {name: value for name, value in given.items() if value is not None}
     typed = {name: f"{option.format(name)}={value!r}" for name, value in chosen.items()}
     for name in chosen:

@@ -20,7 +20,7 @@ from lexppl.data.stratification import training_and_validation
 from lexppl.data.synthetic import synthetic_set
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
@@ -89,7 +89,7 @@ def judge(result: FitResult, test: Dataset, name: str, draws: int, seed: int) ->
         raise ValueError(f"{name} has no truth to judge by")
     distribution = synthetic_set(name)
     masks_a_row: dict[str, Any] = {"masks": PREDICTED_MASKS, "seed": seed}
-    posterior = explain(result, test.x, draws=draws, seed=seed)
+    posterior = explanation_tree(result, test.x, draws=draws, seed=seed)
     probability = mask_means(posterior)
     masks = masks_of(posterior)[probability.attrs["site"]].values
     select = partial(_selection, truth=test.truth, control=distribution.control)

@@ -47,7 +47,8 @@ from lexppl.cli.terminal import (
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
-from lexppl.explanation import explain, save_posterior
+from lexppl.explanation import save_posterior
+from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.saving import save
 from lexppl.sealed_files import is_full_disk, output_folder
@@ -220,8 +221,11 @@ class ExplainRun(ABC):
         self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
     ) -> Posterior:
         """Masks of rows, given x alone and given y too."""
-        draw = partial(explain if folds is None else folds.posterior, self.result)
+        draw = explanation_tree
+        if folds is not None:
+            draw = partial(folds.posterior, explain=explanation_tree)
         return draw(
+            self.result,
             x,
             y,
             draws=self.options.draws,

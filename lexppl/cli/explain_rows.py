@@ -47,7 +47,8 @@ from lexppl.evaluation.prediction import (
     gain_over_base_rate,
     predictive,
 )
-from lexppl.explanation import explain, mask_means, selection_table
+from lexppl.explanation import mask_means, selection_table
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
@@ -218,7 +219,7 @@ class RowsRun(ExplainRun):
         test, result, seed = self.source.test, self.result, self.options.seed
         if not isinstance(test, TextDataset):
             return selection_table(posterior)
-        every = explain(result, test.x, draws=RANKED_DRAWS, seed=seed)
+        every = explanation_tree(result, test.x, draws=RANKED_DRAWS, seed=seed)
         predicted = predictive(result, test.x, masks=self.masks, seed=seed).mean(0).argmax(-1)
         return ranked_words(
             mask_means(every).values,

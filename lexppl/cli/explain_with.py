@@ -1,32 +1,54 @@
 """`lexppl explain --with`: new rows explained by a saved explainer, without a fit."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from markupsafe import Markup
 from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
+from lexppl.cli.report.page import HEAD, rendered
 from lexppl.cli.results.single_rows import write_lines
-from lexppl.cli.terminal import DIGITS, ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
+from lexppl.cli.terminal import (
+    DIGITS,
+    ENCODING,
+    IMPORTANCE,
+    OUTPUTS,
+    PREDICTIONS,
+    REPORT,
+    ROWS,
+    UsageError,
+)
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.reading.feature_values import decoded_values
-from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
+from lexppl.explanation.reading.masks import (
+    PROBABILITY,
+    kind_of,
+    mask_means,
+    responses_of,
+)
+from lexppl.explanation.reading.sentences import html, reading_of
 from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.files import load
 from lexppl.sealed_files import output_folder
+from lexppl.summary import counted
 
 ROW_MASKS = 100
-MEAN_RESPONSE = "mean response"
+MEAN, MEDIAN = "mean", "median"  # Of a response
 SHOWN = 10  # Features that are printed
+SHOWN_ROWS, MOST_KEPT = 100, 3  # Rows of the page, and features of a row
 
 
 def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -50,32 +72,73 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         ranking.to_csv(out / IMPORTANCE, float_format=DIGITS)
         if options.row and kind_of(posterior) is not PROBABILITY:
             raise UsageError("--row: masks that do not select have no steps by feature")
+        predicted = _predictions(posterior, frame, encoding)
         if options.row:
             lines = _steps(result, x, encoding, options)
         else:
-            lines = _rows(posterior, x, encoding)
-        write_lines(lines, out / ROWS, encoding.target.scale)
+            lines = _rows(posterior, x, encoding, predicted)
+        write_lines(
+            lines, out / ROWS, encoding.target.scale if encoding.target.curve is None else 0.0
+        )
+        kept = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
+        table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
+        table.to_csv(out / PREDICTIONS, float_format="%.6g")
+        most = kept.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
+        shown = predicted.assign(**{"most kept": most}).head(SHOWN_ROWS)
+        as_html: Any = {"index": False, "border": 0, "float_format": "{:.3g}".format}
+        page = {
+            "version": version("lexppl"),
+            "title": f"What predicts {encoding.target.name} in {file.name}",
+            "subtitle": f"{counted(len(x), 'new row')}, explained by {folder} without a fit",
+            "answers": [(q, html(text)) for q, text in reading_of(posterior).answers()],
+            "warnings": (),
+            "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, shown)],
+            "note": f"The first {counted(len(shown), 'row')}; {PREDICTIONS} has all of them.",
+            "command": shlex.join(command),
+        }
+        text = rendered(*HEAD, "opening.html", "new_rows.html", **page)
+        (out / REPORT).write_text(text, encoding="utf-8")
     print(f"{len(x)} rows explained by {folder}\n")
     print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
-    print(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")
+    print(f"\nWritten to {options.out}: {REPORT}, {PREDICTIONS}, {IMPORTANCE}, {ROWS}")
     return 0
 
 
-def _rows(posterior: xr.DataTree, x: Tensor, encoding: TableEncoding) -> pd.DataFrame:
+def _predictions(
+    posterior: xr.DataTree, frame: pd.DataFrame, encoding: TableEncoding
+) -> pd.DataFrame:
+    """A line for each row: the target where the file has it; the likeliest label and the
+    probability of each, or the mean and the standard deviation of the response (of one with a heavy
+    tail the median, and the standard deviation on its curve)."""
+    response, target = responses_of(posterior), encoding.target
+    observed = {"observed": frame[target.name].to_numpy()} if target.name in frame else {}
+    if "y_probability" in response:
+        values: Any = response["y_probability"].mean("chain", dtype=np.float64).to_pandas()
+        each = {"predicted": values.idxmax(axis=1), **values.add_prefix("p(").add_suffix(")")}
+    else:
+        drawn = response["y"].astype(np.float64)
+        centre, name, spread = drawn.mean(("chain", "draw")), MEAN, "sd"
+        if target.curve is not None:
+            centre, name = drawn.median(("chain", "draw")), MEDIAN
+            spread = f"sd of {target.label}"
+        sd = drawn.std(("chain", "draw")).to_pandas() * target.scale
+        each = {name: target.inverse(centre.to_pandas()), spread: sd}
+    return pd.DataFrame({**observed, **each}, index=pd.RangeIndex(len(frame), name="row"))
+
+
+def _rows(
+    posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, predicted: pd.DataFrame
+) -> pd.DataFrame:
     """A line for each row and feature, the most kept first; the last total is the prediction."""
     means = mask_means(posterior)
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
     values = decoded_values(x, encoding)
-    response = responses_of(posterior)
-    if "y_probability" in response:
-        probability = response["y_probability"].values.mean(0, dtype=np.float64)
-        likeliest = probability.argmax(-1)
-        labels = [str(response["class"].values[c]) for c in likeliest]
-        totals = np.log(probability[np.arange(len(x)), likeliest])
+    if "predicted" not in predicted:
+        name = MEAN if encoding.target.curve is None else MEDIAN
+        labels, totals = [f"{name} response"] * len(x), predicted[name]
     else:
-        drawn = response["y"].values.mean((0, 1), dtype=np.float64)
-        labels = [MEAN_RESPONSE] * len(x)
-        totals = encoding.target.inverse(drawn)
+        labels = predicted["predicted"].tolist()
+        totals = np.log(predicted.filter(regex=r"^p\(").max(axis=1))
     order = np.argsort(-kept, axis=-1, kind="stable")
     total = np.full(kept.shape, np.nan)
     total[:, -1] = totals

@@ -162,7 +162,8 @@ def _copies(source: DividedTable) -> str | None:
     encoding = source.data.encoding
     if encoding is None or source.unit is not None:
         return None
-    frame = source.table[list(encoding.table_columns)].assign(**{"": source.data.y.cpu().numpy()})
+    columns = source.table[list(encoding.table_columns)].reset_index(drop=True)
+    frame = pd.concat([columns, pd.Series(source.data.y.cpu().numpy(), name="")], axis=1)
     mixed = frame.apply(np.random.default_rng(0).permutation)
     copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
     if copies <= len(frame) / 20 + 2 * by_chance:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
 DIRECTIONS, ROWS, GROUPS = "directions.csv", "rows.csv", "groups.csv"
+PREDICTIONS = "predictions.csv"
 VOCABULARY, TEXTS = "vocabulary.json", "texts.json"
 MODEL = (EXPLAINER, ENCODING, VOCABULARY, TEXTS)
 """What is written of the model, before what follows from it."""
-OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS, GROUPS)
+OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS, GROUPS, PREDICTIONS)
 DIGITS = "%.4g"  # Of numbers in tables; posterior.nc has all
 
 

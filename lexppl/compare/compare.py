@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least, int_between
+from lexppl.argument_checks import int_at_least, int_between, one_of
 from lexppl.choices.methods import LIBRARIES
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
@@ -31,7 +31,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult
 from lexppl.inference.training.rows import DIRICHLET
@@ -244,8 +244,8 @@ def _named(
         )
     stated = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
     for name, what in stated.items():
-        if isinstance(what, str) and what not in METHODS:
-            raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
+        if isinstance(what, str):
+            one_of(METHODS, f"methods[{name!r}]", what)
         if not isinstance(what, str | FitResult) and not callable(what):
             raise TypeError(
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
@@ -330,7 +330,7 @@ def _explained(
     started = _seconds_since(0.0, x)
     if isinstance(what, FitResult):
         fit_seconds = float(np.sum(what.history.seconds))
-        means = mask_means(explain(what, x, draws=draws, seed=seed))
+        means = mask_means(explanation_tree(what, x, draws=draws, seed=seed))
         # Of signed attributions their size.
         found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
     else:

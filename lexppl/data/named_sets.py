@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import folder_of, int_at_least, quoted
+from lexppl.argument_checks import did_you_mean, folder_of, int_at_least, one_of, quoted
 from lexppl.choices.data_sets import TARGETS, image_names, shipped_names, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.images import DividedImages, ImageDataset
@@ -75,10 +75,9 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
 def shipped_frame(name: str) -> pd.DataFrame:
     """A real set as a table in its own units, the target last."""
     if name not in TARGETS:
-        raise ValueError(
-            f"there is no shipped data set {name!r}; there are "
-            f"{quoted((*shipped_names(), *survival_names()), most=20)}"
-        )
+        known = (*shipped_names(), *survival_names(), *synthetic_names())
+        meant = f"{quoted(known, most=20)}. {did_you_mean(name, known)}".removesuffix(". ")
+        raise ValueError(f"there is no shipped data set {name!r}; there are {meant}")
     from sklearn import datasets  # noqa: PLC0415 - slow, and only for sets that come along
 
     options = {"scaled": False} if name == "diabetes" else {}
@@ -223,8 +222,7 @@ def switching_panels(
     Source: Senetaire et al. 2023 (LEX), § 5.2: SP-MNIST and SP-Fashion.
     """
     readers = {"mnist": mnist, "fashion": fashion_mnist}
-    if labelled not in readers:
-        raise ValueError(f"labelled must be one of {quoted(readers)}; it is {labelled!r}")
+    one_of(readers, "labelled", labelled)
     counts = [int_at_least("each of rows", count) for count in rows]
     if len(counts) != 3:
         raise ValueError(

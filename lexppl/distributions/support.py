@@ -84,6 +84,37 @@ def lists_labels(distribution: Any) -> bool:
     return bool(distribution.has_enumerate_support) and not hasattr(base, "total_count")
 
 
+def unlike_labels(y: Tensor, classes: int) -> Tensor:
+    """Which values `(N,)` are none of the labels 0 … C−1, `(N,)`."""
+    return (y < 0) | (y >= classes) | (y != y.long())
+
+
+def refuse_labels(y: Tensor, classes: int) -> None:
+    """Refuse y that is neither labels 0 … C−1, `(N,)`, nor probabilities of them, `(N, C)`.
+
+    >>> refuse_labels(torch.tensor([0, 3, 1]), 3)
+    Traceback (most recent call last):
+    ValueError: labels must be 0 … 2 for classes=3; y has 3 in row 1
+    """
+    if y.dim() == 2 and y.shape[1] == classes:
+        return
+    if y.dim() != 1:
+        raise ValueError(
+            f"y must be labels, shape (N,), or probabilities of labels, shape (N, {classes}) for "
+            f"classes={classes}; it has shape {tuple(y.shape)}"
+            + (": give y[:, 0]" if y.dim() == 2 and y.shape[1] == 1 else "")
+        )
+    rows = unlike_labels(y, classes).nonzero()[:, 0].tolist()
+    if rows:
+        value = float(y[rows[0]])
+        more = f", and {len(rows) - 1} more rows have others" if len(rows) > 1 else ""
+        soft = "" if value.is_integer() else f"; probabilities of labels are y (N, {classes})"
+        raise ValueError(
+            f"labels must be 0 … {classes - 1} for classes={classes}; y has {value:g} in row "
+            f"{rows[0]}{more}{soft}"
+        )
+
+
 @singledispatch
 def uniform_masks(distribution: Any) -> Any:
     """The distribution of the same family, batch shape, size and k under which all masks are alike.

@@ -13,7 +13,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import with_fold_means
@@ -104,6 +104,7 @@ class Folds:
         y: Any = None,
         *,
         row_names: Sequence[Any] | None = None,
+        explain: Callable[..., Posterior] = explain,
         **settings: Any,
     ) -> Posterior:
         """The posterior of the rows' masks, each by the replicate that holds it out, in one chain.
@@ -116,6 +117,7 @@ class Folds:
         Args:
             result: of R replicates.
             x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
+            explain: what draws the posterior of each part.
         """
 
         def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
@@ -184,8 +186,7 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    # By its type: isinstance() of a posterior that is not read yet imports ArviZ.
-    if issubclass(type(first), Tensor):
+    if isinstance(first, Tensor):
         return torch.cat(list(parts), 1)[:, order.to(first.device)]
     if is_dataclass(type(first)):
         changed = {
@@ -196,7 +197,7 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
         return replace(first, **changed)
     names = group_names(first)
     groups = {name: _group([group_of(p, name) for p in parts], name, order) for name in names}
-    return posterior_of(groups, attrs_of(first))
+    return like(first, groups)
 
 
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:

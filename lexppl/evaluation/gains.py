@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 from torch import Tensor
 
-from lexppl.argument_checks import fraction
+from lexppl.argument_checks import fraction, one_of
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, hard_draws
@@ -371,8 +371,7 @@ def interaction_table(
     columns = dict(zip(gains.entry_names, gains.gains.T, strict=True))
     if gains.groups is not None and gains.of_groups is not None:
         columns |= dict(zip(gains.groups.names, gains.of_groups.T, strict=True))
-    if feature not in columns:
-        raise ValueError(f"feature must be one of {list(columns)}; it is {feature!r}")
+    one_of(columns, "feature", feature)
     inside = pd.get_dummies(strata_of(by, len(gains.gains), bins))
     inside = inside.loc[:, inside.sum() > 1]
     seen = inside.any(axis=1).to_numpy()

@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, one_of
 from lexppl.evaluation.effects import ForcedRuns, Run
 from lexppl.evaluation.prediction import check_binary, mean_errors
 from lexppl.explanation.given_program import as_fitted
+from lexppl.inference.batches import writable
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleTrace
 
@@ -50,9 +51,7 @@ class ImputationScores:
         and `rate` `log_likelihood` and `crps`, above 0 where better, their paired `_error`, and
         `_z`.
         """
-        if imputer not in self.imputers:
-            raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
-        place = self.imputers.index(imputer)
+        place = self.imputers.index(one_of(self.imputers, "imputer", imputer))
         chosen = [other for other in range(len(self.imputers)) if other != place]
         more = self.log_likelihood[chosen] - self.log_likelihood[place]
         less = self.crps[place] - self.crps[chosen]
@@ -123,7 +122,7 @@ def imputation(
         >>> imputation(given, x[100:], rates=[0.3]).table["crps"].idxmin()[0]
         'conditional'
     """
-    x = torch.as_tensor(rows)
+    x = rows if isinstance(rows, Tensor) else torch.from_numpy(writable(rows))
     x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     if x.ndim < 2 or x.numel() == 0 or not bool(x.isfinite().all()):
         raise ValueError(

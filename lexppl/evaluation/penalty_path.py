@@ -16,7 +16,8 @@ from torch import Tensor
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.prediction import mean_errors, predictive_log_likelihood
-from lexppl.explanation import explain, mask_means
+from lexppl.explanation import mask_means
+from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
 
@@ -234,7 +235,7 @@ def penalty_path(
                 likelihoods = predictive_log_likelihood(
                     some, part, y[places], masks=masks, seed=seed
                 )
-                kept = mask_means(explain(some, part, draws=0, seed=seed))
+                kept = mask_means(explanation_tree(some, part, draws=0, seed=seed))
             scores[at] = likelihoods.double().mean(0).cpu().numpy()
             counts = None if weights is None else weights[at]
             own.append(np.average(kept.values.sum(-1), axis=-1, weights=counts))

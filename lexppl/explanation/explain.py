@@ -1,38 +1,16 @@
-"""Explanations: the posterior of a fit's masks, with a first screen and other penalties."""
+"""The explanation: the posterior of a fit's masks."""
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
-from functools import cache, partial
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
-from markupsafe import Markup, escape
+import xarray as xr
 
-from lexppl.arviz_compatibility import (
-    Posterior,
-    group_names,
-    group_of,
-    posterior_class,
-    posterior_of,
-    posterior_when_read,
-)
+from lexppl.arviz_compatibility import Posterior, posterior_of, tree_of
 from lexppl.explanation.explained_rows import ExplainedRows, explained_rows
-from lexppl.explanation.reading.masks import (
-    PROBABILITY,
-    SAMPLED,
-    chains_are,
-    constants_name,
-    kind_of,
-    mask_means,
-)
-from lexppl.explanation.reading.sentences import Reading, groups_read, html
-from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
+from lexppl.inference.batches import x_and_y
 from lexppl.inference.training.result import FitResult, with_penalty
-from lexppl.summary import counted
 from lexppl.threads import ONE_THREAD
 
 
@@ -138,7 +116,8 @@ def explain(
 
     Args:
         program: a fit; or a Pyro program, called as `program(x, y)`.
-        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type; or a data
+            set with x and y, or a pair `(x, y)`, as `fit` takes them: the same as x and y.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
         guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
@@ -167,9 +146,8 @@ def explain(
             `entry_names`.
 
     Returns:
-        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x. A notebook shows in
-        sentences what a table's explanation reads; `explanation.at(penalty=λ)` is the same of
-        another λ.
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+        :func:`lexppl.plots.answers` puts a table's into sentences.
 
     Raises:
         ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
@@ -191,78 +169,29 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
-    arguments = locals()
-    how = Explaining(**{field.name: arguments[field.name] for field in fields(Explaining)})
+    settings = {
+        name: value for name, value in locals().items() if name not in ("program", "x", "y")
+    }
+    found = _explained(program, x, y, **settings)
+    return posterior_of(found.groups(), found.attrs)
+
+
+def explanation_tree(program: Any, x: Any, y: Any = None, **settings: Any) -> xr.DataTree:
+    """What :func:`explain` returns, as xarray's tree, whichever ArviZ is installed."""
+    found = _explained(program, x, y, **settings)
+    return tree_of(found.groups(), found.attrs)
+
+
+def _explained(
+    program: Any,
+    x: Any,
+    y: Any,
+    *,
+    penalty: float | None = None,
+    row_names: Sequence[Any] | None = None,
+    **settings: Any,
+) -> ExplainedRows:
+    x, y = x_and_y(x, y)
     models = program.models if isinstance(program, FitResult) else [program]
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
-        found = explained_rows(program, x, y, how, row_names=row_names)
-    return explanation_of(found, partial(explain, program, x, y, row_names=row_names, **vars(how)))
-
-
-SHOWN = 10  # Features whose numbers stand below the sentences
-AGAIN = "_again"
-
-
-def explanation_of(found: ExplainedRows, again: Callable[..., Posterior]) -> Posterior:
-    """An explanation with groups built at first use; `again` explains the rows at a `penalty`."""
-    explanation = posterior_when_read(found.groups, found.attrs, explanation_class)
-    object.__setattr__(explanation, AGAIN, again)
-    return explanation
-
-
-@cache
-def explanation_class() -> Any:
-    """A subclass of ArviZ's class; copies and pickles, which are ArviZ's own, hold no fit."""
-    kind = posterior_class()
-
-    class Explanation(kind):  # type: ignore[misc, valid-type]
-        def at(self, *, penalty: float) -> Posterior:
-            """The same rows with the same draws and seed at another λ of a fit of a range of them.
-
-            Raises:
-                ValueError: a fit of one λ; a λ outside its range.
-            """
-            again = vars(self).get(AGAIN)
-            if again is None:
-                raise ValueError(
-                    "this was selected or copied from an explanation and holds no fit: take "
-                    "explanation.at(penalty=…) of that one, and select from the result"
-                )
-            return again(penalty=penalty)
-
-        def _repr_html_(self) -> str:
-            screen = first_screen(self) if AGAIN in vars(self) else None
-            return str(screen or super()._repr_html_())
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            groups = {name: group_of(self, name) for name in group_names(self)}
-            return itemgetter(0), ((posterior_of(groups, self.attrs),),)
-
-        def __deepcopy__(self, memo: Any) -> Posterior:
-            groups = {name: group_of(self, name).copy(deep=True) for name in group_names(self)}
-            attrs = copy.deepcopy(dict(self.attrs), memo)
-            return posterior_when_read(lambda: groups, attrs, explanation_class)
-
-    return Explanation
-
-
-def first_screen(posterior: Posterior) -> Markup | None:
-    """HTML summary of a posterior, for a notebook; None but of tables with masks by row."""
-    means = mask_means(posterior, by_row=False)
-    x = group_of(posterior, constants_name(posterior))["x"]
-    if "row" not in means.dims or x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
-        return None
-    table = selection_table(posterior)
-    rows, features = means.sizes["row"], len(table)
-    selects = kind_of(posterior) is PROBABILITY
-    sampled = chains_are(posterior).startswith(SAMPLED)
-    fits, groups = means.sizes["chain"], groups_read(table, None)
-    reading = Reading("", groups, features, rows, fits, selects=selects, posterior=sampled)
-    parts = [
-        Markup("<p><strong>{}</strong><br>{}</p>").format(question, html(answer))
-        for question, answer in reading.answers()
-    ]
-    numbers = table.head(SHOWN).to_html(float_format="{:.3f}".format, na_rep="–", border=0)
-    summary = f"{counted(rows, 'row')}, {counted(features, 'feature')}: the first by their numbers"
-    parts.append(Markup(f"<details><summary>{escape(summary)}</summary>{numbers}</details>"))
-    return Markup().join(parts)
+        return explained_rows(program, x, y, Explaining(**settings), row_names=row_names)

@@ -10,7 +10,6 @@ import pyro
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import refuse_not_finite
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.program_sites import Response, SharedSite
 from lexppl.inference.batches import tensor_of
@@ -77,13 +76,7 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     dtype = _float_type(result, x)
     x = tensor_of(x, "x", dtype, whole=dtype)
     y = None if y is None else tensor_of(y, "y", dtype)
-    if y is not None and y.dim() == 0:
-        raise ValueError("y must have one value for each row; it is a single number")
-    labels = y is not None and y.dim() == 1 and result.labels is not None
-    whole = y is not None and labels and bool((y == y.double().round()).all())
-    result.check(x, y.long() if whole and y is not None else y)
-    if y is not None:
-        refuse_not_finite("y", y)
+    result.check(x, y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
     names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")

@@ -87,15 +87,17 @@ class ArvizLayout:
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}
         coordinates: dict[str, xr.Variable] = {}
+        indexes: dict[str, PandasIndex] = {}
         for dim in [dim for dim in self.coordinates if dim in used]:
             # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
             names = coordinate_values(self.coordinates[dim])
-            coordinates |= PandasIndex(pd.Index(names), dim, names.dtype).create_variables()
+            indexes[dim] = PandasIndex(pd.Index(names), dim, names.dtype)
+            coordinates |= indexes[dim].create_variables()
         # Of numpy arrays: xarray need not look what libraries of other arrays there are.
         variables = {
             name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
         }
-        return xr.Dataset(variables, coordinates, dict(attrs))
+        return xr.Dataset(variables, xr.Coordinates(coordinates, indexes), dict(attrs))
 
 
 def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
 from lexppl.extras import extra_library
 from lexppl.sealed_files import (
     UnreadableFileError,
@@ -52,7 +52,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path: the folder {path.parent} is not there; create it first")
     if path.is_dir():
         raise ValueError(f"path must be a file; {path} is a folder")
-    content = _netcdf(attrs_of(posterior), groups)
+    content = _netcdf(posterior.attrs, groups)
     seal = f"\nlexppl posterior, format {FORMAT}, sha256 {checksum_of(content)}\n"
     with output_file(path, overwrite=True) as aside:
         write_through(aside, b"".join([content, seal.encode()]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -107,10 +107,12 @@ class TensorRows:
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """The batches of a `DataLoader`, or of rows read in batches, whose floats become `dtype`."""
+    """The batches of a `DataLoader`, or of rows read in batches, whose floats become `dtype`;
+    `take` gives y as programs take it, of a batch's x and y."""
 
     loader: Any
     dtype: torch.dtype
+    take: Callable[[Tensor, Tensor], Tensor] | None = None
     by_replicate: ClassVar[bool] = False
     is_weighted: ClassVar[bool] = False
     row_dim: ClassVar[int] = 0
@@ -131,12 +133,16 @@ class LoadedRows:
 
     def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
         """The loader's batches; their size and order are the loader's, if it is a `DataLoader`."""
+        batches = self.loader
         if isinstance(self.loader, HasBatches):
-            for columns in self.loader.batches(size, shuffle):
-                yield tuple(_in_type(column, self.dtype) for column in columns)
-            return
-        for batch in self.loader:
-            yield tuple(batch) if isinstance(batch, list | tuple) else (batch,)
+            batches = self.loader.batches(size, shuffle)
+        for batch in batches:
+            columns = tuple(batch) if isinstance(batch, list | tuple) else (batch,)
+            if batches is not self.loader:
+                columns = tuple(_in_type(column, self.dtype) for column in columns)
+            if self.take is not None and len(columns) > 1:
+                columns = (columns[0], self.take(*columns[:2]), *columns[2:])
+            yield columns
 
 
 def rows_of(
@@ -153,8 +159,7 @@ def rows_of(
         if len(loaded) == 0:
             raise ValueError(f"{name} has no rows")
         return loaded
-    if isinstance(data, HasRows):
-        data = (data.x, data.y)
+    data = x_and_y(data) if isinstance(data, HasRows) else data
     if isinstance(data, Tensor | np.ndarray):
         data = (data,)
     if not isinstance(data, tuple | list):
@@ -163,29 +168,41 @@ def rows_of(
             f"{type(data).__name__}"
         )
     columns = tuple(tensor_of(c, name, dtype) for c in data if c is not None)
-    if not columns or len(columns[0]) == 0:
+    if not columns or 0 in columns[0].shape[:1]:
         raise ValueError(f"{name} has no rows")
     if len(columns) > 2:
         raise ValueError(
             f"{name} has {len(columns)} arrays, and explain calls a program with x and y alone: "
             "put others, such as an exposure, into columns of x"
         )
+    refuse_single_row(*columns[:2])
     lengths = [len(c) for c in columns]
     if len(set(lengths)) != 1:
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
     for place, column in zip(("x", "y"), columns, strict=False):
         refuse_not_finite(f"{place} of {name}", column, ": drop or impute them")
-    y = columns[1] if len(columns) > 1 else columns[0][:0]
-    if not (one_class or y.is_floating_point()) and len(torch.unique(y)) == 1:
+    if len(columns) > 1 and not one_class:
+        refuse_one_class(columns[1], name)
+    return TensorRows(columns)
+
+
+def refuse_one_class(y: Tensor, name: str) -> None:
+    """Refuse labels that are all the same."""
+    if not y.is_floating_point() and len(torch.unique(y)) == 1:
         raise ValueError(
             f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
         )
-    return TensorRows(columns)
 
 
 def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
     tensor = torch.as_tensor(column)
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def writable(values: Any, dtype: Any = None) -> np.ndarray:
+    """An array that torch takes without a warning: a copy where it must not be written to, as those
+    of pandas."""
+    return np.require(values, dtype, ("C", "W"))
 
 
 def tensor_of(
@@ -204,8 +221,34 @@ def tensor_of(
         ) from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
+    tensor = torch.from_numpy(writable(array))
     return tensor.to(dtype if tensor.is_floating_point() else whole)
+
+
+def x_and_y(x: Any, y: Any = None) -> tuple[Any, Any]:
+    """x and y of a data set, or of a pair `(x, y)`; of others as they are."""
+    # A data frame of columns x and y is no data set.
+    is_set = isinstance(x, HasRows) and not hasattr(x, "__array__")
+    if not (is_set or isinstance(x, tuple)):
+        return x, y
+    pair = (x.x, x.y) if is_set else x
+    if y is not None:
+        raise ValueError("y is given twice: beside x, and by itself")
+    if len(pair) != 2:
+        raise ValueError(f"x must be rows, a data set or a pair (x, y); it is {len(pair)} of them")
+    return pair
+
+
+def refuse_single_row(x: Tensor, y: Tensor | None = None, *, row: tuple[int, ...] = ()) -> None:
+    """Refuse a row without the dimension of rows, or y of it; `row` is the shape of a row."""
+    if x.dim() < 2 or tuple(x.shape) == row:
+        rows = "(B, D)" if x.dim() < 2 else f"(B, {', '.join(map(str, row))})"
+        column = ", or x[:, None] of rows with one feature" if x.dim() == 1 else ""
+        raise ValueError(f"x must have shape {rows}; it has {tuple(x.shape)}: give x[:1]{column}")
+    if y is not None and y.dim() == 0:
+        raise ValueError(
+            "y must have one value for each row, shape (B,); it is a single number: give y[:1]"
+        )
 
 
 class ReplicateData:

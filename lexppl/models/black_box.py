@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least, refuse_not_finite
+from lexppl.argument_checks import int_at_least, one_of, refuse_not_finite
 from lexppl.data.texts import Vocabulary
 from lexppl.models.adapters import (
     ONE_OUTPUT,
@@ -319,8 +319,8 @@ def black_box(
     given = {**locals()}
     model = given.pop("model")
     for name, value, known in (("task", task, Task), ("output", output, Output)):
-        if value is not None and value not in get_args(known):
-            raise ValueError(f"{name} must be one of {get_args(known)}; it is {value!r}")
+        if value is not None:
+            one_of(get_args(known), name, value)
     options = {name: value for name, value in given.items() if value is not None}
     count, labels = _class_count(classes)
     meant = "response" if task == "regression" else output

@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
-from lexppl.distributions.support import lists_labels
+from lexppl.distributions.support import lists_labels, refuse_labels
 
 
 def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
@@ -265,7 +265,7 @@ class OrdinalLikelihood(Likelihood):
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
         >>> OrdinalLikelihood(3).check_responses(torch.tensor([0, 3, 1]))
         Traceback (most recent call last):
-        ValueError: y must hold the ordered labels 0 to 2; 1 of 3 are not, the first in row 1: 3
+        ValueError: labels must be 0 … 2 for classes=3; y has 3 in row 1
     """
 
     discrete = True
@@ -294,16 +294,8 @@ class OrdinalLikelihood(Likelihood):
 
     def check_responses(self, y: Tensor) -> None:
         """Refuse labels outside 0 … C−1, or probabilities of another number of classes."""
-        if y.dim() != 1:
-            if y.dim() != 2 or y.shape[1] != self.classes:
-                raise ValueError(
-                    f"y must hold ordered labels, shape (N,), or probabilities of {self.classes} "
-                    f"labels, shape (N, {self.classes}); it has shape {tuple(y.shape)}"
-                )
-            super().check_responses(y)
-            return
-        wrong = (y < 0) | (y >= self.classes) | (y != y.round())
-        refuse_values(f"y must hold the ordered labels 0 to {self.classes - 1}", y, wrong)
+        refuse_labels(y, self.classes)
+        super().check_responses(y)
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         # P(y = c) = σ(b) − σ(a) = σ(b) σ(−a) (1 − e^{a−b}), with a < b the cutpoints minus f.

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least
+from lexppl.argument_checks import finite_float, fraction, int_at_least, one_of
 from lexppl.configured import Configured
 from lexppl.threads import own_random_state
 
@@ -65,8 +65,7 @@ class MLP(Configured, nn.Module):
         inputs, outputs = int_at_least("inputs", inputs), int_at_least("outputs", outputs)
         hidden = tuple(int_at_least("a width of hidden", width) for width in hidden)
         widths = [inputs, *hidden, outputs]
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}; it is {activation!r}")
+        one_of(ACTIVATIONS, "activation", activation)
         self.inputs, self.outputs = inputs, outputs
         self.hidden, self.activation = hidden, activation
         with initial_weights(seed):

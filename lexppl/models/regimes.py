@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lexppl.argument_checks import refuse_not_finite
+from lexppl.argument_checks import one_of, refuse_not_finite
 from lexppl.choices.settings import Regime
 from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
@@ -54,11 +54,8 @@ def regime_targets(
         tensor([[0.7500, 0.2500],
                 [0.7500, 0.2500]])
     """
-    try:
-        chosen = Regime(regime)
-    except ValueError:
-        known = [one.value for one in Regime]
-        raise ValueError(f"regime must be one of {known}; it is {regime!r}") from None
+    regime = regime.value if isinstance(regime, Regime) else regime
+    chosen = Regime(one_of([one.value for one in Regime], "regime", regime))
     surrogate = chosen is Regime.SURROGATE_POST_HOC
     if black_box is not None and not surrogate:
         raise ValueError(

@@ -13,6 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions.constraints import Constraint
 
+from lexppl.argument_checks import one_of
 from lexppl.configured import Configured
 from lexppl.distributions.log_space import LOG_ZERO, log_add
 from lexppl.effects import row_weights
@@ -560,9 +561,7 @@ class CoxLikelihood(Likelihood):
         self, ties: Ties = "efron", stratified: bool = False, baseline: BaselineHazard | None = None
     ) -> None:
         super().__init__()
-        if ties not in get_args(Ties):
-            raise ValueError(f"ties must be one of {get_args(Ties)}; it is {ties!r}")
-        self.ties: Ties = ties
+        self.ties: Ties = one_of(get_args(Ties), "ties", ties)
         self.stratified = bool(stratified)
         self.baseline = baseline
 

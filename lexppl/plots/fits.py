@@ -17,8 +17,8 @@ from lexppl.plots.style import (
     GREY,
     INK,
     ORANGE,
-    NotebookFigure,
     check_kind,
+    empty_figure,
     legend_outside,
     new_figure,
     plain,
@@ -131,7 +131,7 @@ def plot_calibration(
     shown = np.sort(np.argsort(values, kind="stable")[:most])
     columns = min(COLUMNS, len(shown))
     lines = math.ceil(len(shown) / columns)
-    figure = NotebookFigure(figsize=(width, 0.6 + 1.9 * lines), layout="constrained")
+    figure = empty_figure(width, 0.6 + 1.9 * lines)
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(shown) :]:
         axes.remove()

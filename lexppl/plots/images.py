@@ -18,7 +18,7 @@ from lexppl.explanation.reading.images import image_geometry
 from lexppl.explanation.reading.masks import ATTRIBUTION, kind_of, mask_means, masks_of
 from lexppl.explanation.reading.picture_values import chosen_rows, short
 from lexppl.explanation.reading.rows import row_outcomes, row_spread
-from lexppl.plots.style import BLUE, GREY, INK, ORANGE, NotebookFigure
+from lexppl.plots.style import BLUE, GREY, INK, ORANGE, empty_figure
 
 Pixels = NDArray[np.float64]  # Colours of pixels `(…, H, W, 3)`, in [0, 1]
 
@@ -89,7 +89,7 @@ def panel_grid(
     width: float | None = None,
     *,
     bars: bool = False,
-) -> tuple[NotebookFigure, list[list[Axes]]]:
+) -> tuple[Figure, list[list[Axes]]]:
     """A figure of panels of images' proportions, edge to edge, with room for colour bars below."""
     columns = len(titles)
     height, across = shape[-2:]
@@ -103,7 +103,7 @@ def panel_grid(
     top = TOP * max(1 + title.count("\n") for title in wrapped) + GAP
     total = min(top + lines * (high + GAP) + below, HIGHEST)
     high = (total - top - below) / lines - GAP
-    figure = NotebookFigure(figsize=(width, total))
+    figure = empty_figure(width, total, layout=None)
     grid = []
     for line in range(lines):
         bottom = total - top - (line + 1) * high - line * GAP

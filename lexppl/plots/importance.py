@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, one_of
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
@@ -194,10 +194,7 @@ def plot_dependence(
     rows = int_at_least("rows", rows)
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
-    if feature not in names:
-        raise ValueError(
-            f"feature must be one of the posterior's; {feature!r} is not among {names}"
-        )
+    one_of(names, "feature", feature)
     known = _known(posterior, feature)
     every = means.values[:, :, names.index(feature)].astype(np.float64)
     places = evenly(every.shape[1], rows)

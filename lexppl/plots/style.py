@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Literal
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,18 +16,43 @@ FAINT = "#D9D9D9"
 INK = "#262626"
 
 
+WINDOWLESS = {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}  # Backends that show nothing
+MOST_OPEN = 10
+"""Figures of lexppl that pyplot holds at most where no window shows them."""
+
+
 class NotebookFigure(Figure):
-    """A figure that a notebook shows as it is, whether or not pyplot is at work there."""
+    """A figure that a notebook shows once: as the value of a cell, or at its end by pyplot."""
 
     def _repr_png_(self) -> bytes:
         picture = BytesIO()
         self.savefig(picture, format="png", dpi=110)
         return picture.getvalue()
 
+    def _ipython_display_(self) -> None:
+        # Of IPython, and called by it alone. Pyplot would show again what it holds.
+        from IPython.display import Image, display  # noqa: PLC0415
+
+        still = plt.get_backend().lower() in WINDOWLESS or "inline" in plt.get_backend()
+        if still or getattr(self, "number", None) not in plt.get_fignums():
+            display(Image(self._repr_png_()))
+            plt.close(self)
+
+
+def empty_figure(width: float, height: float, layout: str | None = "constrained") -> NotebookFigure:
+    """A figure of so many inches, which pyplot shows and saves as its current one."""
+    figure: Any = plt.figure(FigureClass=NotebookFigure, figsize=(width, height), layout=layout)
+    if plt.get_backend().lower() in WINDOWLESS:
+        opened = [plt.figure(number) for number in plt.get_fignums()]
+        for earlier in [one for one in opened if isinstance(one, NotebookFigure)][:-MOST_OPEN]:
+            plt.close(earlier)
+        plt.figure(figure.number)
+    return figure
+
 
 def new_figure(width: float, height: float) -> tuple[NotebookFigure, Axes]:
     """A figure of so many inches with one pair of axes."""
-    figure = NotebookFigure(figsize=(width, height), layout="constrained")
+    figure = empty_figure(width, height)
     return figure, figure.subplots()
 
 

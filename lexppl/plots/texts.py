@@ -1,4 +1,4 @@
-"""Texts: words shaded by how much of them is kept."""
+"""Texts: words shaded by how much of them is kept, and what an explanation reads in sentences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
@@ -18,6 +19,8 @@ from lexppl.explanation.reading.masks import (
 )
 from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import row_interval
+from lexppl.explanation.reading.sentences import html as bold
+from lexppl.explanation.reading.sentences import plain, reading_of
 from lexppl.plots.style import BLUE, ORANGE
 
 STRONGEST = 0.55
@@ -26,8 +29,8 @@ STRONGEST = 0.55
 
 @dataclass(frozen=True, repr=False)
 class HighlightedText:
-    """A text with its words shaded: `html`, without scripts, and `plain`, kept words in
-    brackets."""
+    """A text with its words shaded, or its names in bold: `html`, without scripts, and `plain`,
+    kept words in brackets."""
 
     html: str
     plain: str
@@ -111,3 +114,26 @@ def _span(
         "border-radius:0.2em;padding:0.1em 0.15em;color:inherit"
     )
     return f'<span style="{style}" title="{escape(title)}">{escape(str(word))}</span>'
+
+
+def answers(posterior: Posterior) -> HighlightedText:
+    """What the predictions of a table's rows rest on, and how far the fits agree, in sentences, as
+    in the report of `lexppl explain`. Nothing here says what a feature is worth: that takes labels
+    (:func:`lexppl.evaluation.feature_gains`).
+
+    Raises:
+        TypeError: not a posterior of :func:`explain`.
+        ValueError: masks that rows share, or rows that are no table.
+
+    Example:
+        >>> import torch, lexppl
+        >>> from lexppl.systems import lex
+        >>> x, y = torch.ones(9, 3), torch.arange(9) % 2
+        >>> result = lexppl.fit(lex(3, classes=2, k=3), (x, y), epochs=1, progress=False)
+        >>> shown = answers(lexppl.explain(result, x, entry_names=["age", "height", "weight"]))
+        >>> "age" in shown.plain, "<strong>age</strong>" in shown.html
+        (True, True)
+    """
+    lines = reading_of(posterior).answers()
+    parts = [Markup("<p><strong>{}</strong><br>{}</p>").format(q, bold(text)) for q, text in lines]
+    return HighlightedText(Markup().join(parts), "\n".join(f"{q}\n{plain(t)}" for q, t in lines))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 
 from torch import nn
 
+from lexppl.argument_checks import one_of
 from lexppl.choices.methods import METHODS, Method
 from lexppl.inference import System
 from lexppl.models.architectures.base import Architecture, architecture_of
@@ -63,9 +64,7 @@ def system_for(method: str | Method, settings: Settings) -> System:
         'LEX'
     """
     if isinstance(method, str):
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
-        method = METHODS[method]
+        method = METHODS[one_of(METHODS, "method", method)]
     architecture_of(settings.features, settings.grouping)
     check_classes(settings.classes)
     if method.labels_only and settings.classes is None:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, one_of
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.objective.objective import Linear
 from lexppl.models.architectures.base import Architecture, TableArchitecture
@@ -103,8 +103,7 @@ def suwr(
             f"{type(features).__name__} has rows of another shape: give a number of features"
         )
     entries = TableArchitecture(features, grouping=grouping).entries
-    if schedule not in get_args(Schedule):
-        raise ValueError(f"schedule must be one of {get_args(Schedule)}; it is {schedule!r}")
+    one_of(get_args(Schedule), "schedule", schedule)
     folds = int_at_least("folds", folds)
     annealed, explores = schedule == "annealed", schedule == "published"
     rise: float | Linear = 1.0

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
 from lexppl.data import TableEncoding
@@ -36,6 +36,7 @@ from lexppl.evaluation import (
 from lexppl.evaluation.effects import RowSteps
 from lexppl.evaluation.gains import FDR
 from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.feature_values import decoded_values, with_values
 from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
@@ -230,7 +231,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             if groups is None
             else FeatureGroups.named(groups, names)
         )
-        masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
+        masks = drawn_masks(explanation_tree(self.result_, x, draws=JUDGE_MASKS, seed=seed))
         found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
         found = replace(found, weight=weight)
         if feature is not None:
@@ -653,4 +654,4 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
                 # In float64, as a large shift would round a float32 away.
                 values = groups[name][variable].astype(np.float64)
                 groups[name][variable] = values.copy(data=change(values.values))
-    return posterior_of(groups, attrs_of(posterior))
+    return like(posterior, groups)

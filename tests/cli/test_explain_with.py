@@ -12,6 +12,7 @@ from lexppl.data import TableEncoding, read_table
 from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame
 from lexppl.explanation import explain, mask_means, selection_table
+from lexppl.explanation.reading.sentences import html, reading_of
 from lexppl.inference import FitResult, fit
 from lexppl.saving import save
 from lexppl.systems import lex
@@ -76,6 +77,51 @@ def test_new_rows_are_explained_as_in_python(classes, tmp_path, capsys):
     np.testing.assert_allclose(np.exp(last["total"]), probability.max(1), rtol=1e-3)
     # Negative control: another penalty keeps others.
     assert not np.allclose(kept, mask_means(explain(result, x, draws=0)).values.mean(0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_report_and_a_probability_for_each_row(classes, tmp_path, labelled):
+    result, encoding, folder = classes
+    table = people(ROWS, seed=3)
+    new = written(table if labelled else table.drop(columns="income"), tmp_path, "new.csv")
+    assert run(folder, str(new), "--out", str(tmp_path / "o"), "--draws", "20") == 0
+    found = pd.read_csv(tmp_path / "o" / "predictions.csv", index_col="row")
+    posterior = explain(result, encoding.encode(table), draws=20)
+    probability = group_of(posterior, "predictions")["y_probability"].values.mean(0)
+    np.testing.assert_allclose(found[["p(high)", "p(low)"]], probability, rtol=1e-4)
+    assert found["predicted"].tolist() == [["high", "low"][c] for c in probability.argmax(1)]
+    means = mask_means(posterior)
+    names = [f"kept({name})" for name in means["feature"].values]
+    np.testing.assert_allclose(found[names], means.values.mean(0), rtol=1e-4)
+    assert list(found.columns) == ["observed"] * labelled + [
+        "predicted",
+        "p(high)",
+        "p(low)",
+        *names,
+    ]
+    if labelled:
+        assert found["observed"].tolist() == table["income"].tolist()
+    page = (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
+    assert f"{ROWS} new rows" in page and ("observed" in page) == labelled
+    for question, answer in reading_of(posterior).answers():
+        assert question in page and str(html(answer)) in page
+    assert "{{" not in page and page.rstrip().endswith("</html>")
+
+
+def test_a_mean_and_a_deviation_for_each_row(tmp_path):
+    """Of draws of the response, in its units."""
+    source = divided_frame(numbers(), "price", folds=2, seed=0)
+    result = saved(source, tmp_path)
+    table = numbers(5, seed=2).drop(columns="price")
+    new = written(table, tmp_path, "new.csv")
+    assert run(tmp_path, str(new), "--out", str(tmp_path / "o"), "--draws", "30") == 0
+    found = pd.read_csv(tmp_path / "o" / "predictions.csv", index_col="row")
+    x, target = source.data.encoding.encode(pd.read_csv(new)), source.data.encoding.target
+    drawn = group_of(explain(result, x, draws=30), "predictions")["y"].values.reshape(-1, 5)
+    drawn = drawn.astype(np.float64) * target.scale + target.mean
+    np.testing.assert_allclose(found["mean"], drawn.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found["sd"], drawn.std(0), rtol=1e-4)
+    assert "<th>sd</th>" in (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
 
 
 def test_rows_step_by_step_as_those_of_a_fit(classes, tmp_path):

@@ -196,7 +196,7 @@ def test_refused_before_any_fit(monkeypatch):
         with pytest.raises(error, match=match):
             compare(methods, first, second, **options)
 
-    refused(ValueError, "methods has 'shapley'; the names are", ["shapley"])
+    refused(ValueError, "methods.'shapley'. must be one of .*: did you mean 'shap'", ["shapley"])
     for methods in (["random"], [], ["shap", "shap"]):
         refused(ValueError, "different names, one at least.* the control", methods)
     refused(TypeError, "one string, 'shap'", "shap")

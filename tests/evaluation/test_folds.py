@@ -120,7 +120,7 @@ def test_masks_whose_mean_no_distribution_states_are_drawn_by_every_fold(done):
         np.testing.assert_array_equal(found.values, own.values)
 
 
-def test_folds_have_draws_of_their_own(done, monkeypatch):
+def test_folds_have_draws_of_their_own(done):
     """With one seed for all, masks of different folds' rows would be drawn by the same numbers."""
     result, x, _, folds = done
     seeds = []
@@ -129,9 +129,8 @@ def test_folds_have_draws_of_their_own(done, monkeypatch):
         seeds.extend([seed] * (draws > 0))
         return explain(*args, seed=seed, draws=draws, **settings)
 
-    monkeypatch.setattr("lexppl.evaluation.folds.explain", noted)
-    folds.posterior(result, x, draws=2)
-    folds.posterior(result, x, draws=2, seed=7)
+    folds.posterior(result, x, draws=2, explain=noted)
+    folds.posterior(result, x, draws=2, seed=7, explain=noted)
     assert seeds == [0, 1, 2, 7, 8, 9]
 
 

@@ -1,20 +1,27 @@
-"""What a notebook shows of an explanation, and the same rows at another penalty."""
+"""An explanation is of ArviZ's own class; what it reads in sentences."""
 
 import copy
 import pickle
 
-import numpy as np
+import arviz
+import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
-from lexppl.arviz_compatibility import group_of, posterior_class
-from lexppl.explanation import explain, mask_means, selection_table
-from lexppl.explanation.reading.sentences import Reading, groups_read, html
+from lexppl.arviz_compatibility import group_names, group_of, posterior_of, tree_of
+from lexppl.data import synthetic
+from lexppl.evaluation import Folds
+from lexppl.explanation import explain, selection_table
+from lexppl.explanation.explain import explanation_tree
+from lexppl.explanation.reading.sentences import Reading, groups_read, html, plain
 from lexppl.inference import fit
 from lexppl.models import images
+from lexppl.plots import answers
 from lexppl.systems import lex
 from tests.refusals import refused
 
+ARVIZ = getattr(arviz, "InferenceData", xr.DataTree)
 X = torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
 NAMES = ["<b>age</b>", "height", "x2"]
@@ -39,69 +46,75 @@ def result():
     return fitted((0.005, 0.16))
 
 
-def test_a_notebook_shows_the_reports_sentences(result):
+@pytest.mark.smoke
+def test_an_explanation_is_of_arvizs_own_class(result):
+    posterior = explain(result, X, Y, draws=4)
+    folds = Folds.of(Y, 3)
+    for own in (posterior, folds.posterior(result, X, draws=0)):
+        assert type(own) is ARVIZ
+        for other in (copy.copy(own), copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+            assert type(other) is ARVIZ and repr(other) == repr(own)
+            assert other.attrs == own.attrs and group_names(other) == group_names(own)
+            for name in group_names(own):
+                assert group_of(other, name).identical(group_of(own, name))
+    assert {"predictions", "log_likelihood"} <= set(group_names(posterior))
+    # A group that is set is that of the posterior.
+    posterior["sample_stats"]["mine"] = xr.DataArray([1.0], dims="new")
+    assert "mine" in group_of(posterior, "sample_stats")
+
+
+def test_the_tree_of_the_command_line_has_the_same_groups(result):
+    tree = explanation_tree(result, X, Y, draws=4, seed=3, penalty=0.05, row_names=range(7, 127))
+    posterior = explain(result, X, Y, draws=4, seed=3, penalty=0.05, row_names=range(7, 127))
+    assert type(tree) is xr.DataTree and dict(tree.attrs) == dict(posterior.attrs)
+    assert set(group_names(tree)) == set(group_names(posterior))  # ArviZ has an order of them
+    for name in group_names(tree):
+        assert group_of(tree, name).identical(group_of(posterior, name))
+
+
+def test_a_tree_made_without_arviz_is_what_arviz_makes():
+    groups = {"posterior": xr.Dataset({"a": (("chain", "draw"), [[0.0, 1.0]])})}
+    for made in (tree_of(groups, {"seed": 3}), posterior_of(groups, {"seed": 3})):
+        assert made.attrs == {"seed": 3} and group_names(made) == ("posterior",)
+        assert group_of(made, "posterior").identical(groups["posterior"])
+
+
+def test_answers_are_the_sentences_of_the_report(result):
     posterior = explain(result, X, draws=0, entry_names=NAMES)
-    page = posterior._repr_html_()
-    table = selection_table(posterior)
-    reading = Reading("", groups_read(table, None), 3, 120, 3)
+    found = answers(posterior)
+    page = found._repr_html_()
+    reading = Reading("", groups_read(selection_table(posterior), None), 3, 120, 3)
     for question, answer in reading.answers():
         assert question in page and str(html(answer)) in page
+        assert question in repr(found) and plain(answer) in repr(found)
     assert "<strong>&lt;b&gt;age&lt;/b&gt;</strong> in nearly every row" in page
-    assert "The 3 fits agree" in page and "<b>" not in page
-    assert all(f"{share:.3f}" in page for share in table["selection_probability"])
+    assert "The 3 fits agree" in page and "<b>" not in page and "<script" not in page
     # Nothing was judged.
     assert "predict" not in page.replace("prediction", "")
-    assert len(page) < 3000 and "<script" not in page and "120 rows, 3 features" in page
+    assert "There is one fit" in repr(answers(explain(result.subset([0]), X, draws=0)))
 
 
-def test_entries_of_images_are_not_named():
+def test_rows_of_images_have_no_answers():
     shape = images((1, 4, 4), blocks=(2,), levels=0, width=2)
     system = lex(shape, classes=2, penalty=0.02)
     pixels = torch.randn(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     model = fit(system, (pixels, Y[:6]), valid=None, epochs=1, progress=False)
-    page = explain(model, pixels, draws=0)._repr_html_()
-    assert "What does the prediction rest on?" not in page and "sample_stats" in page
+    refused(
+        r"table's rows \(N, D\); those .* shape \(6, 1, 4, 4\)", answers, explain(model, pixels)
+    )
 
 
-def test_another_penalty_is_that_of_explain(result):
-    how = {"draws": 20, "seed": 7, "entry_names": NAMES, "row_names": list(range(200, 320))}
-    posterior = explain(result, X, Y, **how).at(penalty=0.1)
-    again = explain(result, X, Y, penalty=0.1, **how)
-    for name in ("predictions", "sample_stats", "log_likelihood"):
-        assert group_of(posterior, name).identical(group_of(again, name))
-    assert posterior.at(penalty=0.005).attrs["seed"] == 7
-    assert not mask_means(posterior).equals(mask_means(explain(result, X, Y, **how)))
-
-
-def test_a_fit_of_one_penalty_has_no_other():
-    posterior = explain(fitted(0.02, 1), X, draws=0)
-    refused("this program was fitted for one alone", posterior.at, penalty=0.01)
-    assert "There is one fit" in posterior._repr_html_()
-
-
-@pytest.mark.parametrize(
-    "derived",
-    [
-        copy.deepcopy,
-        lambda p: pickle.loads(pickle.dumps(p)),
-        lambda p: p.isel(row=[0, 1]),
-        lambda p: type(p)(),
-    ],
-    ids=["copied", "pickled", "selected", "wrapped"],
-)
-def test_what_is_derived_holds_no_fit_and_is_shown_by_arviz(result, derived):
-    posterior = explain(result, X, draws=0)
-    assert posterior.attrs["seed"] == 0
-    found = derived(posterior)
-    assert isinstance(found, posterior_class())
-    assert "What does the prediction rest on?" not in found._repr_html_()
-    if type(found) is not posterior_class():
-        refused(r"holds no fit: take explanation.at\(penalty=…\) of", found.at, penalty=0.1)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_hold_the_numbers(result, copied):
-    posterior = explain(result, X, draws=0)
-    found = copied(posterior)
-    assert (type(found) is posterior_class()) == (copied is not copy.deepcopy)
-    np.testing.assert_array_equal(mask_means(found), mask_means(posterior))
+def test_a_data_set_is_explained_as_its_x_and_y(result):
+    data = synthetic("S1", rows=20, seed=0)
+    system = lex(11, classes=2, k=3, hidden=(4,), predictor_hidden=(4,))
+    of_data = fit(system, data, epochs=1, progress=False)
+    expected = explain(of_data, data.x, data.y, draws=4)
+    frame = pd.DataFrame(X[:5].numpy(), columns=["x", "y", "z"])
+    for found in (explain(of_data, data, draws=4), explain(of_data, (data.x, data.y), draws=4)):
+        assert group_names(found) == group_names(expected)
+        for name in group_names(expected):
+            assert group_of(found, name).identical(group_of(expected, name))
+    alone = explain(of_data, (data.x, None), draws=4)
+    assert "posterior" not in group_names(alone)
+    # A data frame with columns x and y is rows.
+    assert explain(result, frame, draws=0)["sample_stats"].sizes["row"] == 5

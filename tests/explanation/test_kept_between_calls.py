@@ -1,20 +1,18 @@
 """What a fit keeps between two explanations, and E[z | x] without Pyro's handlers."""
 
-import copy
 import gc
 import pickle
 import subprocess
 import sys
 import weakref
 
-import arviz
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 
 from lexppl import explain
-from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
+from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.evaluation import Folds
 from lexppl.explanation import row_plan
 from lexppl.explanation.explained_rows import PROGRAM
@@ -176,49 +174,14 @@ def test_a_hook_that_is_set_later_is_not_passed_over(by_handlers):
     xr.testing.assert_identical(found["selection_probability"], other["selection_probability"])
 
 
-def test_a_posterior_is_built_when_it_is_read():
-    built = []
-
-    def build():
-        built.append(1)
-        return {"posterior": xr.Dataset({"a": (("chain", "draw"), [[0.0, 1.0]])})}
-
-    posterior = posterior_when_read(build, {"seed": 3})
-    assert isinstance(posterior, arviz.InferenceData) and not built
-    for other in (pickle.loads(pickle.dumps(posterior)), posterior):
-        assert type(other) is arviz.InferenceData
-        assert other.attrs["seed"] == 3 and other["posterior"]["a"].shape == (1, 2)
-    assert len(built) == 1
-    changed = posterior_when_read(build, {})
-    changed["prior"] = xr.Dataset({"b": 1.0})
-    assert set(group_names(changed)) == {"posterior", "prior"}
-
-
-def test_a_posterior_is_arvizs_own_by_whatever_reads_it_first():
-    draws = xr.Dataset({"a": (("chain", "draw"), np.random.default_rng(0).normal(size=(2, 50)))})
-    reads = {
-        "class": lambda p: isinstance(p, arviz.InferenceData),
-        "length": lambda p: len(p) == 1,
-        "names": lambda p: list(p) == ["posterior"] and "posterior" in p,
-        "item": lambda p: p["posterior"]["a"].shape == (2, 50),
-        "text": lambda p: "posterior" in repr(p),
-        "copy": lambda p: group_of(copy.deepcopy(p), "posterior").identical(draws),
-        "summary": lambda p: list(arviz.summary(p).index) == ["a"],
-    }
-    if arviz.InferenceData is not xr.DataTree:
-        reads["sum"] = lambda p: (p + arviz.from_dict(prior={"b": [[0.0]]})).groups()[-1] == "prior"
-    for name, read in reads.items():
-        assert read(posterior_when_read(lambda: {"posterior": draws}, {})), name
-
-
-def test_the_librarys_own_readers_leave_arviz_alone():
+def test_what_the_command_line_reads_leaves_arviz_alone():
     script = (
-        "import sys, torch; from lexppl import explain; "
+        "import sys, torch; from lexppl.explanation.explain import explanation_tree; "
         "from lexppl.explanation import selection_table; "
         "from lexppl.models import *; "
         "model = LEX(BernoulliSelector(MLP(3, 3, (4,))), ConstantImputer(), "
         "Predictor(MLP(3, 2, (4,)), CategoricalLikelihood())).eval(); "
-        "posterior = explain(model, torch.zeros(5, 3), draws=4); "
+        "posterior = explanation_tree(model, torch.zeros(5, 3), draws=4); "
         "assert len(selection_table(posterior)) == 3; assert 'arviz' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)

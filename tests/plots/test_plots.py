@@ -1,8 +1,6 @@
 """Pictures show the numbers that they claim to show, and leave matplotlib as it was."""
 
 import io
-import subprocess
-import sys
 import warnings
 
 import matplotlib as mpl
@@ -228,17 +226,6 @@ def test_global_state_is_left_alone():
     ):
         drawn(figure)
     assert settings() == before
-
-
-@pytest.mark.complete
-def test_pyplot_is_not_imported():
-    code = (
-        "import sys, numpy as np, lexppl.plots as p;"
-        "from lexppl.inference.training.result import History;"
-        "one = np.ones((1, 1)); p.plot_history(History(one, one, np.zeros(1), np.ones(1)));"
-        "sys.exit('matplotlib.pyplot' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 WRONG = {"a posterior": random_posterior(), "a number": 3, "nothing": None}

@@ -539,7 +539,15 @@ def test_a_program_that_draws_no_response(program, y, message):
 
 
 def test_a_value_outside_its_distribution_is_of_a_named_site():
-    with pytest.raises(ValueError, match=r"site 'y' cannot have its value: .*support.*Boolean"):
+    class Waiting(Explainer):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
+                pyro.sample("y", dist.Exponential(torch.ones(())), obs=y)
+
+    with pytest.raises(ValueError, match=r"site 'y' cannot have its value: .*support"):
+        fit(Waiting, (X, Y - 1.0), **QUICK)
+    with pytest.raises(ValueError, match="labels must be 0 … 1 for classes=2; y has 2 in row"):
         fit(Explainer, (X, Y + 1.0), **QUICK)
 
 

@@ -13,7 +13,7 @@ from lexppl.cli.results.gains import FittedTable
 from lexppl.cli.results.scores import folds_of_judged
 from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import markers_in
@@ -124,7 +124,7 @@ def encoded_choice(fitted: FittedTable) -> EncodedChoice:
     rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
     rows = rows[:MOST_ROWS]
     x = source.test.x[rows]
-    posterior = explain(result.subset([result.best]), x, draws=2, seed=fitted.seed)
+    posterior = explanation_tree(result.subset([result.best]), x, draws=2, seed=fitted.seed)
     masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0, :1]
     if kind_of(posterior) is not PROBABILITY or not np.isin(masks, (0, 1)).all():
         return EncodedChoice()

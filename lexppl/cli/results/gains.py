@@ -25,7 +25,8 @@ from lexppl.evaluation.gains import (
 )
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
-from lexppl.explanation import explain, selection_table
+from lexppl.explanation import selection_table
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import by_groups, drawn_masks
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
@@ -151,7 +152,7 @@ def judge_gains(
     cost = 2 * len(x) * (source.data.n_entries + len(groups.names))
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
-    masks = drawn_masks(judged(folds, explain, fitted.result, x, draws=draws, seed=seed))
+    masks = drawn_masks(judged(folds, explanation_tree, fitted.result, x, draws=draws, seed=seed))
     own = own_judge(fitted.networks or fitted.result, judge.entries)
     gains = feature_gains(
         judge if own is None else own,

@@ -18,7 +18,8 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import base_frequencies
-from lexppl.explanation import explain, mask_means
+from lexppl.explanation import mask_means
+from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
 
@@ -135,7 +136,7 @@ def _kept(
     of each fit `(R, K)`."""
     source = table.source
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
-    means = mask_means(explain(fit, x, draws=0, seed=table.seed)).values.astype(np.float64)
+    means = mask_means(explanation_tree(fit, x, draws=0, seed=table.seed)).values.astype(np.float64)
     each = table.groups.kept(means)
     folds = folds_at(source, numbers)
     by_row = each.mean(0)

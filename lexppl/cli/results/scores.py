@@ -21,7 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.explanation import explain
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 from lexppl.summary import number_text
@@ -126,7 +126,7 @@ def judge_explainer(
             prediction_scores(p, y, log_likelihood=one)
             for p, one in zip(predictions, likelihoods, strict=True)
         ]
-        posterior = explain(own, x, draws=2, seed=seed)
+        posterior = explanation_tree(own, x, draws=2, seed=seed)
         kept = mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
         sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
     return _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
@@ -198,7 +198,7 @@ def judge_by_evalx(
     for (own, rows), by in zip(_parts_of(result, source), judges, strict=True):
         x, y = source.test.x[rows], source.test.y[rows]
         one = EvalX(by, judge.entries)
-        posterior = explain(own, x, draws=draws, seed=seed)
+        posterior = explanation_tree(own, x, draws=draws, seed=seed)
         site = mask_means(posterior)
         masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
         each += [one.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks]

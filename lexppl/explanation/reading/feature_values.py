@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.reading.masks import constants_name, mask_means
@@ -124,7 +124,7 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
     attrs = {name: json.dumps(held, ensure_ascii=False) for name, held in about.items()}
     dims = ("row", str(means.dims[-1]))
     written = xr.DataArray(table, {dim: means[dim].values for dim in dims}, dims, attrs=attrs)
-    writable_group(posterior, constants_name(posterior))[VALUES] = written
+    posterior[constants_name(posterior)][VALUES] = written
     return posterior
 
 
@@ -195,7 +195,7 @@ def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Po
             written[places[name]] = values[n]
     dims = means.dims[1:]
     coordinates = {dim: means[dim].values for dim in dims if dim in means.coords}
-    writable_group(posterior, "sample_stats")[GAIN] = xr.DataArray(
+    posterior["sample_stats"][GAIN] = xr.DataArray(
         written, coordinates, dims, attrs={"units": "nats", "site": means.attrs["site"]}
     )
     return posterior

@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_names, group_of, writable_group
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.reading.masks import constants_name, mask_means
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
@@ -143,7 +143,7 @@ def with_images(
             f"{height} × {width} pixels, and be of the posterior's {entries} entries; there are "
             f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
         )
-    group = writable_group(posterior, constants_name(posterior))
+    group = posterior[constants_name(posterior)]
     if len(own) == 1:
         images = x.values.reshape(-1, channels, height, width)
         coordinates = {"row": x["row"].values} if "row" in x.coords else {}

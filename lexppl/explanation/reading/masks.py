@@ -21,7 +21,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from lexppl.arviz_compatibility import Posterior, attrs_of, group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 
 GIVEN_X, GIVEN_XY, OF_ROWS = "predictions", "posterior", "posterior_of_rows"
 NEW_Y = "posterior_predictive"
@@ -221,7 +221,7 @@ def with_fold_means(posterior: Posterior, every: Posterior) -> Posterior:
     renamed = {f"{FOLD}_{name}": theirs[name].rename(chain=FOLD) for name in means}
     groups = {name: group_of(posterior, name) for name in group_names(posterior)}
     groups["sample_stats"] = groups["sample_stats"].assign(renamed)
-    return posterior_of(groups, attrs_of(posterior))
+    return like(posterior, groups)
 
 
 def fold_means(posterior: Posterior) -> xr.DataArray | None:
@@ -274,7 +274,7 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
             mean = columns["mask"].mean("row", dtype=np.float64)
             columns["importance"] = mean.assign_attrs(variables["importance"].attrs)
         found[name] = xr.Dataset(columns, attrs=variables.attrs)
-    return posterior_of(found, attrs_of(posterior))
+    return like(posterior, found)
 
 
 def _of_masks(variables: xr.Dataset, dim: str) -> xr.Dataset:

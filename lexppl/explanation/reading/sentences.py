@@ -12,6 +12,16 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
+from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.reading.masks import (
+    PROBABILITY,
+    SAMPLED,
+    chains_are,
+    constants_name,
+    kind_of,
+    mask_means,
+)
+from lexppl.explanation.reading.tables import selection_table
 from lexppl.summary import counted, listed
 
 RESTS_ON, SURENESS = "What does the prediction rest on?", "How sure is that?"
@@ -307,3 +317,28 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
         known: dict[str, Any] = {"found": tested, "worse": without - error, "spokesmen": spokesmen}
         found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
     return found
+
+
+def reading_of(posterior: Posterior, target: str = "") -> Reading:
+    """The numbers of what a posterior of a table's rows reads; nothing was tested.
+
+    Raises:
+        ValueError: rows that are no table, or that share a mask.
+    """
+    means = mask_means(posterior)
+    x = group_of(posterior, constants_name(posterior))["x"]
+    if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
+        raise ValueError(
+            f"answers are of a table's rows (N, D); those of the posterior are {x.dtype} of shape "
+            f"{x.shape}: plot_selection_map and highlighted_text are of images and of texts"
+        )
+    table = selection_table(posterior)
+    return Reading(
+        target,
+        groups_read(table, None),
+        len(table),
+        means.sizes["row"],
+        means.sizes["chain"],
+        selects=kind_of(posterior) is PROBABILITY,
+        posterior=chains_are(posterior).startswith(SAMPLED),
+    )

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import fraction
+from lexppl.argument_checks import fraction, one_of
 from lexppl.distributions.support import draws_zeros_and_ones, lists_labels
 from lexppl.effects import (
     EVERY_SHIFT,
@@ -270,8 +270,7 @@ class LeaveOneOut(SampledEstimator):
     labels_from: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.labels not in get_args(Labels):
-            raise ValueError(f"labels must be one of {get_args(Labels)}; they are {self.labels!r}")
+        one_of(get_args(Labels), "labels", self.labels)
         fraction("labels_from", self.labels_from, of="the fit", zero=True)
 
     @property

@@ -77,6 +77,7 @@ from lexppl.inference.training.rows import (
     refuse_responses,
     refuse_rows,
     refuse_unlike,
+    with_labels,
 )
 from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.watch import Callback, Progress, check_progress
@@ -128,8 +129,11 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     for y in rows.columns[1:2]:
         refuse_responses(program, y)
     keep_parameters_local(program)
+    columns = rows.columns
     with seeded(seed):
-        program = holding(program, PyroParams(), lambda: rows.columns)
+        program = holding(program, PyroParams(), lambda: columns)
+    rows = with_labels([program], rows, "train", one_class=True)
+    assert isinstance(rows, TensorRows)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
         refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
         refuse_none(found.shared)
@@ -223,6 +227,7 @@ WATCHED_ROWS = 1000  # Rows of the validation set on which a collapse is looked 
 def fit(
     model: Model | Sequence[Model] | None,
     train: Data | ReplicateData,
+    y: None = None,
     *,
     valid: Data | ReplicateData | float | None = VALID_SHARE,
     guide: nn.Module | Callable[..., Any] | None = None,
@@ -265,6 +270,7 @@ def fit(
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a `DataLoader`,
             :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`. x is dense, floats of the
             model's type, or whole numbers where the program reads these, as by `nn.Embedding`.
+        y: None: x and y are one argument, `(x, y)`.
         valid: the same for validation, a share of the training rows, or None. The best epoch has
             the least validation loss, under the objective at the end of its schedules and with the
             same draws. A fifth by default; None where guides alone learn (:class:`Stage`).
@@ -337,6 +343,8 @@ def fit(
         3
     """
     arguments = dict(locals())
+    if y is not None:
+        raise TypeError("give the rows as one argument: fit(model, (x, y)); others are valid=…")
     check_progress(progress)
     refuse_instances(optimizer, device)
     if inference is not None:
@@ -369,14 +377,20 @@ def fit(
         if precision is not None:
             refuse_unmixed(copies[0], dtype)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
-        rows = training_rows(train, dtype, "train", one_class=is_posterior)
+
+        def read(data: Any, name: str, one_class: bool = False) -> Rows:
+            every = training_rows(data, dtype, name, one_class=one_class)
+            programs = [term.model for term in terms_of(copies[0].stages)]
+            return with_labels(programs, every, name, one_class)
+
+        rows = read(train, "train", is_posterior)
         weighting = None
         if row_weights is not None or sample_weight is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
-            rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
+            rows, held_out, learned_rows = divided_rows(valid, rows, read, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
         if isinstance(processes, Processes):

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.argument_checks import refuse_not_finite
+from lexppl.inference.batches import refuse_single_row
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.global_draws import (
     DrawnParameters,
@@ -23,6 +24,7 @@ from lexppl.inference.posterior.global_draws import (
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.rows import (
     check_alike,
+    labelled,
     likelihood_of,
     refuse_other_scale,
     refuse_responses,
@@ -391,7 +393,8 @@ class FitResult(Summarised):
                     f"{name} must be a tensor; it is {type(given).__name__}: torch.as_tensor makes "
                     "one of an array"
                 )
-        if x.dim() > 0 and len(x) == 0:
+        refuse_single_row(x, y, row=self.event_shape)
+        if len(x) == 0:
             raise ValueError("x has no rows")
         shape = tuple(x.shape[1:])
         if shape != self.event_shape:
@@ -413,9 +416,11 @@ class FitResult(Summarised):
             return
         if len(y) != len(x):
             raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
-        refuse_responses(self.models[0], y)
-        if self.labels is not None and not y.is_floating_point():
-            unseen = sorted(set(y.unique().tolist()) - set(self.labels))
+        refuse_not_finite("y", y)
+        labelled(model, x, y)
+        refuse_responses(model, y)
+        if self.labels is not None and y.dim() == 1:
+            unseen = sorted(map(int, set(y.unique().tolist()) - set(self.labels)))
             if unseen:
                 raise ValueError(
                     f"y has labels {unseen} that were not seen in fit; it saw {list(self.labels)}"

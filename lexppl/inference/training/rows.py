@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction
-from lexppl.distributions.support import lists_labels
+from lexppl.distributions.support import (
+    draws_zeros_and_ones,
+    lists_labels,
+    refuse_labels,
+    unlike_labels,
+)
 from lexppl.effects import weights_first
 from lexppl.inference.batches import (
     Columns,
@@ -22,7 +28,8 @@ from lexppl.inference.batches import (
     Rows,
     TensorRows,
     of_replicate,
-    training_rows,
+    refuse_one_class,
+    writable,
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import sample_nodes
@@ -30,8 +37,8 @@ from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.stages import Stage, terms_of
 from lexppl.threads import evaluating
 
-PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
-"""Where a program's likelihood stands, by the convention of explainers."""
+PREDICTOR, LIKELIHOOD, RESPONSE = "predictor", "likelihood", "y"
+"""Where a program's likelihood stands, and its site, by the convention of explainers."""
 IMAGE = 3  # Dimensions of an image, channels first
 MOST_BEYOND = 0.5  # How far pixels may leave [0, 1]: noise and enlarged images do so by less
 
@@ -102,6 +109,58 @@ def likelihood_of(program: Any) -> Any:
     return getattr(getattr(program, PREDICTOR, None), LIKELIHOOD, None)
 
 
+def response_law(program: Any, x: Tensor, y: Tensor | None = None) -> tuple[Any, Any]:
+    """The distribution of y given rows, by a program's predictor, else by its site, and the site's
+    value; None where no run shows them."""
+    if likelihood_of(program) is None:
+        site = _statements(program, x, y).get(RESPONSE)
+        return (None, None) if site is None else (site["fn"], site["value"])
+    with suppress(Exception), torch.no_grad(), evaluating(program), seeded(0, x.device):
+        return program.predictor(x), y
+    return None, None
+
+
+def labelled(program: Any, x: Tensor, y: Tensor) -> Tensor:
+    """y as a program takes it: labels of a predictor as integers, but for zeros and ones, which may
+    have any type; others than its classes' are refused."""
+    law, _ = response_law(program, x[:1])
+    if law is None or law.event_shape or not lists_labels(law):
+        return y
+    classes = len(law.enumerate_support(expand=False))
+    if likelihood_of(program) is not None:
+        refuse_labels(y, classes)
+        return y if y.dim() > 1 or draws_zeros_and_ones(law) else y.long()
+    rows = unlike_labels(y, classes).nonzero()[:1, 0] if y.dim() == 1 else ()
+    if len(rows):
+        # A program may make its labels of what it is given.
+        law, value = response_law(program, x[rows], y[rows])
+        if law is not None and not bool(law.support.check(value).all()):
+            refuse_labels(y, classes)
+    return y
+
+
+def with_labels(programs: Sequence[Any], rows: Rows, name: str, one_class: bool = False) -> Rows:
+    """Rows with y as programs take it (:func:`labelled`); of a loader in each batch."""
+
+    def taken(x: Tensor, y: Tensor) -> Tensor:
+        try:
+            for program in programs:
+                y = labelled(program, x, y)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return y
+
+    if isinstance(rows, LoadedRows):
+        return replace(rows, take=taken)
+    if len(rows.columns) < 2:
+        return rows
+    x, y, *others = rows.columns
+    made = torch.stack(list(map(taken, x, y))) if rows.by_replicate else taken(x, y)
+    if made is not y and not one_class:
+        refuse_one_class(made, name)
+    return replace(rows, columns=(x, made, *others))
+
+
 def refuse_responses(program: Any, y: Tensor) -> None:
     """Refuse responses that the likelihood of a program cannot have."""
     likelihood = likelihood_of(program)
@@ -126,10 +185,10 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
             raise ValueError(f"x is {x.dtype}, and the program reads floats: give x.to({dtype})")
 
 
-def _statements(program: nn.Module, x: Tensor) -> dict[str, Any]:
-    """The sample statements of a program's run on rows without y, by name; none where it fails."""
+def _statements(program: Any, x: Tensor, y: Tensor | None = None) -> dict[str, Any]:
+    """The sample statements of a program's run on rows, by name; none where it fails."""
     with suppress(Exception), torch.no_grad(), evaluating(program), seeded(0, x.device):
-        return sample_nodes(weights_first(program), (x, None))
+        return sample_nodes(weights_first(program), (x, y))
     return {}
 
 
@@ -182,17 +241,21 @@ def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, 
     if shown.dim() == 1 + IMAGE and x.numel():
         low, high = x.aminmax()
         found["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
-    if others and not others[0].is_floating_point() and _has_labels(model, shown[:1]):
-        found["labels"] = tuple(others[0].unique().tolist())
+    if others and _are_labels(model, shown[:1], others[0], others[0].dim() == 1 + rows.row_dim):
+        found["labels"] = tuple(others[0].long().unique().tolist())
     return found
 
 
-def _has_labels(model: Any, x: Tensor) -> bool:
-    """Whether integers are labels, and no counts or times, by a program's likelihood or site y."""
+def _are_labels(model: Any, x: Tensor, y: Tensor, by_row: bool) -> bool:
+    """Whether y, a number a row where `by_row`, is labels, and no counts or times, by a program's
+    likelihood or site y."""
+    floating = y.is_floating_point()
+    if floating and not (by_row and bool((y == y.round()).all())):
+        return False
     if (likelihood := likelihood_of(model)) is not None:
-        return bool(getattr(likelihood, "discrete", True))
-    y = _statements(model, x).get("y")
-    return y is None or lists_labels(y["fn"])
+        return bool(getattr(likelihood, "discrete", not floating))
+    law, _ = response_law(model, x)
+    return not floating if law is None else lists_labels(law)
 
 
 DIRICHLET = "dirichlet"  # Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`
@@ -292,13 +355,14 @@ class RowWeighting:
 
 
 def divided_rows(
-    valid: Any, rows: Rows, dtype: torch.dtype, weighting: RowWeighting | None, folds: int
+    valid: Any, rows: Rows, read: Callable[..., Rows], weighting: RowWeighting | None, folds: int
 ) -> tuple[Rows, Rows | None, Rows]:
-    """Training rows, validation rows, and the former as learned from: weighted and in folds."""
+    """Training rows, validation rows, which `read` checks, and the former as learned from: weighted
+    and in folds."""
     if weighting is None or isinstance(rows, LoadedRows):
-        rows, held_out = _validation(valid, rows, dtype)
+        rows, held_out = _validation(valid, rows, read)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
-    weighted, apart = _validation(valid, weighting.added(rows), dtype)
+    weighted, apart = _validation(valid, weighting.added(rows), read)
     assert not isinstance(weighted, LoadedRows)
     settled = weighting.settled(weighted)
     learned = settled if folds == 1 else folded(settled, folds)
@@ -306,11 +370,11 @@ def divided_rows(
     return replace(settled, columns=settled.columns[:-1], is_weighted=False), judged, learned
 
 
-def _validation(valid: Any, rows: Rows, dtype: torch.dtype) -> tuple[Rows, Rows | None]:
+def _validation(valid: Any, rows: Rows, read: Callable[..., Rows]) -> tuple[Rows, Rows | None]:
     if valid is None:
         return rows, None
     if not isinstance(valid, float | int):
-        return rows, training_rows(valid, dtype, "valid")
+        return rows, read(valid, "valid")
     share = fraction("valid", valid, of="the rows")
     if isinstance(rows, LoadedRows):
         raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
@@ -347,7 +411,8 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
 def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
     """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
     try:
-        weights = torch.as_tensor(given, dtype=torch.float64)
+        held = given if isinstance(given, Tensor) else writable(given, np.float64)
+        weights = torch.as_tensor(held, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
         raise TypeError(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-from lexppl.argument_checks import int_at_least, int_between
+from lexppl.argument_checks import int_at_least, int_between, one_of
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping, image_shape, patch_side
@@ -154,8 +154,7 @@ class UNet(Configured, nn.Module):
         self.levels = int_between("levels", levels, 0, MOST_LEVELS)
         self.width = int_at_least("width", width)
         self.batch_norm = bool(batch_norm)
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}; it is {activation!r}")
+        one_of(ACTIVATIONS, "activation", activation)
         self.activation = activation
         self.grouping = grouping
         self.means = EntryMeans(self.shape, grouping)
@@ -260,9 +259,7 @@ class TorchvisionNetwork(Configured, nn.Module):
         self, name: str, shape: Sequence[int], outputs: int, *, weights: str | None = None
     ) -> None:
         super().__init__()
-        if name not in NETWORKS:
-            raise ValueError(f"name must be one of {list(NETWORKS)}; it is {name!r}")
-        self.name = name
+        self.name: str = one_of(NETWORKS, "name", name)
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
         if self.shape[0] not in (1, 3):

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lexppl.argument_checks import one_of
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
@@ -46,8 +47,8 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
     `OF_PIXELS`, fitted on training rows `(N, D)` or `(N, C, H, W)`; `groups` are the entries of a
     table's features."""
     known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
-    if name not in (*known, GAP):
-        raise ValueError(f"imputer must be one of {known}; it is {name!r}")
+    if name != GAP:
+        one_of(known, "imputer", name)
     components = min(COMPONENTS, len(x))
     if name in MIXTURES:
         return MIXTURES[name].fit(x, components, seed)

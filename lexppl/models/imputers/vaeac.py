@@ -17,7 +17,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, silu, softplus
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, one_of
 from lexppl.configured import Configured
 from lexppl.models.imputers.imputer import HiddenFeatures, Imputer
 from lexppl.models.imputers.logistics import STEPS, DiscretizedLogistic
@@ -206,9 +206,7 @@ def feature_distribution(outputs: Tensor, kind: str) -> TorchDistribution:
 
 def known_kind(features: str) -> str:
     """The kind of the features, of those there are."""
-    if features not in LEAST_SCALES:
-        raise ValueError(f"features must be one of {list(LEAST_SCALES)}; it is {features!r}")
-    return features
+    return str(one_of(LEAST_SCALES, "features", features))
 
 
 class VAEACImputer(Imputer):
