@@ -92,6 +92,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             "subtitle": f"{counted(len(x), 'new row')}, explained by {folder} without a fit",
             "answers": [(q, html(text)) for q, text in reading_of(posterior).answers()],
             "warnings": (),
+            "decisions": (),
             "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, shown)],
             "note": f"The first {counted(len(shown), 'row')}; {PREDICTIONS} has all of them.",
             "command": shlex.join(command),
@@ -122,7 +123,7 @@ def _predictions(
             centre, name = drawn.median(("chain", "draw")), MEDIAN
             spread = f"sd of {target.label}"
         sd = drawn.std(("chain", "draw")).to_pandas() * target.scale
-        each = {name: target.inverse(centre.to_pandas()), spread: sd}
+        each = {name: target.inverse(centre.values), spread: sd}
     return pd.DataFrame({**observed, **each}, index=pd.RangeIndex(len(frame), name="row"))
 
 
