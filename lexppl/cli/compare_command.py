@@ -46,6 +46,13 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
         print(f"\n{text_table(['method', *shown], cells)}")
     print("  @k: each row's k most important features are kept; random is the order to beat")
+    print(
+        "  fixed: the first figure if all rows keep the same k features; choice: by which are kept"
+    )
+    print(
+        "  alone, whatever they hold. Where the first figure is far above fixed, or choice is high,"
+    )
+    print("  the choice itself may carry the label, which EVAL-X does not see")
     if options.leaks:
         print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
     print("  (95 % over the held-out rows, and over the replicates where there are several)")
