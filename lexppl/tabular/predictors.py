@@ -153,14 +153,13 @@ def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | N
 
     Networks of few rows overfit before gradient steps have brought the scale down from 1.
     """
-    if isinstance(getattr(predictor, "likelihood", None), NormalLikelihood):
-        with torch.no_grad(), evaluating(predictor):
-            _settle(predictor, y - predictor(x).mean, weights)
-
-
-def _settle(predictor: Any, residuals: Tensor, weights: Tensor | None) -> None:
+    likelihood = getattr(predictor, "likelihood", None)
+    if not isinstance(likelihood, NormalLikelihood):
+        return
+    with torch.no_grad(), evaluating(predictor):
+        residuals = y - predictor(x).mean
     if bool(residuals.any()):
-        predictor.likelihood.settle(residuals, weights)
+        likelihood.settle(residuals, weights)
 
 
 LINEAR = "linear"
@@ -222,7 +221,8 @@ def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows)
             if isinstance(predictors[0].likelihood, NormalLikelihood):
                 residuals = joined(lambda one, n: y[n] - one(x[n]).mean, predictors)
                 for one, others in zip(predictors, rest, strict=True):
-                    _settle(one, residuals[others], counts[others])
+                    if residuals[others].any():
+                        one.likelihood.settle(residuals[others], counts[others])
             found = joined(lambda one, n: one(x[n]).log_prob(y[n]), predictors)
             each[name] = found.cpu().double().numpy()
     chosen = []

@@ -101,7 +101,10 @@ def again(judged, folder):
     x, y = source.test.x, judged["targets"][source.test_rows]
     masks = masks_of(folds.values(explain, explainer, x, draws=20, seed=0))["mask"].values
     masks = torch.as_tensor(masks).flatten(0, 1).float()
-    own = own_judge(judged["networks"] or explainer, judged["judge"].entries)
+    entries, itself = judged["judge"].entries, judged["found"].each.judge is None
+    own = own_judge(judged["networks"] or explainer, entries)
+    if itself:
+        own = own_judge(explainer, entries, of_any=True)
     by_own, random = (
         feature_gains(judge, x, y, masks, groups=judged["found"].each.groups, folds=folds)
         for judge in (own or judged["judge"], judged["judge"])
@@ -125,7 +128,8 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
     fits = judged["judge"].result
     assert fits.replicates == 2 and fits.event_shape == (source.data.n_features,)
     # Networks of what is drawn judge, also those that trees replaced, which read it as missing.
-    assert judged["found"].by_own and (judged["networks"] is None) == (target == "price")
+    assert judged["found"].each.judge in (None, "the network that trees replaced")
+    assert (judged["networks"] is None) == (target == "price")
     found = gain_table(gains, 0.1)
     assert list(found.index) == list(table.index)
     # The table is told to four digits.

@@ -125,7 +125,7 @@ def test_fits_rank_by_their_selection_probabilities(judge):
     methods = {"fit": result, "by_hand": lambda x: mean}
     table = compare(methods, train, test, judge=judge)
     pair = table[[name for name in table if "@" in name and name[-6:] not in BOUNDS]]
-    assert len(pair.columns) == 9 and pair.loc["fit"].equals(pair.loc["by_hand"])
+    assert len(pair.columns) == 13 and pair.loc["fit"].equals(pair.loc["by_hand"])
     assert table.loc["fit", "fit_seconds"] == pytest.approx(result.history.seconds.sum())
     assert math.isnan(table.loc["by_hand", "fit_seconds"])
     stated = compare(methods, train, test, judge=judge, seconds={"by_hand": 3.5})

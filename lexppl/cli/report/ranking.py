@@ -28,11 +28,6 @@ class Gain:
     found: bool
 
     @property
-    def known(self) -> bool:
-        """Whether there was a judge of it."""
-        return not math.isnan(self.mean)
-
-    @property
     def cells(self) -> list[str]:
         """Gain, interval and whether it is found as text.
 
@@ -40,7 +35,7 @@ class Gain:
             >>> Gain(0.0021, 0.0003, 0.004, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
             (['0.002', '0.0003 – 0.004', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
         """
-        if not self.known:
+        if math.isnan(self.mean):
             return ["–", "–", "–"]
         mean, lower, upper = map(self._text, (self.mean, self.lower, self.upper))
         return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
@@ -144,9 +139,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
         value, lower, upper = (
             (feature.importance, feature.lower, feature.upper)
             if gain is None
-            else (gain.mean, gain.lower, gain.upper)
-            if gain.known
-            else (0.0, math.nan, math.nan)
+            else (float(np.nan_to_num(gain.mean)), gain.lower, gain.upper)
         )
         cells = [] if gain is None else [cell.replace("-", "−") for cell in gain.cells]
         lines.append(
@@ -169,7 +162,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
 
 def _ends(every: list[RankedFeature], kind: ImportanceKind) -> tuple[float, float]:
     """Values at the left and the right end of all bars."""
-    gains = [f.gain for f in every if f.gain is not None and f.gain.known]
+    gains = [f.gain for f in every if f.gain is not None and not math.isnan(f.gain.mean)]
     if not gains:
         if kind is PROBABILITY:
             return 0.0, 1.0
