@@ -7,11 +7,13 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.choices.settings import NETWORK, TREES
@@ -19,7 +21,11 @@ from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.gains import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
+from lexppl.evaluation.prediction import (
+    more_by_an_error,
+    predictive,
+    predictive_log_likelihood,
+)
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.cross_fitting import CrossFitted
@@ -166,31 +172,9 @@ LINEAR = "linear"
 WORDS: Mapping[str, str] = MappingProxyType(
     {NETWORK: "a network", TREES: "boosted trees", LINEAR: "a linear model"}
 )
+LEAST_SHARE = 1e-12  # Of a label that no row had
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
-
-
-class _Estimated(nn.Module):
-    """A fitted estimator of scikit-learn as a network of rows that are read as it takes them:
-    log-probabilities of C labels, means, or the logs of means of counts."""
-
-    def __init__(
-        self, estimator: Any, read: Callable[[Tensor], Tensor], classes: int, of_counts: bool
-    ) -> None:
-        super().__init__()
-        self.estimator, self.read = estimator, read
-        self.classes, self.of_counts = classes, of_counts
-
-    def forward(self, x: Tensor) -> Tensor:
-        values = self.read(x.detach().cpu().double()).numpy()
-        if not self.classes:
-            found = self.estimator.predict(values)[:, None]
-        else:
-            found = np.zeros((len(values), self.classes))
-            found[:, self.estimator.classes_] = self.estimator.predict_proba(values)
-        if self.classes or self.of_counts:
-            found = np.log(found.clip(1e-12))
-        return torch.from_numpy(found).to(x)
 
 
 def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows) -> FittedPredictor:
@@ -205,44 +189,49 @@ def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows)
     if not rows.has_judged:
         return full
     (x, y), folds, weights = rows.judged(MOST_JUDGED, plan.seed)
-    own = [torch.arange(len(x))] if folds is None else [folds.rows(r) for r in range(folds.count)]
-    rest = [torch.cat([*own[:r], *own[r + 1 :]]) for r in range(len(own))] if folds else own
-    counts = torch.ones(len(x)).to(x) if weights is None else weights
-    network = [copy.deepcopy(model.predictor) for model in full.result.models]
-    kinds = {NETWORK: network, **_estimated(network[0].likelihood, plan, rows)}
+    chooses = [torch.ones(len(x)) > 0] if folds is None else list(folds.weights.cpu() > 0)
+    counts = torch.ones(len(x)) if weights is None else weights.cpu()
+    every = {NETWORK: copy.deepcopy(full.result.models), **_estimated(full, plan, rows)}
     each: dict[str, np.ndarray] = {}
-
-    def joined(of: Callable[[Any, Tensor], Tensor], predictors: list[Any]) -> Tensor:
-        parts = [of(one, places) for one, places in zip(predictors, own, strict=True)]
-        return torch.cat(parts)[torch.cat(own).argsort()]
-
-    with torch.no_grad():
-        for name, predictors in kinds.items():
-            if isinstance(predictors[0].likelihood, NormalLikelihood):
-                residuals = joined(lambda one, n: y[n] - one(x[n]).mean, predictors)
-                for one, others in zip(predictors, rest, strict=True):
-                    if residuals[others].any():
-                        one.likelihood.settle(residuals[others], counts[others])
-            found = joined(lambda one, n: one(x[n]).log_prob(y[n]), predictors)
-            each[name] = found.cpu().double().numpy()
+    for name, models in every.items():
+        fit = replace(full.result, models=models)
+        if isinstance(fit.model.predictor.likelihood, NormalLikelihood):
+            residuals = (y - judged(folds, predictive, fit, x, masks=1)[0]).cpu()
+            for model, own in zip(models, chooses, strict=True):
+                if residuals[own].any():
+                    model.predictor.likelihood.settle(residuals[own], counts[own])
+        found = judged(folds, predictive_log_likelihood, fit, x, y, masks=1)[0]
+        each[name] = found.cpu().double().numpy()
     chosen = []
-    for others in rest:
-        best, places = NETWORK, others.cpu().numpy()
-        count = counts[others].cpu().double().numpy()
-        for name in kinds:
-            more = (each[name] - each[best])[places]
+    for own in chooses:
+        best, count = NETWORK, counts[own].double().numpy()
+        for name in every:
+            more = (each[name] - each[best])[own.numpy()]
             better = folds is None and np.average(more, weights=count) > 0.0
             best = name if better or more_by_an_error(more, count) else best
         chosen.append(best)
-    models = [UnmaskedPredictor(kinds[name][r]) for r, name in enumerate(chosen)]
-    kind = " or ".join(WORDS[name] for name in kinds if name in chosen)
+    models = [every[name][r] for r, name in enumerate(chosen)]
+    kind = " or ".join(WORDS[name] for name in every if name in chosen)
     return FittedPredictor(replace(full.result, models=models), kind)
 
 
+class _Estimated(nn.Module):
+    """A fitted estimator of scikit-learn as a network of rows that are read as it takes them."""
+
+    def __init__(self, read: Callable[[Tensor], Tensor], outputs: Callable[..., Any]) -> None:
+        super().__init__()
+        self.read, self.outputs = read, outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.outputs(self.read(x.detach().cpu().double()).numpy())
+        return torch.from_numpy(found.reshape(len(x), -1)).to(x)
+
+
 def _estimated(
-    likelihood: Likelihood, plan: FitPlan, rows: EncodedRows
-) -> dict[str, list[Predictor]]:
-    """Boosted trees and a linear model for each replicate, of the likelihood's kind of y."""
+    full: FittedPredictor, plan: FitPlan, rows: EncodedRows
+) -> dict[str, list[UnmaskedPredictor]]:
+    """Boosted trees and a linear model for each replicate, of the kind of y of a full predictor:
+    labels, counts or numbers."""
     from sklearn import ensemble, linear_model  # noqa: PLC0415 - slow to import
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - slow to import
 
@@ -251,35 +240,36 @@ def _estimated(
     levels = [place for place, features in enumerate(columns) if column_kind(features) == 0]
     trees: dict[str, Any] = {"max_iter": GROWN, "max_leaf_nodes": LEAVES, "early_stopping": False}
     trees |= {"categorical_features": levels or None, "random_state": plan.seed}
-    kind: type[Likelihood] = NormalLikelihood
+    of_y: Likelihood = full.predictor.likelihood
     boosting, linear = ensemble.HistGradientBoostingRegressor(**trees), linear_model.Ridge()
-    if likelihood.discrete:
+    kind: type[Likelihood] = NormalLikelihood
+    if of_y.discrete:
         kind, boosting = CategoricalLikelihood, ensemble.HistGradientBoostingClassifier(**trees)
         linear = linear_model.LogisticRegression(max_iter=1000)
-    elif isinstance(likelihood, CountLikelihood):
+    elif isinstance(of_y, CountLikelihood):
         kind, boosting = PoissonLikelihood, boosting.set_params(loss="poisson")
         linear = linear_model.PoissonRegressor(alpha=1.0 / len(x), max_iter=1000)
-    classes = len(rows.class_names or ()) if likelihood.discrete else 0
 
-    def columns_of(x: Tensor) -> Tensor:
-        return column_values(gapped(x, rows.markers), columns)
+    def outputs(estimator: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not of_y.discrete:
+            mean: NDArray[np.float64] = estimator.predict(values)
+            return mean if kind is NormalLikelihood else np.log(mean)
+        found = np.full((len(values), len(rows.class_names or ())), LEAST_SHARE)
+        found[:, estimator.classes_] += estimator.predict_proba(values)
+        return np.log(found)
 
-    def fitted(
-        estimator: Any, read: Callable[[Tensor], Tensor], counts: Tensor | None
-    ) -> Predictor:
-        weights = np.ones(len(x)) if counts is None else counts.cpu().double().numpy()
-        learned = weights > 0
-        masked = MaskedRows(read(x).numpy()[learned], y[learned], weights[learned])
-        of_counts = kind is PoissonLikelihood
-        network = _Estimated(masked.fitted(estimator), read, classes, of_counts)
-        return Predictor(network, kind()).to(rows.train[0].device)
-
-    makers = {TREES: (boosting, columns_of), LINEAR: (linear, Tensor.double)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return {
-            name: [fitted(*how, counts) for counts in _counts(rows)] for name, how in makers.items()
-        }
+    reads = (lambda x: column_values(gapped(x, rows.markers), columns)), Tensor.double
+    found: dict[str, list[UnmaskedPredictor]] = {TREES: [], LINEAR: []}
+    for counts in _counts(rows):
+        count = np.ones(len(x)) if counts is None else counts.cpu().double().numpy()
+        own = count > 0
+        for models, read, estimator in zip(found.values(), reads, (boosting, linear), strict=True):
+            learned = MaskedRows(read(x).numpy()[own], y[own], count[own])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                network = _Estimated(read, partial(outputs, learned.fitted(estimator)))
+            models.append(UnmaskedPredictor(Predictor(network, kind()).to(rows.train[0])))
+    return found
 
 
 def _counts(rows: EncodedRows) -> list[Tensor | None]:

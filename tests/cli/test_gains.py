@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lexppl.cli import explain_table, main
 from lexppl.cli.results import gains
 from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
+from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.tabular.predictors import own_judge
@@ -138,6 +140,33 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
     np.testing.assert_allclose(table["p"], found["p"], rtol=6e-4, atol=1e-12)
     assert table["found"].tolist() == found["found"].tolist()
     assert table["group"].tolist() == found["group"].tolist()
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_gains_by_a_judge_that_predicts_worse_are_not_printed(
+    itself, monkeypatch, tmp_path, capsys
+):
+    """Of members, whom EVAL-X judges; and of all, where the explainer itself cannot judge."""
+
+    def likelier(*args, **how):
+        return predictive_log_likelihood(*args, **how) + 10.0
+
+    monkeypatch.setattr("lexppl.cli.results.gains.predictive_log_likelihood", likelier)
+    if not itself:
+        monkeypatch.setattr("lexppl.cli.results.gains.own_judge", lambda *_, **__: None)
+    frame = people(200)
+    frame.insert(0, "years", frame["age"] + 0.01)
+    table, page = ran(tmp_path / "r", written(frame, tmp_path), *FIXED)
+    told, what = capsys.readouterr(), "members of groups" if itself else "features"
+    line = re.search(
+        rf"EVAL-X predicts worse than the explainer, by [^:]*: what {what} gain", told.err
+    )
+    assert line is not None and line.group(0) in page and "invalid value" not in told.err
+    members = table["group"].duplicated(keep=False)
+    assert members.sum() == 2 and not table["found"][members].any()
+    assert table["gain"].isna().equals(members if itself else members | True)
+    assert ("Ranked by gain" in page) == itself and "nan" not in page.replace("nanm", "")
+    assert "nan" not in told.out
 
 
 def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tmp_path):
