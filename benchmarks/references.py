@@ -87,7 +87,7 @@ def boosting_likelihood(
 def network_likelihood(
     source: DividedTable, new: torch.Tensor, y: torch.Tensor, seed: int
 ) -> NDArray:
-    """`log p(y | x)` of new rows by the full network that `lexppl explain` judges by, `(N,)`.
+    """`log p(y | x)` of new rows by the full network that `lexppl explain` fits, `(N,)`.
 
     Args:
         source: the table.

@@ -46,6 +46,11 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
         print(f"\n{text_table(['method', *shown], cells)}")
     print("  @k: each row's k most important features are kept; random is the order to beat")
+    print(
+        "  fixed: the first figure if all rows keep the same k features; choice: that of\n"
+        "  the choice alone, whatever is kept. Where the first figure is far above fixed,\n"
+        "  or choice is high, the choice may carry the label; EVAL-X does not see that"
+    )
     if options.leaks:
         print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
     print("  (95 % over the held-out rows, and over the replicates where there are several)")
@@ -95,7 +100,7 @@ def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame
 
 
 def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
-    """A figure of a row of the table, and its interval where it has one."""
+    """A figure of a row of the table, and its interval where it has one, but beside another."""
     if pd.isna(row[figure]):
         return "–"
     low, high = row[f"{figure}_lower"], row[f"{figure}_upper"]
@@ -103,7 +108,8 @@ def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
         value, *ends = map(number_text, (row[figure], low, high))
     else:
         value, *ends = f"{row[figure]:.3f}", f"{low:.2f}", f"{high:.2f}"
-    return value if pd.isna(low) else f"{value} ({' to '.join(ends)})"
+    beside = figure.partition("@")[0] in ("fixed", "choice")
+    return value if pd.isna(low) or beside else f"{value} ({' to '.join(ends)})"
 
 
 def _seconds(value: float) -> str:

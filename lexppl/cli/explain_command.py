@@ -141,7 +141,8 @@ class ExplainRun(ABC):
 
     @abstractmethod
     def fit_full(self) -> FittedPredictor:
-        """Return a fitted predictor of the labels that sees all of x."""
+        """Return a fitted predictor of the labels that sees all of x, which others are compared
+        with."""
 
     @abstractmethod
     def fit_judge(self) -> EvalX:
@@ -277,10 +278,8 @@ class ExplainRun(ABC):
         scores += self.other_scores(own)
         if self.result.interrupted:
             return None, None
-        full = self.full
-        if full is None:
-            show_progress("fitting a predictor that sees everything", quiet)
-            full = self.fit_full()
+        show_progress("fitting a predictor that sees everything", quiet)
+        full = self.fit_full()
         scores.append(score_full(full, source))
         show_progress("fitting EVAL-X, the judge", quiet)
         judge = self.fit_judge()

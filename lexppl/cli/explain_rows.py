@@ -153,6 +153,8 @@ class RowsRun(ExplainRun):
         write_reading(self.source, folder)
 
     def fit_full(self) -> FittedPredictor:
+        if self.full is not None:
+            return self.full
         return self._fitted(
             partial(fit_predictor, architecture=self.source.architecture),
             "full-predictor",

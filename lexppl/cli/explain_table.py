@@ -47,6 +47,7 @@ from lexppl.cli.terminal import (
     PATH,
     REPORT,
     one_thread,
+    short_warnings,
     show_progress,
 )
 from lexppl.data.divided_table import DividedTable
@@ -65,7 +66,7 @@ from lexppl.tabular.encoded_rows import EncodedRows, markers_in
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
-from lexppl.tabular.predictors import fit_full_predictor, fit_judge
+from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, fit_judge
 from lexppl.tabular.table_fit import TableFit, fit_table
 
 EXPLAINED_ROWS = 1000  # Most held-out rows whose masks are written
@@ -169,8 +170,11 @@ class TableRun(ExplainRun):
             self.source.data.encoding.save(folder / ENCODING)
 
     def fit_full(self) -> FittedPredictor:
-        kept = self.checkpoint("full-predictor")
-        return fit_full_predictor(self.plan, self._rows(), self.progress, kept)
+        rows, full = self._rows(), self.full
+        if full is None:
+            kept = self.checkpoint("full-predictor")
+            full = fit_full_predictor(self.plan, rows, self.progress, kept)
+        return best_full_predictor(full, self.plan, rows)
 
     def fit_judge(self, targets: Tensor | None = None) -> EvalX:
         """Fit EVAL-X of the labels or of other targets."""
@@ -211,6 +215,10 @@ class TableRun(ExplainRun):
         if self.outputs is None:
             return super().other_scores(own)
         agrees = scores.agreement(self.result, self.outputs, self.source, self.options.seed)
+        said = self.outputs[self.source.test_rows]
+        others = rare_rows(said.argmax(-1) if said.dim() > 1 else said)
+        share = None if others is None else others / len(said)
+        self.sections.warn(fit_warnings.fidelity_message(agrees, share), first=True)
         own = replace(own, figures={**own.figures, "agreement": agrees})
         return [*super().other_scores(own), scores.judge_black_box(self.outputs, self.source)]
 
@@ -236,7 +244,8 @@ class TableRun(ExplainRun):
                 "the gains were interrupted; features are ranked without them",
                 "gains are",
             )
-        details = self._details(posterior, gains)
+        known = gains if gains is None or gains.known else None
+        details = self._details(posterior, known)
         path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)
         choice = EncodedChoice()
         if sections.complete:
@@ -250,7 +259,7 @@ class TableRun(ExplainRun):
             **self.shared(posterior, judgement),
             ranking=ranking if gains is None else gains.joined(ranking),
             predictor=self.fitted.predictor,
-            gains=gains,
+            gains=known,
             details=details,
             calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
             path=path,
@@ -272,7 +281,10 @@ class TableRun(ExplainRun):
             judge = self.fit_judge(table.targets())
             if judge.result.interrupted:
                 raise KeyboardInterrupt
-        return judge_gains(table, judge, posterior, self.options.fdr, self.options.fwer)
+        with short_warnings() as printed:
+            gains = judge_gains(table, judge, posterior, self.options.fdr, self.options.fwer)
+        self.sections.warnings += printed
+        return gains
 
     def _details(self, posterior: Posterior, gains: JudgedGains | None) -> Details:
         """Directions and single rows."""

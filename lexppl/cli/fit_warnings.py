@@ -35,6 +35,7 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
+LEAST_AGREEMENT = 0.95
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
 
@@ -95,6 +96,20 @@ def behind_message(own: float | None, full: float | None, gain: BaseRateGain) ->
         f"{full:.3f} nats a held-out row, more than two standard errors): it leaves out what "
         "matters; give a lower --penalty, more --epochs or more rows, --imputer copula where "
         "features depend on each other, or --missing-indicator where it matters what is missing"
+    ]
+
+
+def fidelity_message(agreement: float, others: float | None) -> list[str]:
+    """Warning: the explainer differs from a black box in over a twentieth of the rows, or over a
+    quarter of the share of rows, `others`, without the black box's commonest label; of responses
+    (`others` is None) its R² is below .95."""
+    figure, least = ("R²", 0.0) if others is None else ("agreement", 1.0 - others / 4)
+    if agreement >= max(LEAST_AGREEMENT, least):
+        return []
+    return [
+        f"the explainer reproduces the black box in part only ({figure} {agreement:.3f} on rows "
+        "that it has not seen): where the two differ, nothing here explains the black box; give a "
+        "lower --penalty, more --epochs or more rows"
     ]
 
 

@@ -105,7 +105,11 @@ def compare(
     - `seconds_per_row`: of explaining the test rows; of a method by name after a first row that is
       not timed, for which libraries compile their code.
     - for each k, `accuracy@k` and `auroc@k`, EVAL-X's (for responses `r2@k` and `rmse@k`, in the
-      units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
+      units of y); beside them `fixed@k`, EVAL-X's accuracy (R²) where all rows keep the same k
+      entries, those of the highest mean importance, a choice that cannot carry a row's label, and
+      `choice@k`, the accuracy (R²) of y predicted from which entries are kept, whatever they hold:
+      where `accuracy@k` is far above `fixed@k`, or `choice@k` is high, the choice may carry the
+      label; with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
     - with `leaks`, `encoded@k`: the nats that the choice of k entries has about y beyond their

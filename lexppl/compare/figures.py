@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lexppl.evaluation import encode_meter, selection_scores
 from lexppl.evaluation.judges import TRAINING, EvalX
@@ -82,8 +83,11 @@ def figures_of(
     figures: dict[str, Figure] = {}
     for k in sizes:
         masks = top_masks(importances, k, seed=seed)
-        predicted = judge.predict(x, masks, seed=seed)[0]
-        figures |= {f"{name}@{k}": figure for name, figure in _predicted(predicted, y).items()}
+        fixed = top_masks(importances.double().mean(0).expand_as(importances), k, seed=seed)[:1]
+        predicted = judge.predict(x, torch.stack([masks, fixed.expand_as(masks)]), seed=seed)
+        figures |= {f"{name}@{k}": figure for name, figure in _predicted(predicted[0], y).items()}
+        figures[f"fixed@{k}"] = next(iter(_predicted(predicted[1], y).values()))
+        figures[f"choice@{k}"] = _of_choice(masks, y, seed)
         if truth is not None:
             figures |= {f"{name}@{k}": figure for name, figure in _selected(masks, truth).items()}
     if truth is not None:
@@ -145,6 +149,24 @@ def _predicted(outputs: Tensor, y: Tensor) -> dict[str, Figure]:
         "accuracy": Figure(scores.accuracy, _error(right), rows),
         "auroc": Figure(scores.auroc, _error(influence), rarest),
     }
+
+
+CHOICE_FOLDS = 10
+
+
+def _of_choice(masks: Tensor, y: Tensor, seed: int) -> Figure:
+    """Accuracy (R² of responses) of y predicted from which entries are kept alone, by naive Bayes
+    (ridge regression) in ten folds of the rows."""
+    from sklearn import linear_model, model_selection, naive_bayes  # noqa: PLC0415 - slow to import
+
+    labels, kept = y.cpu().numpy(), masks.cpu().numpy()
+    if len(labels) < 2:
+        return Figure(math.nan, math.nan, len(labels))
+    how = linear_model.Ridge() if y.is_floating_point() else naive_bayes.BernoulliNB()
+    parts = model_selection.KFold(min(CHOICE_FOLDS, len(labels)), shuffle=True, random_state=seed)
+    found = torch.from_numpy(model_selection.cross_val_predict(how, kept, labels, cv=parts))
+    outputs = found if y.is_floating_point() else one_hot(found, int(y.max()) + 1)
+    return next(iter(_predicted(outputs.to(y.device), y).values()))
 
 
 def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, int]:

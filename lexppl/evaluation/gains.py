@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,8 @@ class FeatureGains:
     """The gains of :func:`feature_gains`, in nats.
 
     Args:
-        gains: of each row and mask entry, `(N, G)` in double precision.
+        gains: of each row and mask entry, `(N, G)` in double precision; NaN of an entry whose judge
+            predicts worse than the explainer.
         entry_names, groups: the G mask entries, and the K groups or None.
         of_groups: of each row and group, `(N, K)`, or None.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
@@ -38,6 +40,7 @@ class FeatureGains:
             the mean from a response; None where it is not known.
         unit: the group of each row, such as a patient, whose rows count as one in errors, `(N,)`.
         weight: how often each row counts, above 0, `(N,)`; only the ratios count. None for once.
+        judge: of groups, in words; None of the explainer itself.
     """
 
     gains: Tensor
@@ -48,6 +51,7 @@ class FeatureGains:
     unit: Tensor | None = None
     errors: Tensor | None = None
     weight: Tensor | None = None
+    judge: str | None = "EVAL-X"
 
     @property
     def counts(self) -> NDArray[np.float64]:
@@ -78,6 +82,10 @@ def feature_gains(
     seed: int = 0,
     entry_names: Sequence[str] | None = None,
     member_judge: EvalX | None = None,
+    explainer: Tensor | None = None,
+    itself: EvalX | None = None,
+    unit: Tensor | None = None,
+    weight: Tensor | None = None,
 ) -> FeatureGains:
     """What each feature, and each group of features, is worth for the prediction of y:
 
@@ -104,6 +112,11 @@ def feature_gains(
         imputations: K of a judge whose imputer draws.
         entry_names: names of the G entries; if None those of the judge's fit.
         member_judge: of the members of groups of several; `judge` if None.
+        explainer: log p(y | x) of each row by the explainer of the masks, `(N,)`: gains by a judge
+            under which the rows are less likely, by more than two standard errors of the
+            differences, are NaN, with a warning.
+        itself: the explainer as a judge of groups in place of one that predicts worse.
+        unit, weight: of the rows, as in :class:`FeatureGains`.
 
     Raises:
         ValueError: groups of other entries; folds of another number of replicates; rows unlike
@@ -139,17 +152,48 @@ def feature_gains(
         how = partial(of, entries=entries, members=some, imputations=imputations)
         return judged(folds, how, by.result, x, y, kept, seed=seed)[0]
 
-    together, errors = found(_of_groups, judge, members).tensor_split([len(members)], -1)
+    part = None if folds is None else folds.part
+    rows: dict[str, Any] = {"part": part, "unit": unit, "weight": weight}
+
+    def worse(by: EvalX) -> str:
+        """That a judge predicts worse than the explainer, in words; empty where it does not."""
+        if explainer is None or by.name is None:
+            return ""
+        less = explainer.double()[:, None] - found(_of_rows, by, ())[:, :1]
+        of_rows = FeatureGains(less, ("",), **rows)
+        (mean,), (error,) = _mean_and_error(less.cpu().numpy(), of_rows)
+        by_how_much = f"than the explainer, by {mean:.3f} ± {error:.3f} nats a row"
+        return f"{by.name} predicts worse {by_how_much}" * bool(mean > 2.0 * error)
+
+    by, unknown = judge if member_judge is None else member_judge, 1.0
+    if (why := worse(judge)) and itself is not None:
+        warnings.warn(f"{why}: the explainer itself judges groups in its place", stacklevel=2)
+        judge = itself
+    elif why:
+        warnings.warn(f"{why}: what features gain is not known", stacklevel=2)
+        unknown = math.nan
+    together = found(_of_groups, judge, members) * unknown
+    together, errors = together.tensor_split([len(members)], -1)
     single, several = together.new_empty(len(x), entries), [g for g in members if len(g) > 1]
     for group, gains in zip(members, together.T, strict=True):
         single[:, group] = gains[:, None]
     if several:
-        by = judge if member_judge is None else member_judge
-        single[:, [entry for group in several for entry in group]] = found(_of_members, by, several)
-    part = None if folds is None else folds.part
+        beyond = found(_of_members, by, several)
+        if why := worse(by):
+            warnings.warn(f"{why}: what members of groups gain is not known", stacklevel=2)
+            beyond *= math.nan
+        single[:, [entry for group in several for entry in group]] = beyond
+    rows |= {"errors": errors, "judge": judge.name}
     if groups is None:
-        return FeatureGains(single, names, part=part, errors=errors)
-    return FeatureGains(single, names, together, groups, part, errors=errors)
+        return FeatureGains(single, names, **rows)
+    return FeatureGains(single, names, together, groups, **rows)
+
+
+def _of_rows(
+    result: FitResult, x: Tensor, y: Tensor, masks: Tensor, *, members: Any, **how: int
+) -> Tensor:
+    """Log-likelihoods and errors of rows, `(1, N, 2)`, of masks `(N, L, G)`."""
+    return _judged_by(result, x, y, masks.movedim(0, 1), **how)[None]
 
 
 def _of_groups(
@@ -414,6 +458,14 @@ def _tested(
     rows, count = values.shape
     if rows < 2:
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
+    known = ~np.isnan(values).all(0)
+    if not known.all():
+        # What is not known is not tested.
+        table = pd.DataFrame(columns=["gain", "lower", "upper", "p", "found"], dtype=np.float64)
+        if known.any():
+            table = _tested(gains, values[:, known], fdr, fwer, level, mixed)
+        table = table.set_axis(np.flatnonzero(known)).reindex(range(count))
+        return table.assign(found=table["found"].eq(True))
     if not np.isfinite(values).all():
         raise ValueError("gains must be finite; they have NaN or infinite values")
     free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1

@@ -172,9 +172,11 @@ class FittedPredictor:
     Args:
         result: the fit of a :class:`lexppl.models.UnmaskedPredictor`; of several replicates the
             best one predicts.
+        kind: what it is, in words, where it was chosen among several.
     """
 
     result: FitResult
+    kind: str = ""
 
     @property
     def predictor(self) -> Any:
@@ -247,10 +249,13 @@ class EvalX:
     Args:
         result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
             several replicates the best one judges.
+        entries: G, of its masks.
+        name: in words; None of the explainer itself.
     """
 
     result: FitResult
     entries: int
+    name: str | None = "EVAL-X"
 
     @property
     def predictor(self) -> Any:

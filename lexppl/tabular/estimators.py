@@ -31,6 +31,7 @@ from lexppl.evaluation import (
     gain_table,
     group_table,
     interaction_table,
+    predictive_log_likelihood,
     revealed_predictions,
 )
 from lexppl.evaluation.effects import RowSteps
@@ -60,7 +61,7 @@ from lexppl.tabular.given_model import (
     outputs_of,
     predictor_on_standardised_rows,
 )
-from lexppl.tabular.predictors import fit_judge
+from lexppl.tabular.predictors import fit_judge, own_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.table_fit import fit_table
 
@@ -180,8 +181,10 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         """What groups of features are worth for the prediction of y, and which are found.
 
         EVAL-X is fitted to the rows in five folds; each row is judged by the fit without it, with
-        the masks of this explainer (:func:`lexppl.evaluation.feature_gains`). (`lexppl explain`
-        knows which rows the explainer has not learned from, and judges by its own predictor.)
+        the masks of this explainer (:func:`lexppl.evaluation.feature_gains`). Where it predicts the
+        rows worse than the explainer, by more than two standard errors, a warning says so, and
+        groups are judged by the explainer itself, if hidden features are drawn; members of groups,
+        and else all gains, are NaN.
 
         Args:
             X, y: rows that were not fitted on.
@@ -232,8 +235,21 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             else FeatureGroups.named(groups, names)
         )
         masks = drawn_masks(explanation_tree(self.result_, x, draws=JUDGE_MASKS, seed=seed))
-        found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
-        found = replace(found, weight=weight)
+        every = self.result_.subset([self.result_.best] * JUDGE_FOLDS)
+        own = predictive_log_likelihood(self.result_, x, target, seed=seed).double().mean(0)
+        found = feature_gains(
+            judge,
+            x,
+            target,
+            masks.to(x),
+            groups=judged,
+            folds=folds,
+            seed=seed,
+            explainer=own,
+            # Each fold has the same explainer, of which no row is.
+            itself=own_judge(every, judge.entries, of_any=True),
+            weight=weight,
+        )
         if feature is not None:
             return interaction_table(found, feature, by_row)
         return (group_table if by == "group" else gain_table)(found, fdr)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.choices.settings import NETWORK, TREES
@@ -17,7 +21,11 @@ from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.gains import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.evaluation.prediction import more_by_an_error, predictive_log_likelihood
+from lexppl.evaluation.prediction import (
+    more_by_an_error,
+    predictive,
+    predictive_log_likelihood,
+)
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.cross_fitting import CrossFitted
@@ -28,16 +36,23 @@ from lexppl.models import (
     CopulaImputer,
     GapImputer,
     HeteroscedasticLikelihood,
+    Likelihood,
     MarginalImputer,
     NormalLikelihood,
+    PoissonLikelihood,
     Predictor,
+    StudentTLikelihood,
+    UnmaskedPredictor,
     tree_predictor,
 )
 from lexppl.models.imputers.simple import LearnedConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.trees.tree_predictor import TreePredictor
+from lexppl.models.likelihoods import CountLikelihood
+from lexppl.models.trees.boosted_trees import column_kind, column_values, table_columns
+from lexppl.models.trees.tree_predictor import MaskedRows, TreePredictor
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.missing_values import gapped
 from lexppl.threads import evaluating
 
 JUDGE_BITS, JUDGE_EPOCHS = 2000, (0.5, 0.75)
@@ -83,21 +98,26 @@ def fit_judge(
     )
 
 
-def own_judge(result: FitResult, entries: int) -> EvalX | None:
+def own_judge(
+    result: FitResult, entries: int, *, name: str | None = None, of_any: bool = False
+) -> EvalX | None:
     """An explainer's own program as the judge of its groups of features, where its predictors are
-    cross-fitted networks and hidden features are drawn; else None.
+    cross-fitted networks and hidden features are drawn, or `of_any` predictor that learned from
+    draws or gaps; else None. `name` in words, if it does not predict as the explainer does.
 
     What it was fitted with, `p(y | x_z) = E[p(y | x̃)]` with x̃ drawn given x_z, is nearer to the law
     than a predictor of every mask; where a feature depends on kept ones in other ways than the
     imputer knows, as within groups, it is not.
     """
+    kinds = MarginalImputer | CopulaImputer | (GapImputer if of_any else CopulaImputer)
     own = all(
         isinstance(model, LEX)
-        and isinstance(model.imputer, MarginalImputer | CopulaImputer)
-        and isinstance(model.predictor, CrossFitted)
+        and (of_any or isinstance(model.predictor, CrossFitted))
+        # That of rows with missing values holds another.
+        and isinstance(getattr(model.imputer, "imputer" * of_any, model.imputer), kinds)
         for model in result.models
     )
-    return EvalX(result, entries) if own else None
+    return EvalX(result, entries, name) if own else None
 
 
 def fit_full_predictor(
@@ -154,6 +174,118 @@ def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | N
         likelihood.settle(residuals, weights)
 
 
+LINEAR = "linear"
+WORDS: Mapping[str, str] = MappingProxyType(
+    {NETWORK: "a network", TREES: "boosted trees", LINEAR: "a linear model"}
+)
+LEAST_SHARE = 1e-12  # Of a label that no row had
+GROWN, LEAVES, BINS = 100, 15, 255
+"""Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
+
+
+def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows) -> FittedPredictor:
+    """The predictor of all of x under which rows that it has not learned from are likeliest: the
+    network, boosted trees or a linear model, by its `kind`.
+
+    Validation rows choose. In folds those of all other folds do, each by the fit that leaves it
+    out, so that no row chooses what it is judged by, and by over a standard error, as folds of
+    near ties would choose against themselves. The same rows give a normal scale. Without such rows
+    it is the network.
+    """
+    if not rows.has_judged:
+        return full
+    (x, y), folds, weights = rows.judged(MOST_JUDGED, plan.seed)
+    chooses = [torch.ones(len(x)) > 0] if folds is None else list(folds.weights.cpu() > 0)
+    counts = torch.ones(len(x)) if weights is None else weights.cpu()
+    every = {NETWORK: copy.deepcopy(full.result.models), **_estimated(full, plan, rows)}
+    each: dict[str, np.ndarray] = {}
+    for name, models in every.items():
+        fit = replace(full.result, models=models)
+        if isinstance(fit.model.predictor.likelihood, NormalLikelihood):
+            residuals = (y - judged(folds, predictive, fit, x, masks=1)[0]).cpu()
+            for model, own in zip(models, chooses, strict=True):
+                if residuals[own].any():
+                    model.predictor.likelihood.settle(residuals[own], counts[own])
+        found = judged(folds, predictive_log_likelihood, fit, x, y, masks=1)[0]
+        each[name] = found.cpu().double().numpy()
+    chosen = []
+    for own in chooses:
+        best, count = NETWORK, counts[own].double().numpy()
+        for name in every:
+            more = (each[name] - each[best])[own.numpy()]
+            better = folds is None and np.average(more, weights=count) > 0.0
+            best = name if better or more_by_an_error(more, count) else best
+        chosen.append(best)
+    models = [every[name][r] for r, name in enumerate(chosen)]
+    kind = " or ".join(WORDS[name] for name in every if name in chosen)
+    return FittedPredictor(replace(full.result, models=models), kind)
+
+
+class _Estimated(nn.Module):
+    """A fitted estimator of scikit-learn as a network of rows that are read as it takes them."""
+
+    def __init__(self, read: Callable[[Tensor], Tensor], outputs: Callable[..., Any]) -> None:
+        super().__init__()
+        self.read, self.outputs = read, outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.outputs(self.read(x.detach().cpu().double()).numpy())
+        return torch.from_numpy(found.reshape(len(x), -1)).to(x)
+
+
+def _estimated(
+    full: FittedPredictor, plan: FitPlan, rows: EncodedRows
+) -> dict[str, list[UnmaskedPredictor]]:
+    """Boosted trees and a linear model for each replicate, of the kind of y of a full predictor:
+    labels, counts or numbers."""
+    from sklearn import ensemble, linear_model  # noqa: PLC0415 - slow to import
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - slow to import
+
+    x, y = rows.train[0].cpu().double(), rows.train[1].cpu().numpy()
+    columns, _ = table_columns(gapped(x, rows.markers), rows.grouping)
+    levels = [place for place, features in enumerate(columns) if column_kind(features) == 0]
+    trees: dict[str, Any] = {"max_iter": GROWN, "max_leaf_nodes": LEAVES, "early_stopping": False}
+    trees |= {"categorical_features": levels or None, "random_state": plan.seed}
+    of_y: Likelihood = full.predictor.likelihood
+    boosting, linear = ensemble.HistGradientBoostingRegressor(**trees), linear_model.Ridge()
+    kind: type[Likelihood] = NormalLikelihood
+    if of_y.discrete:
+        kind, boosting = CategoricalLikelihood, ensemble.HistGradientBoostingClassifier(**trees)
+        linear = linear_model.LogisticRegression(max_iter=1000)
+    elif isinstance(of_y, CountLikelihood):
+        kind, boosting = PoissonLikelihood, boosting.set_params(loss="poisson")
+        linear = linear_model.PoissonRegressor(alpha=1.0 / len(x), max_iter=1000)
+
+    def outputs(estimator: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not of_y.discrete:
+            mean: NDArray[np.float64] = estimator.predict(values)
+            return mean if kind is NormalLikelihood else np.log(mean)
+        found = np.full((len(values), len(rows.class_names or ())), LEAST_SHARE)
+        found[:, estimator.classes_] += estimator.predict_proba(values)
+        return np.log(found)
+
+    reads = (lambda x: column_values(gapped(x, rows.markers), columns)), Tensor.double
+    found: dict[str, list[UnmaskedPredictor]] = {TREES: [], LINEAR: []}
+    for counts in _counts(rows):
+        count = np.ones(len(x)) if counts is None else counts.cpu().double().numpy()
+        own = count > 0
+        for models, read, estimator in zip(found.values(), reads, (boosting, linear), strict=True):
+            learned = MaskedRows(read(x).numpy()[own], y[own], count[own])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                network = _Estimated(read, partial(outputs, learned.fitted(estimator)))
+            models.append(UnmaskedPredictor(Predictor(network, kind()).to(rows.train[0])))
+    return found
+
+
+def _counts(rows: EncodedRows) -> list[Tensor | None]:
+    """How often each training row counts in each replicate; None for once."""
+    given = None if rows.weights is None else rows.weights[0]
+    if rows.folds is None:
+        return [given]
+    return list(rows.folds.weights if given is None else rows.folds.weights * given)
+
+
 LOGIT_STEP, MOST_LOGIT_STEPS = math.sqrt(2.0), 4
 """Between the factors of logits that are tried, and steps either way."""
 
@@ -165,31 +297,31 @@ def rescale_logits(
     weights: Tensor | None,
     masks: int,
 ) -> float:
-    """Multiply the logits of a fit's networks by the factor, ¼ to 4, that makes judged labels
-    likeliest, and return it; 1 where the predictors are no networks of labels.
+    """Multiply the logits of a fit's networks, or the scales of their normals, by the factor, ¼ to
+    4, that makes judged rows likeliest, and return it; 1 where the predictors are no such networks.
 
-    The weight decay of few rows keeps networks unsure of labels that are nearly certain. Logits
-    stay as they are unless all rows together gain a nat, the price of a parameter.
+    The weight decay of few rows keeps networks unsure of labels that are nearly certain, and few
+    steps the scale of responses wide. They stay as they are unless all rows together gain a nat,
+    the price of a parameter.
 
     Source: Guo, Pleiss, Sun, Weinberger. On calibration of modern neural networks. ICML 2017.
     """
-    layers = [
-        part.network.layers[-1]
-        for model in result.models
-        for part in model.predictor.modules()
-        if isinstance(part, Predictor)
-        and isinstance(part.likelihood, CategoricalLikelihood)
-        and isinstance(part.network, MLP)
-    ]
-    if not layers:
+    first: list[tuple[Tensor, Tensor, bool]] = []
+    for part in (part for model in result.models for part in model.predictor.modules()):
+        if not isinstance(part, Predictor) or not isinstance(part.network, MLP):
+            continue
+        if isinstance(part.likelihood, CategoricalLikelihood):
+            first += [(w, w.clone(), False) for w in part.network.layers[-1].parameters()]
+        elif isinstance(part.likelihood, NormalLikelihood | StudentTLikelihood):
+            first.append((part.likelihood.log_scale, part.likelihood.log_scale.clone(), True))
+    if not first:
         return 1.0
-    first = [(weight, weight.clone()) for layer in layers for weight in layer.parameters()]
     counts = torch.ones(len(rows[0])) if weights is None else weights.cpu()
 
     def at(factor: float) -> float:
-        """Log-likelihood of the judged labels, in nats."""
-        for weight, before in first:
-            weight.copy_(before * factor)
+        """Log-likelihood of the judged rows, in nats."""
+        for weight, before, is_log in first:
+            weight.copy_(before + math.log(factor) if is_log else before * factor)
         found = judged(
             folds, predictive_log_likelihood, result, *rows, masks=masks, seed=result.seed
         )
@@ -204,13 +336,10 @@ def rescale_logits(
             if number:
                 break
         chosen = step**number if best - start > LEAST_FOUND else 1.0
-        for weight, before in first:
-            weight.copy_(before * chosen)
+        at(chosen)
     return chosen
 
 
-GROWN, LEAVES, BINS = 100, 15, 255
-"""Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
 MASKS = 50
 COPIES, MOST_COPIES = 4, 20_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
@@ -226,12 +355,9 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     """
     if result.interrupted or not rows.has_judged or not _readable(result, rows):
         return MappingProxyType({})
-    given = None if rows.weights is None else rows.weights[0]
-    weights: list[Tensor | None] = [given] * result.replicates
-    if rows.folds is not None:
-        of_folds = rows.folds.weights
-        weights = list(of_folds if given is None else of_folds * given)
-    models = result.models
+    weights, models = _counts(rows), result.models
+    if rows.folds is None:
+        weights *= result.replicates
     try:
         first = _with_trees(
             models[result.best], rows, result.seed + result.best, weights[result.best]

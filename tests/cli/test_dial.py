@@ -120,7 +120,7 @@ def test_keys_move_the_slider_and_pick_a_row(results, encoded, tmp_path):
         keys.press("Tab", *"17")
         assert keys.read("document.activeElement.id") == "dial-search"
         found = keys.read(options)
-        assert len(found) < len(data["rows"]) and any(one.startswith("17 (") for one in found)
+        assert len(found) == 1 and found[0].startswith("17 (")
         keys.press("Tab", *"17 (")
         assert keys.read("document.activeElement.id") == "dial-row"
         observed = people()["income"][17]
@@ -135,6 +135,38 @@ def test_keys_move_the_slider_and_pick_a_row(results, encoded, tmp_path):
         assert near and all(other["observed"] != observed for other in near)
         closest = keys.read(text("closest"))
         assert all(str(other["number"]) in closest for other in near)
+
+
+@pytest.mark.parametrize(
+    ("typed", "places", "said"),
+    [
+        ("", [0, 1, 2], "3 of the 3 shown, of 569 rows."),
+        ("300", [], "Row 300 is not among the 3 shown, of 569 rows: give --row 300."),
+        ("500", [1], "1 of the 3 shown, of 569 rows."),
+        ("age=300", [0], "1 of the 3 shown, of 569 rows."),
+        ("nothing", [], "Such a row is not among the 3 shown, of 569 rows."),
+    ],
+)
+def test_a_number_is_that_of_a_row(results, tmp_path, typed, places, said):
+    """300 stands in a value of the first row, and 500 in one of the third."""
+    data = data_of(results)
+    for setting in data["settings"]:
+        setting["rows"] = [{**row, "closest": []} for row in setting["rows"][:3]]
+    data["rows"], data["total"] = data["rows"][:3], 569
+    for row, number, age in zip(data["rows"], (7, 500, 8), ("300", "41", "1500"), strict=True):
+        row["number"], row["values"] = number, {"age": age}
+    page, other = (results / "report.html").read_text(encoding="utf-8"), tmp_path / "page.html"
+    start, end = r'(id="dial-data">).*?(</script>)', json.dumps(data).replace("\\", "\\\\")
+    other.write_text(re.sub(start, rf"\g<1>{end}\g<2>", page, flags=re.DOTALL), encoding="utf-8")
+    with keyboard(other, tmp_path) as keys:
+        keys.read("document.getElementById('dial-search').focus()")
+        keys.press(*typed)
+        options = "[...document.getElementById('dial-row').options].map(o => Number(o.value))"
+        assert keys.read(options) == places
+        assert keys.read("document.getElementById('dial-listed').textContent") == said
+        row = keys.read("document.getElementById('dial-row-says').textContent")
+        assert row.startswith(f"Row {data['rows'][places[0]]['number']}:" if places else "")
+        assert bool(row) == bool(places)
 
 
 def test_steps_of_a_row_end_at_its_prediction(results):

@@ -265,8 +265,12 @@ def test_black_box_sees_the_table_as_it_was(tmp_path, capsys):
     assert "agrees with the black box" in printed
     line = next(line for line in printed.splitlines() if line.strip().startswith("the black box"))
     # Asked on standardised ages it would be right as often as by chance.
-    assert float(line.split()[4]) > 0.85
-    page = page_of(tmp_path / "r")
+    name, _, figures = line.partition("on rows it may have learned from")
+    assert name.strip() == "the black box," and float(figures.split()[2]) > 0.85
+    assert "Rows held out from the explainer: 24" in printed and "Held-out rows" not in printed
+    first, page = printed.index("It agrees with the black box on "), page_of(tmp_path / "r")
+    assert first < printed.index("What does the prediction rest on?")
+    assert "if the black box was fitted on them, its own scores say nothing of new rows" in page
     assert "surrogate post-hoc" in page and "model.joblib" in page
 
 

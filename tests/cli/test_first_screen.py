@@ -104,11 +104,16 @@ def test_responses_are_missed_by_so_much():
 def test_an_explainer_of_a_black_box_is_as_good_as_it_agrees_with_it():
     own = scored(EXPLAINER, 2.0, 0.5)
     own.figures["agreement"] = 0.97
-    how_well = said([group("age")], [own, *labels()[1:]])[-1]
+    # Fidelity comes first.
+    how_well, rests, *_ = said(
+        [group("age"), group("job", found=False)], [own, *labels()[1:]], of_model=True
+    )
     assert (
         how_well == "It agrees with the black box on 97 of 100 rows from 2 of 10 features of a row."
     )
-    how_well = said([group("age")], [own], base=None)[-1]
+    assert "the explainer does not need the other feature" in rests
+    assert "the model itself may use it" in rests and "adds nothing" not in rests
+    how_well = said([group("age")], [own], base=None)[0]
     assert how_well == "It explains 97 % of the variance of y from 2 of 10 features of a row."
 
 

@@ -10,6 +10,7 @@ from lexppl.cli.fit_warnings import (
     behind_message,
     collapse_messages,
     early_message,
+    fidelity_message,
     learned_messages,
     path_message,
     table_warnings,
@@ -167,3 +168,23 @@ def test_a_column_that_gives_the_target_alone_is_warned_of():
         "column 'leak' gives 'y' alone, or nearly: if it is made from the target, or known only "
         "after it, leave it out with --drop"
     )
+
+
+@pytest.mark.parametrize(
+    ("agreement", "others", "warned"),
+    [
+        (0.96, 0.5, False),
+        (0.918, 0.5, True),
+        # Always its commonest label agrees in .97 of the rows.
+        (0.97, 0.03, True),
+        (0.995, 0.03, False),
+        (0.94, None, True),
+        (0.96, None, False),
+    ],
+)
+def test_an_explainer_that_differs_from_its_black_box_is_warned_of(agreement, others, warned):
+    lines = fidelity_message(agreement, others)
+    assert bool(lines) == warned
+    for line in lines:
+        figure = "R²" if others is None else "agreement"
+        assert f"{figure} {agreement:.3f} on rows that it has not seen" in line

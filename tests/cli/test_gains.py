@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lexppl.cli import explain_table, main
 from lexppl.cli.results import gains
 from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation import feature_gains, gain_table
+from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.tabular.predictors import own_judge
@@ -101,7 +103,10 @@ def again(judged, folder):
     x, y = source.test.x, judged["targets"][source.test_rows]
     masks = masks_of(folds.values(explain, explainer, x, draws=20, seed=0))["mask"].values
     masks = torch.as_tensor(masks).flatten(0, 1).float()
-    own = own_judge(judged["networks"] or explainer, judged["judge"].entries)
+    entries, itself = judged["judge"].entries, judged["found"].each.judge is None
+    own = own_judge(judged["networks"] or explainer, entries)
+    if itself:
+        own = own_judge(explainer, entries, of_any=True)
     by_own, random = (
         feature_gains(judge, x, y, masks, groups=judged["found"].each.groups, folds=folds)
         for judge in (own or judged["judge"], judged["judge"])
@@ -125,7 +130,8 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
     fits = judged["judge"].result
     assert fits.replicates == 2 and fits.event_shape == (source.data.n_features,)
     # Networks of what is drawn judge, also those that trees replaced, which read it as missing.
-    assert judged["found"].by_own and (judged["networks"] is None) == (target == "price")
+    assert judged["found"].each.judge in (None, "the network that trees replaced")
+    assert (judged["networks"] is None) == (target == "price")
     found = gain_table(gains, 0.1)
     assert list(found.index) == list(table.index)
     # The table is told to four digits.
@@ -134,6 +140,33 @@ def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
     np.testing.assert_allclose(table["p"], found["p"], rtol=6e-4, atol=1e-12)
     assert table["found"].tolist() == found["found"].tolist()
     assert table["group"].tolist() == found["group"].tolist()
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_gains_by_a_judge_that_predicts_worse_are_not_printed(
+    itself, monkeypatch, tmp_path, capsys
+):
+    """Of members, whom EVAL-X judges; and of all, where the explainer itself cannot judge."""
+
+    def likelier(*args, **how):
+        return predictive_log_likelihood(*args, **how) + 10.0
+
+    monkeypatch.setattr("lexppl.cli.results.gains.predictive_log_likelihood", likelier)
+    if not itself:
+        monkeypatch.setattr("lexppl.cli.results.gains.own_judge", lambda *_, **__: None)
+    frame = people(200)
+    frame.insert(0, "years", frame["age"] + 0.01)
+    table, page = ran(tmp_path / "r", written(frame, tmp_path), *FIXED)
+    told, what = capsys.readouterr(), "members of groups" if itself else "features"
+    line = re.search(
+        rf"EVAL-X predicts worse than the explainer, by [^:]*: what {what} gain", told.err
+    )
+    assert line is not None and line.group(0) in page and "invalid value" not in told.err
+    members = table["group"].duplicated(keep=False)
+    assert members.sum() == 2 and not table["found"][members].any()
+    assert table["gain"].isna().equals(members if itself else members | True)
+    assert ("Ranked by gain" in page) == itself and "nan" not in page.replace("nanm", "")
+    assert "nan" not in told.out
 
 
 def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tmp_path):

@@ -69,7 +69,8 @@ def test_every_method_beats_the_control():
     train, test = data(), data(40, seed=1)
     table = compare(list(METHODS), train, test, sizes=[1, 3], options=SHORT, fit_options=QUICK)
     assert list(table.index) == [*METHODS, "random"] and table.index.name == "method"
-    figures = [f"{name}@{k}" for k in (1, 3) for name in ("accuracy", "auroc", "tpr", "fdr")]
+    names = ("accuracy", "auroc", "fixed", "choice", "tpr", "fdr")
+    figures = [f"{name}@{k}" for k in (1, 3) for name in names]
     figures.append("tpr@truth")
     bounds = [f"{name}_{bound}" for name in figures for bound in ("lower", "upper")]
     assert list(table.columns) == ["fit_seconds", "seconds_per_row", *figures, *bounds]
@@ -124,7 +125,7 @@ def test_fits_rank_by_their_selection_probabilities(judge):
     methods = {"fit": result, "by_hand": lambda x: mean}
     table = compare(methods, train, test, judge=judge)
     pair = table[[name for name in table if "@" in name and name[-6:] not in BOUNDS]]
-    assert len(pair.columns) == 9 and pair.loc["fit"].equals(pair.loc["by_hand"])
+    assert len(pair.columns) == 13 and pair.loc["fit"].equals(pair.loc["by_hand"])
     assert table.loc["fit", "fit_seconds"] == pytest.approx(result.history.seconds.sum())
     assert math.isnan(table.loc["by_hand", "fit_seconds"])
     stated = compare(methods, train, test, judge=judge, seconds={"by_hand": 3.5})
@@ -353,3 +354,25 @@ def test_importing_imports_none_of_them():
         f"import sys, lexppl, lexppl.compare; sys.exit(bool({set(LIBRARIES)!r} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("response", [False, True])
+def test_a_choice_that_carries_the_label_is_far_above_the_same_choice_for_all(response):
+    """Entry "a" is kept where y is above 0, and "b" elsewhere: neither says anything of y."""
+    train, test = data(response=response), data(200, seed=1, response=response)
+
+    def cheat(x):
+        places = (x[:, 2] <= 0).long()
+        return torch.nn.functional.one_hot(places, 4).float()
+
+    def honest(x):
+        return torch.tensor([0.0, 0.0, 1.0, 0.0]).expand(len(x), 4)
+
+    methods = {"cheat": cheat, "honest": honest}
+    table = compare(methods, train, test, sizes=[1], fit_options=QUICK)
+    score = "r2@1" if response else "accuracy@1"
+    least = 0.6 if response else 0.99
+    assert table.loc["cheat", "choice@1"] > least
+    assert table.loc["honest", "fixed@1"] == table.loc["honest", score] > 0.8
+    assert table.loc["honest", "choice@1"] < 0.65
+    assert table.loc["cheat", "fixed@1"] < 0.65

@@ -1,8 +1,11 @@
 """Gains against enumeration and closed forms."""
 
 import math
+import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import norm
@@ -299,3 +302,50 @@ def test_the_logarithm_of_a_mean_of_few_draws_has_no_first_order_bias():
     # A half without support leaves the plain mean.
     each[:, :2, 0] = -math.inf
     assert _log_mean(each)[0] == pytest.approx(each[0, 2:, 0].logsumexp(0).item() - math.log(4.0))
+
+
+def test_a_judge_that_predicts_worse_than_the_explainer_has_no_gains():
+    """By more than two standard errors of the rows' differences, weights and folds included."""
+    judge, itself = linear_judge(WEIGHTS[:1]), replace(linear_judge(WEIGHTS[1:2]), name=None)
+    y, drawn = Y["labels"], tensors(X, Y["labels"], MASKS)
+    every = [0, 1, 2, 3]
+    own = torch.tensor(
+        [log_mean(WEIGHTS[:1], y, "labels", MASKS[:, n], n, every) for n in range(N)]
+    )
+    plain = feature_gains(judge, *drawn, groups=GROUPS)
+    more = torch.linspace(-1.0, 1.0, N, dtype=torch.float64)
+    error = float(more.std()) / math.sqrt(N)
+    # Groups and their members, by one judge or by two.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for known in (
+            feature_gains(judge, *drawn, groups=GROUPS, explainer=own + more + 1.9 * error),
+            feature_gains(replace(judge, name=None), *drawn, groups=GROUPS, explainer=own + 9.0),
+        ):
+            torch.testing.assert_close(known.gains, plain.gains)
+            torch.testing.assert_close(known.of_groups, plain.of_groups)
+    behind = {"explainer": own + more + 2.1 * error, "groups": GROUPS}
+    said = (
+        f"EVAL-X predicts worse than the explainer, by {2.1 * error:.3f} ± {error:.3f} nats a row"
+    )
+    with pytest.warns(UserWarning, match=f"{said}: what features gain is not known"):
+        none = feature_gains(judge, *drawn, **behind)
+    assert none.of_groups.isnan().all() and none.gains.isnan().all() and none.errors.isnan().all()
+    for table in (group_table(none), gain_table(none)):
+        assert table["gain"].isna().all() and not table["found"].any()
+    with pytest.warns(UserWarning, match="the explainer itself judges groups in its place"):
+        by_itself = feature_gains(judge, *drawn, itself=itself, **behind)
+    assert by_itself.judge is None and plain.judge == "EVAL-X"
+    expected = feature_gains(itself, *drawn, groups=GROUPS)
+    torch.testing.assert_close(by_itself.of_groups, expected.of_groups)
+    several = [g for group in GROUPS.members if len(group) > 1 for g in group]
+    assert by_itself.gains[:, several].isnan().all()
+    table = gain_table(by_itself)
+    alone = ~table["group"].duplicated(keep=False)
+    assert table["gain"].notna().equals(alone) and not table["found"][~alone].any()
+    known = gain_table(expected).loc[table.index[alone]]
+    pd.testing.assert_frame_equal(table[alone], known)
+    # Of rows that count more the difference is another.
+    weight = torch.where(more > 0, 1e-6, 1.0)
+    weighted = feature_gains(judge, *drawn, weight=weight, **behind)
+    torch.testing.assert_close(weighted.of_groups, plain.of_groups)

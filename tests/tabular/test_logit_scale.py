@@ -1,13 +1,14 @@
 """Logits of a fit, rescaled to be as sure as judged labels show."""
 
 import copy
+import math
 
 import pytest
 import torch
 
 from lexppl import fit
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.evaluation.prediction import predictive, predictive_log_likelihood
 from lexppl.systems import lex
 from lexppl.tabular.predictors import rescale_logits
 
@@ -64,15 +65,34 @@ def test_neither_the_next_factor_nor_the_one_before_is_better():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_logits_of_noise_and_of_responses_stay():
+def test_logits_of_noise_stay():
     result, folds = fitted(NOISE, 0.02)
     before = logits_of(result)
     assert rescale_logits(result, (X, NOISE), folds, None, 10) == 1.0
     for old, new in zip(before, logits_of(result), strict=True):
         assert all(torch.equal(old[name], new[name]) for name in old)
-    y = X[:, 0]
-    response = fit(lex(2, classes=None, penalty=0.01, **SMALL), (X, y), epochs=1, progress=False)
-    assert rescale_logits(response, (X, y), None, None, 10) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("scale", [0.25, 1.0, 4.0])
+def test_the_scale_of_a_response_is_that_of_what_is_missed(scale):
+    """To within half a step, √√2, of the most likely scale, and of no other weight."""
+    y = X[:, 0] + 0.3 * torch.randn(120, generator=torch.Generator().manual_seed(1))
+    system = lex(2, classes=None, penalty=0.0, **SMALL)
+    settings = {"epochs": 80, "batch_size": 40, "learning_rate": 1e-2, "progress": False}
+    result = fit(system, (X, y), valid=None, **settings)
+    likelihoods = [part.likelihood for part in result.model.predictor.predictors]
+    for likelihood in likelihoods:
+        likelihood.settle(y - predictive(result, X, masks=200)[0])
+    best = rescale_logits(result, (X, y), None, None, 200)
+    assert 0.5 <= best <= 2.0
+    for likelihood in likelihoods:
+        likelihood.log_scale.data += math.log(scale)
+    before = logits_of(result)
+    factor = rescale_logits(result, (X, y), None, None, 200)
+    assert abs(math.log2(factor * scale)) <= 0.6
+    for old, new in zip(before, logits_of(result), strict=True):
+        assert all(torch.equal(old[name], new[name]) for name in old)
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

@@ -259,7 +259,8 @@ def history_chart(history: History) -> Markup:
 
 
 def _swarm(report: TableReport) -> Markup:
-    names = [str(name) for name in report.ranking.index]
+    known = report.ranking if report.gains is None else report.ranking.dropna(subset="gain")
+    names = [str(name) for name in known.index]
     swarm = swarm_of(report.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
     count = len(swarm.names)
     down = -np.arange(count) - swarm.offsets

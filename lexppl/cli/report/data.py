@@ -42,7 +42,7 @@ from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import WORDS
+from lexppl.tabular.predictors import WORDS
 
 MOST_CLASSES = 12  # Classes of which a page shows rows
 

@@ -30,7 +30,8 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
         `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
         fits), `groups` (name, share of rows that keep it, least and largest of the fits) and `rows`
         (prediction, groups kept, steps, places of the closest rows with another outcome); `chosen`,
-        the place of the setting in use; `rows`, the number, outcome and values of each row.
+        the place of the setting in use; `rows`, the number, outcome and values of each row that
+        can be picked; `total`, how many rows the table has.
     """
     penalties = report.penalties
     if penalties is None:
@@ -39,7 +40,8 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
     each = [_setting(report, screen, penalties, one) for one in penalties.each[::-1]]
     every = zip(penalties.numbers, penalties.observed, penalties.values, strict=True)
     rows = [{"number": n, "observed": seen, "values": dict(values)} for n, seen, values in every]
-    return {"settings": each, "chosen": len(each) - 1 - penalties.chosen, "rows": rows}
+    chosen, total = len(each) - 1 - penalties.chosen, len(report.source.data)
+    return {"settings": each, "chosen": chosen, "rows": rows, "total": total}
 
 
 def dial_chart(path: PenaltyPath) -> str:

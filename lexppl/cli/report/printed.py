@@ -76,7 +76,8 @@ def print_rows_report(report: RowsReport, folder: Path) -> None:
 
 
 def _print_scores(report: Report, entries: str, rows: int) -> None:
-    print(f"\nHeld-out rows: {rows}")
+    black_box = report.options.black_box
+    print(f"\n{'Rows held out from the explainer' if black_box else 'Held-out rows'}: {rows}")
     print(text_table(*score_cells(report.judgement.scores, entries)))
 
 

@@ -35,6 +35,8 @@ class Gain:
             >>> Gain(0.0021, 0.0003, 0.004, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
             (['0.002', '0.0003 – 0.004', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
         """
+        if math.isnan(self.mean):
+            return ["–", "–", "–"]
         mean, lower, upper = map(self._text, (self.mean, self.lower, self.upper))
         return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
 
@@ -114,7 +116,7 @@ def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Ran
     """Groups by gain, below each that is found its found and its most kept members; features
     where there are no groups."""
     if groups is None:
-        return ranked_features(ranking)
+        return ranked_features(ranking.drop(columns="gain", errors="ignore"))
     lines = []
     for group, several in zip(ranked_features(groups), groups["members"] > 1, strict=True):
         lines.append(group)
@@ -137,7 +139,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
         value, lower, upper = (
             (feature.importance, feature.lower, feature.upper)
             if gain is None
-            else (gain.mean, gain.lower, gain.upper)
+            else (float(np.nan_to_num(gain.mean)), gain.lower, gain.upper)
         )
         cells = [] if gain is None else [cell.replace("-", "−") for cell in gain.cells]
         lines.append(
@@ -160,7 +162,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
 
 def _ends(every: list[RankedFeature], kind: ImportanceKind) -> tuple[float, float]:
     """Values at the left and the right end of all bars."""
-    gains = [f.gain for f in every if f.gain is not None]
+    gains = [f.gain for f in every if f.gain is not None and not math.isnan(f.gain.mean)]
     if not gains:
         if kind is PROBABILITY:
             return 0.0, 1.0

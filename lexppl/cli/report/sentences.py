@@ -50,12 +50,9 @@ def reading(report: TableReport) -> list[str]:
 def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
     random = "EVAL-X, a predictor of any choice of features"
-    by = (
-        "the networks fitted with it, which average over draws of what is hidden"
-        if gains.by_own
-        else random
-    )
-    several = gains.by_own and bool((gains.groups["members"] > 1).any())
+    judge = gains.each.judge or "its own predictor"
+    by = judge.replace("EVAL-X", random)
+    several = judge != "EVAL-X" and bool((gains.groups["members"] > 1).any())
     of_members = f", by {random}" if several else ""
     weighted = "" if gains.each.weight is None else ", weighted as rare labels are judged first,"
     return (
@@ -166,7 +163,7 @@ def draws_text(report: TableReport) -> str:
     return f"by {result.sampler.name}, {count} draws"
 
 
-QUALITY = "How well does it predict?"
+QUALITY, FIDELITY = "How well does it predict?", "How well does it reproduce the black box?"
 OUTPUTS = MappingProxyType(  # What is predicted in place of the target
     {
         Regime.SURROGATE_POST_HOC: "the black box's output",
@@ -193,7 +190,9 @@ class FirstScreen(Reading):
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        answer = self.quality()
+        answer, own = self.quality(), self._score(EXPLAINER)
+        if own is not None and "agreement" in own.figures:
+            return [(FIDELITY, answer), *super().answers()]
         return super().answers() + ([(QUALITY, answer)] if answer else [])
 
     def quality(self) -> str:
@@ -257,7 +256,8 @@ class FirstScreen(Reading):
         """Comparison with a predictor that reads everything, by losses of rows in pairs."""
         mine, other = own.figures[figure], full.figures[figure]
         less, error = _less(own, full)
-        what = f"{self._reader} ({_hundredths(other)}{'' if self.base else ' %'})"
+        kind = f"{full.kind}: " if full.kind else ""
+        what = f"{self._reader} ({kind}{_hundredths(other)}{'' if self.base else ' %'})"
         if math.isnan(error) or abs(less) <= 2.0 * error:
             surely = ", but less surely" if self.behind else ""
             if abs(mine - other) <= CLOSE:
@@ -315,6 +315,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         None if names is None else commonest(report.source.train.y, names),
         selects=report.kind is PROBABILITY,
         posterior=posterior,
+        of_model=plan.regime.post_hoc,
         scores=report.judgement.scores,
         behind=learning is not None and not report.judgement.as_good_as_all(learning.margin),
     )

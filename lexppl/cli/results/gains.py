@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,11 @@ from lexppl.evaluation.gains import (
     group_table,
 )
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.prediction import (
+    BaseRateGain,
+    gain_over_base_rate,
+    predictive_log_likelihood,
+)
 from lexppl.explanation import selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import by_groups, drawn_masks
@@ -103,8 +107,6 @@ class JudgedGains:
         predicted: what is predicted, in words.
         each: gains of rows.
         row_names: their places in the table.
-        by_own: whether groups are judged by the networks fitted with the explainer, and not by
-            EVAL-X.
     """
 
     groups: pd.DataFrame
@@ -113,7 +115,11 @@ class JudgedGains:
     predicted: str
     each: FeatureGains
     row_names: tuple[int, ...]
-    by_own: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether there was a judge of groups."""
+        return bool(self.groups["gain"].notna().any())
 
     @property
     def rows(self) -> int:
@@ -153,7 +159,11 @@ def judge_gains(
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
     masks = drawn_masks(judged(folds, explanation_tree, fitted.result, x, draws=draws, seed=seed))
-    own = own_judge(fitted.networks or fitted.result, judge.entries)
+    likelihood = judged(
+        folds, predictive_log_likelihood, fitted.result, x, every[chosen], seed=seed
+    )
+    name = None if fitted.networks is None else "the network that trees replaced"
+    own = own_judge(fitted.networks or fitted.result, judge.entries, name=name)
     gains = feature_gains(
         judge if own is None else own,
         x,
@@ -163,9 +173,11 @@ def judge_gains(
         folds=folds,
         seed=seed,
         member_judge=judge,
+        explainer=likelihood.double().mean(0),
+        itself=own_judge(fitted.result, judge.entries, of_any=True),
+        unit=None if source.unit is None else torch.from_numpy(source.unit[places]),
+        weight=weight,
     )
-    unit = None if source.unit is None else torch.from_numpy(source.unit[places])
-    gains = replace(gains, unit=unit, weight=weight)
     members = {
         name: [gains.entry_names[g] for g in group]
         for name, group in zip(groups.names, groups.members, strict=True)
@@ -185,7 +197,6 @@ def judge_gains(
         fitted.predicted,
         gains,
         tuple(int(place) for place in places),
-        own is not None,
     )
 
 

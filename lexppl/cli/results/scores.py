@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ from lexppl.inference import FitResult
 from lexppl.summary import number_text
 
 FIGURE_NAMES: Mapping[str, str] = {
+    "agreement": "agrees with the black box",
     "accuracy": "accuracy",
     "auroc": "AUROC",
     "average_precision": "avg precision",
     "log_likelihood": "log-likelihood",
     "rmse": "RMSE",
     "r2": "R²",
-    "agreement": "agrees with the black box",
 }
 JUDGED_DRAWS = 20  # Mask draws a row for EVAL-X
 PREDICTED_MASKS, LEAST_PREDICTED, PREDICTIONS = 100, 25, 200_000
@@ -43,6 +43,7 @@ MOST_SIZES = 12
 CURVE_ROWS = 2000  # Most rows of the curve of accuracy against k
 EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
 BASE = "the base rate"  # Who is scored
+BLACK_BOX = "the black box, on rows it may have learned from"
 
 
 Rows = DividedTable | DividedRows  # Rows of a table, images or texts, to fit on and held out
@@ -71,6 +72,7 @@ class ScoreRow:
         spreads: standard deviations over replicates, of several.
         losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
             not known.
+        kind: of what, in words, where it was chosen among several.
     """
 
     who: str
@@ -78,6 +80,7 @@ class ScoreRow:
     figures: dict[str, float]
     spreads: dict[str, float]
     losses: NDArray[np.float64] | None = field(default=None, compare=False)
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
         x, y = source.test.x[rows], source.test.y[rows]
         each.append(FittedPredictor(own).scores(x, y))
         losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
-    return _row(FULL, source.data.n_entries, each, source, losses)
+    return replace(_row(FULL, source.data.n_entries, each, source, losses), kind=full.kind)
 
 
 def judge_base_rate(source: Rows) -> ScoreRow:
@@ -169,10 +172,10 @@ def judge_base_rate(source: Rows) -> ScoreRow:
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
-    """Scores of the black box itself."""
+    """Scores of the black box itself, which may know these rows by heart."""
     predictions = outputs[source.test_rows]
     scores = prediction_scores(predictions, source.test.y)
-    return _row("the black box", source.data.n_entries, [scores], source)
+    return _row(BLACK_BOX, source.data.n_entries, [scores], source)
 
 
 def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: int) -> float:
@@ -290,7 +293,8 @@ def score_cells(scores: Sequence[ScoreRow], entries: str) -> tuple[list[str], li
     rows = []
     for row in scores:
         size = f"{row.size:.0f}" if float(row.size).is_integer() else f"{row.size:.1f}"
-        rows.append([row.who, size, *(_figure(row, name) for name in names)])
+        who = f"{row.who} ({row.kind})" if row.kind else row.who
+        rows.append([who, size, *(_figure(row, name) for name in names)])
     return head, rows
 
 

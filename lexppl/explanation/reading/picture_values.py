@@ -110,10 +110,12 @@ def swarm_of(posterior: Posterior, features: int | Sequence[str], rows: int) -> 
     stats = group_of(posterior, "sample_stats")
     means = mask_means(posterior)
     shown = stats.get(GAIN, means)
-    names = [str(name) for name in means[means.dims[-1]].values]
     each = shown.values.astype(np.float64)
     if GAIN not in stats:
         each = each.mean(0)
+    # Of some features no gain is known.
+    judged = ~np.isnan(each).all(0)
+    names, each = means[means.dims[-1]].values[judged].astype(str).tolist(), each[:, judged]
     known = np.flatnonzero(~np.isnan(each).any(1))
     places = known[evenly(len(known), rows)]
     chosen = _chosen(features, names, each[known].mean(0))

@@ -96,6 +96,7 @@ class Reading:
         base: the commonest label; None of a response.
         selects: whether a row keeps some features and not others.
         posterior: whether intervals are of a posterior.
+        of_model: whether what is predicted is what a model says.
     """
 
     target: str
@@ -110,6 +111,7 @@ class Reading:
     base: str | None = None
     selects: bool = True
     posterior: bool = False
+    of_model: bool = False
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
@@ -182,6 +184,13 @@ class Reading:
         if not count:
             return []
         often = self._often()
+        if self.of_model:
+            what, them = ("feature", "it") if count == 1 else (f"{count} features", "them")
+            read = f", though it reads {often}" if often else ""
+            return [
+                f"As far as {self._rows} show, the explainer does not need the other {what}{read}; "
+                f"the model itself may use {them}."
+            ]
         read = f", though the prediction reads {often}" if often else ""
         what = "other feature adds" if count == 1 else f"other {count} features add"
         return [f"The {what} nothing that {self._rows} could show{read}."]

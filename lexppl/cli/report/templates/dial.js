@@ -39,7 +39,10 @@
 
   function showRow() {
     const place = Number(select.value);
-    if (select.value === "") { return; }
+    if (select.value === "") {
+      ["row-says", "steps", "closest"].forEach((name) => find(name).replaceChildren());
+      return;
+    }
     const row = data.rows[place], at = data.settings[Number(slider.value)].rows[place];
     find("row-says").textContent = "Row " + row.number + ": observed " + row.observed +
       ", predicted " + at.predicted + ".";
@@ -52,13 +55,20 @@
       "Closest rows with another outcome, by what this row keeps: " + near.join(", ") + ".";
   }
 
+  const isNumber = (word) => /^\d+$/.test(word);
+
   function listRows() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), before = select.value;
     const fits = data.rows.map((row, place) => [row, place]).filter(([row]) => {
-      const text = (row.number + " " + row.observed + " " + Object.entries(row.values)
+      const text = (row.observed + " " + Object.entries(row.values)
         .map(([name, value]) => name + "=" + value).join(" ")).toLowerCase();
-      return words.every((word) => text.includes(word));
+      return words.every((word) => isNumber(word) ? Number(word) === row.number
+        : text.includes(word));
     });
+    const shown = "the " + data.rows.length + " shown, of " + data.total + " rows";
+    const number = words.find(isNumber), advice = number ? ": give --row " + number + "." : ".";
+    find("listed").textContent = fits.length > 0 ? fits.length + " of " + shown + "."
+      : (number ? "Row " + number : "Such a row") + " is not among " + shown + advice;
     select.replaceChildren(...fits.map(([row, place]) => {
       const option = document.createElement("option");
       option.value = String(place);
