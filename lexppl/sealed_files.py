@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, AnyStr, NoReturn
 
 FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 """How a system says that there is no room."""
@@ -162,7 +162,7 @@ def replace_folder(aside: Path, target: Path) -> None:
 
 SEAL = "sha256"  # The entry of a JSON file that has the checksum of its text
 MOST_BYTES = 2**30  # Of a JSON file; the largest that are written have some megabytes
-_BLANK = "0" * 64
+BLANK = "0" * 64
 _LONGEST = 300
 
 
@@ -251,16 +251,22 @@ def refuse_other_format(
         )
 
 
-def sealed(description: Mapping[str, Any]) -> str:
-    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
+def blank(description: Mapping[str, Any]) -> str:
+    """JSON, without NaN, that ends in place of a checksum with 64 zeros."""
     if SEAL in description:
         raise ValueError(f"the description has an entry {SEAL!r} already, which is its checksum's")
-    blank = {**description, SEAL: _BLANK}
+    blank = {**description, SEAL: BLANK}
     text = json.dumps(blank, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         # Half a letter, as names from broken files have it, is no UTF-8.
         text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
-    return _with_seal(text, _BLANK, checksum_of(text.encode()))
+    return text
+
+
+def sealed(description: Mapping[str, Any]) -> str:
+    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
+    text = blank(description)
+    return with_seal(text, BLANK, checksum_of(text.encode()))
 
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
@@ -278,15 +284,22 @@ def read_sealed(path: str | os.PathLike[str], form: int) -> dict[str, Any]:
     with refused_by_name(path):
         # Line ends may be another system's.
         text = path.read_text(encoding="utf-8")
-        described = _parsed(path, text)
-        refuse_other_format(path, described.get("format"), form, described.get("version"))
-        seal = described.pop(SEAL, None)
-        if seal is None:
-            raise ValueError("it has no checksum, which every file has: it was changed")
-        is_seal = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
-        blank = _with_seal(text, seal, _BLANK) if is_seal else ""
-        refuse_changed(path, checksum_of(blank.encode()) if is_seal else "", seal)
+        described, seal = description_and_seal(path, text, form)
+        refuse_changed(path, checksum_of(with_seal(text, seal, BLANK).encode()), seal)
         return described
+
+
+def description_and_seal(path: Path, text: str, form: int) -> tuple[dict[str, Any], str]:
+    """A description whose entry `format` is the one that is read, and the checksum in it, which is
+    yet to be compared."""
+    described = _parsed(path, text)
+    refuse_other_format(path, described.get("format"), form, described.get("version"))
+    seal = described.pop(SEAL, None)
+    if seal is None:
+        raise ValueError("it has no checksum, which every file has: it was changed")
+    if not (isinstance(seal, str) and len(seal) == len(BLANK) and seal.isalnum()):
+        refuse_changed(path, "", seal)
+    return described, seal
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -305,10 +318,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}, which no file of this library has")
 
 
-def _with_seal(text: str, old: str, new: str) -> str:
-    """The text with another seal in place of the last one."""
-    start, _, end = text.rpartition(f'"{old}"')
-    return f'{start}"{new}"{end}'
+def with_seal(content: AnyStr, old: AnyStr, new: AnyStr) -> AnyStr:
+    """The text or bytes with another seal in place of the last one."""
+    start, _, end = content.rpartition(old)
+    return start + new + end
 
 
 def _reason_of(error: Exception) -> str:
