@@ -15,6 +15,7 @@ from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl import __version__
 from lexppl.inference import FitResult
@@ -160,9 +161,13 @@ SHAPES = ("shape", "event_shape")
 Given = nn.Module | Callable[[], nn.Module] | None  # A program of the user's own, or what builds it
 
 
+def _numbers_in(weights: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in weights.values())
+
+
 def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> None:
     """Refuse whole numbers that no part of a file of this size can have, before it is built."""
-    most = max(MOST, sum(t.numel() for t in weights.values()))
+    most = max(MOST, _numbers_in(weights))
     if isinstance(config, int) and abs(config) > most:
         size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
         raise ValueError(f"it describes a part with {name} = {size}, which its weights do not fill")
@@ -174,6 +179,24 @@ def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> 
     if isinstance(config, dict):
         for key, one in config.items():
             refuse_sizes(one, weights, key)
+
+
+class _Bounded(TorchDispatchMode):
+    """Refuses to make more numbers, in all, than parts of a file with these weights have."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.left = MOST + 4 * _numbers_in(weights)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        names = {argument.name for argument in func._schema.arguments}
+        kwargs = kwargs or {}
+        if "device" in names and "self" not in names:
+            # On this device tensors have a shape, and no memory.
+            self.left -= func(*args, **{**kwargs, "device": "meta"}).numel()
+        if self.left < 0:
+            raise ValueError("it describes parts of a size that its weights do not fill")
+        return func(*args, **kwargs)
 
 
 def load(
@@ -286,7 +309,7 @@ class _Files:
                     module = rebuilt_guide(described, program, own)
                 else:
                     # First weights are overwritten, and must not move the global random state.
-                    with own_random_state():
+                    with own_random_state(), _Bounded(self.weights):
                         module = rebuild(described, self.allowed)
                 if not isinstance(module, nn.Module):
                     raise ValueError(f"{kind} describes no part, but {module!r}")
@@ -314,6 +337,8 @@ def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
     """Load weights into a module; refuses weights of another numeric type."""
     folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
     if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
+        if len(folds) * _numbers_in(predictor.state_dict()) > _numbers_in(own):
+            raise ValueError(f"they are too few for predictors of {len(folds)} folds")
         module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])
     hold_saved(module, own)
     for name, tensor in module.state_dict().items():

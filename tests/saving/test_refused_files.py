@@ -236,6 +236,48 @@ def test_wrong_descriptions_are_refused(saved, tmp_path, at, value, words):
     assert words in str(refusal(folder))
 
 
+@pytest.fixture
+def most_made(monkeypatch):
+    """The most numbers that a tensor was made of by a size alone, on a device with memory."""
+    made = [0]
+
+    def counted(call):
+        def called(*size, **options):
+            tensor = call(*size, **options)
+            made[0] = max(made[0], tensor.numel() if tensor.device.type != "meta" else 0)
+            return tensor
+
+        return called
+
+    for name in ("empty", "zeros", "full", "ones", "randn", "arange", "eye"):
+        monkeypatch.setattr(torch, name, counted(getattr(torch, name)))
+    return made
+
+
+@pytest.mark.parametrize("hidden", [[6000, 6000], [900] * 80], ids=["wide", "deep"])
+def test_parts_that_the_weights_do_not_fill_are_refused_without_their_memory(
+    saved, tmp_path, most_made, hidden
+):
+    """Of a size of which 64 bytes describe gigabytes: the widths alone are no size to refuse."""
+    folder = shutil.copytree(saved, tmp_path / "large")
+    described = with_other(description_of(saved), (*NETWORK, "config", "hidden"), hidden)
+    refuse_sizes(described, {})
+    change_description(folder, described)
+    assert "weights do not fill" in str(refusal(folder))
+    assert most_made[0] <= 900**2
+
+
+def test_folds_that_the_weights_do_not_fill_are_refused(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "folds")
+    names = {f"model.0.predictor.predictors.{n}.x": torch.zeros(1) for n in range(1000)}
+    weights = {**load_file(folder / WEIGHTS), **names}
+    at = ("model", "config", "predictor")
+    described = description_of(folder)
+    (fold, *_) = described["model"]["config"]["predictor"]["config"]["predictors"]
+    change_description(folder, with_other(described, at, fold), weights)
+    assert "too few for predictors of 1000 folds" in str(refusal(folder))
+
+
 def test_weights_of_another_kind_of_number_are_refused(saved, tmp_path):
     folder = tmp_path / "kinds"
     shutil.copytree(saved, folder)
