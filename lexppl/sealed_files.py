@@ -70,6 +70,13 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
+def written_checksum(path: Path) -> str:
+    """Wait until the disk has a file; its SHA-256."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder's directory entries to disk, where the system can."""
     if os.name != "posix":

@@ -32,7 +32,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.sealed_files import output_file, replace_folder, write_through
+from lexppl.sealed_files import output_file, refused_by_name, replace_folder, write_through
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -199,8 +199,8 @@ MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by defa
 MOST_BLOCKS = 100  # Of a chunk, by default
 PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
 # What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
-# rows that had to be read.
-ROWS, IDENTITY = "rows", "identity"
+# rows that had to be read, and the checksums of its files.
+ROWS, IDENTITY, FILES = "rows", "identity", "files"
 
 
 def explain_to_zarr(
@@ -307,7 +307,7 @@ def explain_to_zarr(
         "rows_per_chunk": task.size,
     }
     _begin(aside, run, overwrite)
-    task.store.finish(_explained(task, source, (client, jobs, threads), progress))
+    task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
     replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
@@ -357,9 +357,10 @@ class ChunkTask:
         groups, attrs, sums = self.groups(number, piece)
         if total is not None:
             self.store.create(groups, attrs, total, self.size)
-        self.store.write(groups, number * self.size)
+        files = self.store.write(groups, number * self.size)
         content = io.BytesIO()
         held: dict[str, Any] = {**sums, IDENTITY: np.array(identity or "")}
+        held[FILES] = np.array(json.dumps(files))
         np.savez(content, **held)
         with output_file(self.done(number), overwrite=True) as file:
             write_through(file, content.getbuffer())
@@ -405,7 +406,8 @@ def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
 def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
     """Make the folder of a run, or go on in it if it is this run's."""
     note = aside / RUN
-    found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+    with refused_by_name(note):
+        found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
     other = [] if found is None else [name for name in run if found.get(name) != run[name]]
     if other and not overwrite:
         raise ValueError(
@@ -420,8 +422,8 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
 
 def _explained(
     task: ChunkTask, source: RowSource, where: tuple[Any, int, int], progress: bool
-) -> dict[str, np.ndarray]:
-    """Explain what is not done yet; the means over all rows."""
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Explain what is not done yet; the means over all rows, and the checksums of files."""
     client, jobs, threads = where
     count = 0
 
@@ -433,7 +435,8 @@ def _explained(
             identity = fingerprint(piece) if is_given else None
             rows = rows_in(piece) if is_given else piece.stop - start
             if task.done(number).is_file():
-                with np.load(task.done(number)) as held:
+                done = task.done(number)
+                with refused_by_name(done), np.load(done) as held:
                     known = (int(held[ROWS]), str(held[IDENTITY]) or None)
                 if known != (rows, identity):
                     raise ValueError(
@@ -461,13 +464,15 @@ def _explained(
                     raise outcome.error
                 bar.update()
     sums: dict[str, np.ndarray] = {}
+    files: dict[str, str] = {}
     for number in range(count):
-        with np.load(task.done(number)) as held:
-            for name in held.files:
-                if name != IDENTITY:
-                    sums[name] = held[name] + sums.get(name, 0)
+        done = task.done(number)
+        with refused_by_name(done), np.load(done) as held:
+            files |= json.loads(str(held[FILES]))
+            for name in set(held.files) - {IDENTITY, FILES}:
+                sums[name] = held[name] + sums.get(name, 0)
     total = int(sums.pop(ROWS))
-    return {name: values / total for name, values in sums.items()}
+    return {name: values / total for name, values in sums.items()}, files
 
 
 def _parameter(result: FitResult) -> Tensor | None:
