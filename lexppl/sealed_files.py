@@ -7,12 +7,15 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any, AnyStr, NoReturn
 
 FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 """How a system says that there is no room."""
+# Ends of names beside a target: what is being written, and what was there, as it is replaced.
+PARTIAL, EARLIER, DIGITS = ".partial", ".earlier", 12
 
 
 @contextmanager
@@ -26,6 +29,7 @@ def output_folder(
     are in `own`.
     """
     target = Path(target).expanduser().resolve()
+    _clear(target)
     check_output_folder(target, overwrite, own)
     with _beside(target, Path.mkdir) as aside:
         yield aside
@@ -38,6 +42,7 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """A new file beside the target, which takes the target's place at the end."""
     check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
+    _clear(target)
     with _beside(target, Path.touch) as aside:
         yield aside
         os.replace(aside, target)
@@ -48,18 +53,67 @@ def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """A new file or folder beside the target; on an error it goes, with the parents made for it."""
     missing = [folder for folder in target.parents if not folder.exists()]
     aside = _aside(target)
+    with ExitStack() as held:
+        try:
+            with _naming(target):
+                if missing:
+                    missing[0].mkdir(parents=True)
+                # By its last name once it is locked: others remove what no run holds.
+                made = aside.with_suffix(".new")
+                make(made)
+                with suppress(OSError, ImportError):
+                    held.enter_context(_locked(made))
+                made.rename(aside)
+            with full_disk_named(target):
+                yield aside
+        except BaseException:
+            _remove(aside)
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file or folder alone, until the process ends at most. An OSError where another holds
+    it, an ImportError where the system has no such locks."""
+    import fcntl  # noqa: PLC0415
+
+    opened = os.open(path, os.O_RDONLY)
     try:
-        with _naming(target):
-            if missing:
-                missing[0].mkdir(parents=True)
-            make(aside)
-        yield aside
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        for remove in (aside.unlink, *(folder.rmdir for folder in missing)):
-            with suppress(OSError):
-                remove()
-        raise
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _clear(target: Path) -> None:
+    """Remove what killed runs have left beside a target; put back what the last moved away."""
+    for left in target.parent.glob(f".{escape(target.name)}-{'?' * DIGITS}.*"):
+        with suppress(OSError, ImportError):
+            if left.suffix == EARLIER and not target.exists():
+                left.rename(target)
+            elif left.suffix in (EARLIER, PARTIAL):
+                with _locked(left):
+                    _remove(left)
+
+
+@contextmanager
+def full_disk_named(target: Path) -> Iterator[None]:
+    """Name the output where the error of a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or not is_full_disk(error):
+            raise
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(target)) from error
 
 
 def write_through(path: Path, content: bytes | memoryview) -> None:
@@ -149,7 +203,7 @@ def _naming(target: Path) -> Iterator[None]:
 
 
 def _aside(target: Path) -> Path:
-    return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
+    return target.parent / f".{target.name}-{uuid.uuid4().hex[:DIGITS]}{PARTIAL}"
 
 
 def replace_folder(aside: Path, target: Path) -> None:
@@ -157,7 +211,7 @@ def replace_folder(aside: Path, target: Path) -> None:
     if not target.exists():
         aside.rename(target)
         return
-    earlier = _aside(target)
+    earlier = _aside(target).with_suffix(EARLIER)
     target.rename(earlier)
     try:
         aside.rename(target)

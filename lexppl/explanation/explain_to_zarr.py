@@ -32,7 +32,13 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.sealed_files import output_file, refused_by_name, replace_folder, write_through
+from lexppl.sealed_files import (
+    full_disk_named,
+    output_file,
+    refused_by_name,
+    replace_folder,
+    write_through,
+)
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -306,9 +312,10 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
-    _begin(aside, run, overwrite)
-    task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
-    replace_folder(task.store.path, target)
+    with full_disk_named(target):
+        _begin(aside, run, overwrite)
+        task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
+        replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
 
