@@ -55,7 +55,7 @@ def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     aside = _aside(target)
     with ExitStack() as held:
         try:
-            with _naming(target):
+            with named(target, full_disk_alone=False):
                 if missing:
                     missing[0].mkdir(parents=True)
                 # By its last name once it is locked: others remove what no run holds.
@@ -64,7 +64,7 @@ def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                 with suppress(OSError, ImportError):
                     held.enter_context(_locked(made))
                 made.rename(aside)
-            with full_disk_named(target):
+            with named(target):
                 yield aside
         except BaseException:
             _remove(aside)
@@ -97,23 +97,17 @@ def _locked(path: Path) -> Iterator[None]:
 def _clear(target: Path) -> None:
     """Remove what killed runs have left beside a target; put back what the last moved away."""
     for left in target.parent.glob(f".{escape(target.name)}-{'?' * DIGITS}.*"):
-        with suppress(OSError, ImportError):
+        with suppress(OSError, ImportError), _locked(left):
             if left.suffix == EARLIER and not target.exists():
                 left.rename(target)
             elif left.suffix in (EARLIER, PARTIAL):
-                with _locked(left):
-                    _remove(left)
+                _remove(left)
 
 
-@contextmanager
-def full_disk_named(target: Path) -> Iterator[None]:
-    """Name the output where the error of a full disk names none."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or not is_full_disk(error):
-            raise
-        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(target)) from error
+def write_whole(target: str | Path, content: bytes | memoryview) -> None:
+    """Write a file aside, wait until the disk has it, and let it take the target's place."""
+    with output_file(target, overwrite=True) as aside:
+        write_through(aside, content)
 
 
 def write_through(path: Path, content: bytes | memoryview) -> None:
@@ -125,7 +119,8 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
 
 
 def written_checksum(path: Path) -> str:
-    """Wait until the disk has a file; its SHA-256."""
+    """Wait until the disk has a file and its name; its SHA-256."""
+    sync_folder(path.parent)
     with path.open("r+b") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -193,11 +188,13 @@ def check_output_folder(
 
 
 @contextmanager
-def _naming(target: Path) -> Iterator[None]:
-    """Name the output, not the folder aside, in an error."""
+def named(target: Path, full_disk_alone: bool = True) -> Iterator[None]:
+    """Name the output in an error: in that of a full disk which names no file, or in any."""
     try:
         yield
     except OSError as error:
+        if full_disk_alone and (error.filename is not None or not is_full_disk(error)):
+            raise
         reason = error.strerror or str(error)
         raise OSError(error.errno, f"cannot be written: {reason}", str(target)) from error
 
@@ -332,9 +329,7 @@ def sealed(description: Mapping[str, Any]) -> str:
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
     """Write :func:`sealed` JSON to a file, aside and then renamed."""
-    text = sealed(description)
-    with output_file(Path(path), overwrite=True) as written:
-        write_through(written, text.encode())
+    write_whole(Path(path), sealed(description).encode())
 
 
 def read_sealed(path: str | os.PathLike[str], form: int) -> dict[str, Any]:

@@ -32,13 +32,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.sealed_files import (
-    full_disk_named,
-    output_file,
-    refused_by_name,
-    replace_folder,
-    write_through,
-)
+from lexppl.sealed_files import named, refused_by_name, replace_folder, write_whole
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -312,7 +306,7 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
-    with full_disk_named(target):
+    with named(target):
         _begin(aside, run, overwrite)
         task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
         replace_folder(task.store.path, target)
@@ -369,12 +363,16 @@ class ChunkTask:
         held: dict[str, Any] = {**sums, IDENTITY: np.array(identity or "")}
         held[FILES] = np.array(json.dumps(files))
         np.savez(content, **held)
-        with output_file(self.done(number), overwrite=True) as file:
-            write_through(file, content.getbuffer())
+        write_whole(self.done(number), content.getbuffer())
 
     def done(self, number: int) -> Path:
         """Path of the file that a finished chunk has."""
         return self.aside / f"{number:08d}.npz"
+
+    def mark(self, number: int) -> dict[str, np.ndarray]:
+        """What that file holds."""
+        with refused_by_name(self.done(number)), np.load(self.done(number)) as held:
+            return dict(held)
 
 
 def _write(number: int, piece: Piece, identity: str | None, task: ChunkTask) -> None:
@@ -423,8 +421,7 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
         )
     if other or not (aside / STORE).is_dir():
         shutil.rmtree(aside, ignore_errors=True)
-        with output_file(note) as file:
-            write_through(file, json.dumps(run, indent=1).encode())
+        write_whole(note, json.dumps(run, indent=1).encode())
 
 
 def _explained(
@@ -442,9 +439,8 @@ def _explained(
             identity = fingerprint(piece) if is_given else None
             rows = rows_in(piece) if is_given else piece.stop - start
             if task.done(number).is_file():
-                done = task.done(number)
-                with refused_by_name(done), np.load(done) as held:
-                    known = (int(held[ROWS]), str(held[IDENTITY]) or None)
+                held = task.mark(number)
+                known = (int(held[ROWS]), str(held[IDENTITY]) or None)
                 if known != (rows, identity):
                     raise ValueError(
                         f"rows {start} to {start + rows - 1} are not those that {str(task.aside)!r}"
@@ -473,11 +469,10 @@ def _explained(
     sums: dict[str, np.ndarray] = {}
     files: dict[str, str] = {}
     for number in range(count):
-        done = task.done(number)
-        with refused_by_name(done), np.load(done) as held:
-            files |= json.loads(str(held[FILES]))
-            for name in set(held.files) - {IDENTITY, FILES}:
-                sums[name] = held[name] + sums.get(name, 0)
+        held = task.mark(number)
+        files |= json.loads(str(held[FILES]))
+        for name in held.keys() - {IDENTITY, FILES}:
+            sums[name] = held[name] + sums.get(name, 0)
     total = int(sums.pop(ROWS))
     return {name: values / total for name, values in sums.items()}, files
 

@@ -16,14 +16,12 @@ from lexppl.sealed_files import (
     UnreadableFileError,
     checksum,
     checksum_of,
-    output_file,
     read_sealed,
     refuse_changed,
     refuse_other_format,
     refused_by_name,
-    sync_folder,
     write_sealed,
-    write_through,
+    write_whole,
     written_checksum,
 )
 
@@ -59,8 +57,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path must be a file; {path} is a folder")
     content = _netcdf(attrs_of(posterior), groups)
     seal = f"\nlexppl posterior, format {FORMAT}, sha256 {checksum_of(content)}\n"
-    with output_file(path, overwrite=True) as aside:
-        write_through(aside, b"".join([content, seal.encode()]))
+    write_whole(path, b"".join([content, seal.encode()]))
     return path
 
 
@@ -250,7 +247,6 @@ class ZarrPosterior:
                 # Of zeros alone there is no file.
                 if (self.path / file).is_file():
                     files[file] = written_checksum(self.path / file)
-                    sync_folder((self.path / file).parent)
         return files
 
     def finish(self, means: Mapping[str, np.ndarray], files: Mapping[str, str]) -> None:
@@ -266,9 +262,7 @@ class ZarrPosterior:
 
     def _checksums(self) -> dict[str, str]:
         """Wait until the disk has all files; their checksums."""
-        files = [file for file in self.path.rglob("*") if file.is_file()]
-        for folder in {file.parent for file in files}:
-            sync_folder(folder)
+        files = (file for file in self.path.rglob("*") if file.is_file())
         return {f.relative_to(self.path).as_posix(): written_checksum(f) for f in files}
 
     def _open(self, mode: str) -> Any:

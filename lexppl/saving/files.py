@@ -56,12 +56,11 @@ from lexppl.sealed_files import (
     blank,
     checksum_of,
     description_and_seal,
-    output_file,
     read_sealed,
     refuse_changed,
     refused_by_name,
     with_seal,
-    write_through,
+    write_whole,
 )
 from lexppl.threads import own_random_state
 
@@ -89,8 +88,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         if (reason := getattr(part, "cannot_be_saved", None)) is not None:
             raise TypeError(f"this explainer cannot be saved: {reason}")
     folder = Path(folder)
-    with output_file(folder / WEIGHTS, overwrite=True) as aside:
-        write_through(aside, _content(result))
+    write_whole(folder / WEIGHTS, _content(result))
     # Of an explainer in two files, as they were written before.
     (folder / DESCRIPTION).unlink(missing_ok=True)
 

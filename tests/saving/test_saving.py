@@ -94,7 +94,7 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
         path.write_bytes(content[:100])
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("lexppl.saving.files.write_through", full_disk)
+    monkeypatch.setattr("lexppl.sealed_files.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
         refused("no space left", save, result, place, error=OSError)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
