@@ -29,6 +29,7 @@ FORMAT = 1
 # The end of a file: the format, and the checksum of what stands before.
 TRAILER = re.compile(rb"\nlexppl posterior, format (\d{1,9}), sha256 ([0-9a-f]{64})\n\Z")
 LONGEST_TRAILER = 120
+MOST_UNPACKED = 1032  # Bytes that a byte of zlib's holds at most
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
@@ -102,6 +103,9 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
 def _read(file: BytesIO) -> Posterior:
     found = xr.open_groups(file, engine="h5netcdf")
     try:
+        declared = sum(group.nbytes for group in found.values())
+        if declared > MOST_UNPACKED * file.getbuffer().nbytes:
+            raise ValueError(f"it declares {declared:,} bytes of values, more than it can hold")
         groups = {str(name).strip("/"): group.load() for name, group in found.items()}
     finally:
         for group in found.values():
@@ -153,15 +157,15 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
     path = Path(path)
     if not any((path / name).is_file() for name in (".zgroup", FILES)):
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
-    if not (path / FILES).is_file():
-        raise UnreadableFileError(
-            path / FILES,
-            "it is missing, and lists the files that explain_to_zarr wrote: if the store is to be "
-            'trusted, read it by xarray.open_datatree(path, engine="zarr")',
-        )
-    for name, written in read_sealed(path / FILES, FILES_FORMAT)["files"].items():
+    has_list = (path / FILES).is_file()
+    files = read_sealed(path / FILES, FILES_FORMAT)["files"] if has_list else {FILES: ""}
+    for name, written in files.items():
         if not (path / name).is_file():
-            raise UnreadableFileError(path / name, "it is missing; take it from a copy")
+            raise UnreadableFileError(
+                path / name,
+                "it is missing: take it from a copy, or, if the store is another program's or an "
+                'older one and trusted, read that by xarray.open_datatree(path, engine="zarr")',
+            )
         refuse_changed(path / name, checksum(path / name), written)
     tree = xr.open_datatree(path, engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}

@@ -1,5 +1,6 @@
 """Stores of posteriors are read as they were written, or refused by the name of a file."""
 
+import errno
 import json
 import os
 import random
@@ -90,6 +91,19 @@ def test_a_chunk_is_on_the_disk_before_it_is_marked_as_done(tmp_path, monkeypatc
     given = {"draws": 2, "rows_per_chunk": 1000, "progress": False}
     explain_to_zarr(fitted(), x.split(500), tmp_path / "posterior.zarr", **given)
     assert len(marked) == 3 and marked == sorted({*marked})
+
+
+def test_a_full_disk_names_the_store(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", full)
+    store = tmp_path / "posterior.zarr"
+    given = {"draws": 2, "progress": False, "error": OSError}
+    error = refused("No space left", explain_to_zarr, fitted(), rows()[0][:1500], store, **given)
+    assert (error.errno, error.filename) == (errno.ENOSPC, str(store))
 
 
 def test_a_damaged_file_of_a_run_that_goes_on_is_named(tmp_path, monkeypatch):
