@@ -7,12 +7,15 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, AnyStr, NoReturn
 
 FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 """How a system says that there is no room."""
+# Ends of names beside a target: what is being written, and what was there, as it is replaced.
+PARTIAL, EARLIER, DIGITS = ".partial", ".earlier", 12
 
 
 @contextmanager
@@ -26,6 +29,7 @@ def output_folder(
     are in `own`.
     """
     target = Path(target).expanduser().resolve()
+    _clear(target)
     check_output_folder(target, overwrite, own)
     with _beside(target, Path.mkdir) as aside:
         yield aside
@@ -38,6 +42,7 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """A new file beside the target, which takes the target's place at the end."""
     check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
+    _clear(target)
     with _beside(target, Path.touch) as aside:
         yield aside
         os.replace(aside, target)
@@ -48,18 +53,61 @@ def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """A new file or folder beside the target; on an error it goes, with the parents made for it."""
     missing = [folder for folder in target.parents if not folder.exists()]
     aside = _aside(target)
+    with ExitStack() as held:
+        try:
+            with named(target, full_disk_alone=False):
+                if missing:
+                    missing[0].mkdir(parents=True)
+                # By its last name once it is locked: others remove what no run holds.
+                made = aside.with_suffix(".new")
+                make(made)
+                with suppress(OSError, ImportError):
+                    held.enter_context(_locked(made))
+                made.rename(aside)
+            with named(target):
+                yield aside
+        except BaseException:
+            _remove(aside)
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file or folder alone, until the process ends at most. An OSError where another holds
+    it, an ImportError where the system has no such locks."""
+    import fcntl  # noqa: PLC0415
+
+    opened = os.open(path, os.O_RDONLY)
     try:
-        with _naming(target):
-            if missing:
-                missing[0].mkdir(parents=True)
-            make(aside)
-        yield aside
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        for remove in (aside.unlink, *(folder.rmdir for folder in missing)):
-            with suppress(OSError):
-                remove()
-        raise
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _clear(target: Path) -> None:
+    """Remove what killed runs have left beside a target; put back what the last moved away."""
+    for left in target.parent.glob(f".{escape(target.name)}-{'?' * DIGITS}.*"):
+        with suppress(OSError, ImportError), _locked(left):
+            if left.suffix == EARLIER and not target.exists():
+                left.rename(target)
+            elif left.suffix in (EARLIER, PARTIAL):
+                _remove(left)
+
+
+def write_whole(target: str | Path, content: bytes | memoryview) -> None:
+    """Write a file aside, wait until the disk has it, and let it take the target's place."""
+    with output_file(target, overwrite=True) as aside:
+        write_through(aside, content)
 
 
 def write_through(path: Path, content: bytes | memoryview) -> None:
@@ -68,6 +116,14 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def written_checksum(path: Path) -> str:
+    """Wait until the disk has a file and its name; its SHA-256."""
+    sync_folder(path.parent)
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
@@ -132,17 +188,19 @@ def check_output_folder(
 
 
 @contextmanager
-def _naming(target: Path) -> Iterator[None]:
-    """Name the output, not the folder aside, in an error."""
+def named(target: Path, full_disk_alone: bool = True) -> Iterator[None]:
+    """Name the output in an error: in that of a full disk which names no file, or in any."""
     try:
         yield
     except OSError as error:
+        if full_disk_alone and (error.filename is not None or not is_full_disk(error)):
+            raise
         reason = error.strerror or str(error)
         raise OSError(error.errno, f"cannot be written: {reason}", str(target)) from error
 
 
 def _aside(target: Path) -> Path:
-    return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
+    return target.parent / f".{target.name}-{uuid.uuid4().hex[:DIGITS]}{PARTIAL}"
 
 
 def replace_folder(aside: Path, target: Path) -> None:
@@ -150,7 +208,7 @@ def replace_folder(aside: Path, target: Path) -> None:
     if not target.exists():
         aside.rename(target)
         return
-    earlier = _aside(target)
+    earlier = _aside(target).with_suffix(EARLIER)
     target.rename(earlier)
     try:
         aside.rename(target)
@@ -162,7 +220,7 @@ def replace_folder(aside: Path, target: Path) -> None:
 
 SEAL = "sha256"  # The entry of a JSON file that has the checksum of its text
 MOST_BYTES = 2**30  # Of a JSON file; the largest that are written have some megabytes
-_BLANK = "0" * 64
+BLANK = "0" * 64
 _LONGEST = 300
 
 
@@ -251,23 +309,27 @@ def refuse_other_format(
         )
 
 
-def sealed(description: Mapping[str, Any]) -> str:
-    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
+def blank(description: Mapping[str, Any]) -> str:
+    """JSON, without NaN, that ends in place of a checksum with 64 zeros."""
     if SEAL in description:
         raise ValueError(f"the description has an entry {SEAL!r} already, which is its checksum's")
-    blank = {**description, SEAL: _BLANK}
+    blank = {**description, SEAL: BLANK}
     text = json.dumps(blank, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         # Half a letter, as names from broken files have it, is no UTF-8.
         text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
-    return _with_seal(text, _BLANK, checksum_of(text.encode()))
+    return text
+
+
+def sealed(description: Mapping[str, Any]) -> str:
+    """JSON, without NaN, with the SHA-256 of its own text, as which 64 zeros stand meanwhile."""
+    text = blank(description)
+    return with_seal(text, BLANK, checksum_of(text.encode()))
 
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
     """Write :func:`sealed` JSON to a file, aside and then renamed."""
-    text = sealed(description)
-    with output_file(Path(path), overwrite=True) as written:
-        write_through(written, text.encode())
+    write_whole(Path(path), sealed(description).encode())
 
 
 def read_sealed(path: str | os.PathLike[str], form: int) -> dict[str, Any]:
@@ -278,15 +340,22 @@ def read_sealed(path: str | os.PathLike[str], form: int) -> dict[str, Any]:
     with refused_by_name(path):
         # Line ends may be another system's.
         text = path.read_text(encoding="utf-8")
-        described = _parsed(path, text)
-        refuse_other_format(path, described.get("format"), form, described.get("version"))
-        seal = described.pop(SEAL, None)
-        if seal is None:
-            raise ValueError("it has no checksum, which every file has: it was changed")
-        is_seal = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
-        blank = _with_seal(text, seal, _BLANK) if is_seal else ""
-        refuse_changed(path, checksum_of(blank.encode()) if is_seal else "", seal)
+        described, seal = description_and_seal(path, text, form)
+        refuse_changed(path, checksum_of(with_seal(text, seal, BLANK).encode()), seal)
         return described
+
+
+def description_and_seal(path: Path, text: str, form: int) -> tuple[dict[str, Any], str]:
+    """A description whose entry `format` is the one that is read, and the checksum in it, which is
+    yet to be compared."""
+    described = _parsed(path, text)
+    refuse_other_format(path, described.get("format"), form, described.get("version"))
+    seal = described.pop(SEAL, None)
+    if seal is None:
+        raise ValueError("it has no checksum, which every file has: it was changed")
+    if not (isinstance(seal, str) and len(seal) == len(BLANK) and seal.isalnum()):
+        refuse_changed(path, "", seal)
+    return described, seal
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
@@ -305,10 +374,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}, which no file of this library has")
 
 
-def _with_seal(text: str, old: str, new: str) -> str:
-    """The text with another seal in place of the last one."""
-    start, _, end = text.rpartition(f'"{old}"')
-    return f'{start}"{new}"{end}'
+def with_seal(content: AnyStr, old: AnyStr, new: AnyStr) -> AnyStr:
+    """The text or bytes with another seal in place of the last one."""
+    start, _, end = content.rpartition(old)
+    return start + new + end
 
 
 def _reason_of(error: Exception) -> str:

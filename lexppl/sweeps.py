@@ -22,7 +22,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
 from lexppl.saving import load, save
-from lexppl.sealed_files import output_file, write_through
+from lexppl.sealed_files import write_whole
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 
@@ -337,8 +337,7 @@ def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
     except TypeError as error:
         warnings.warn(f"a fit is held in memory alone: {error}", SweepWarning, stacklevel=3)
         return False
-    with output_file(folder / ROW) as aside:
-        write_through(aside, json.dumps(row, indent=1).encode())
+    write_whole(folder / ROW, json.dumps(row, indent=1).encode())
     return True
 
 

@@ -1,6 +1,8 @@
 """Outputs are there in full or not at all."""
 
+import errno
 import os
+import signal
 from collections import namedtuple
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from lexppl.sealed_files import (
     refuse_without_space,
     write_through,
 )
+from tests.processes import exit_code_of
 
 
 def left(folder: Path) -> list[str]:
@@ -80,6 +83,77 @@ def test_what_others_wrote_is_never_deleted(tmp_path, earlier):
         target.mkdir()
         (target / "thesis.txt").write_text("years of work")
     assert left(tmp_path) == ["new", "new/thesis.txt", "results", "results/a.txt"]
+
+
+def killed_in(target):
+    """Begin an output and end as by kill -9: nothing is cleaned up."""
+    with output_folder(target, True, ["a.txt"]) as aside:
+        (aside / "a.txt").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_in_file(target):
+    with output_file(target, True) as aside:
+        aside.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_between_renames(target):
+    rename = Path.rename
+
+    def renamed(self, other):
+        rename(self, other)
+        if self == target:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Path.rename = renamed
+    with output_folder(target, True, ["a.txt"]) as aside:
+        (aside / "a.txt").write_text("new")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such locks")
+def test_what_a_killed_run_left_goes_with_the_next_of_its_target(tmp_path, earlier):
+    for _ in range(2):
+        assert exit_code_of(killed_in, earlier) == -signal.SIGKILL
+    assert exit_code_of(killed_in, tmp_path / "results-2") == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".*.partial"))) == 2  # The second removed what the first left.
+    with output_folder(earlier, True, ["a.txt"]) as aside:
+        (aside / "a.txt").write_text("new")
+        # A run that goes on has its folder to itself.
+        with output_folder(earlier, True, ["a.txt"]) as other:
+            (other / "a.txt").write_text("newer")
+        assert (aside / "a.txt").read_text() == "new"
+    (left_of_other,) = tmp_path.glob(".*")
+    assert left_of_other.name.startswith(".results-2-")
+    assert exit_code_of(killed_in_file, tmp_path / "scores[1].json") == -signal.SIGKILL
+    with output_file(tmp_path / "scores[1].json") as aside:
+        aside.write_text("{}")
+    assert left(tmp_path)[1:] == [
+        f"{left_of_other.name}/a.txt",
+        *("results", "results/a.txt", "scores[1].json"),
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such locks")
+def test_what_was_there_comes_back_after_a_kill_between_two_renames(tmp_path, earlier):
+    assert exit_code_of(killed_between_renames, earlier) == -signal.SIGKILL
+    assert not earlier.exists()
+    with pytest.raises(FileExistsError, match="not empty"), output_folder(earlier):
+        raise AssertionError("work began")
+    assert left(tmp_path) == ["results", "results/a.txt"]
+    assert (earlier / "a.txt").read_text() == "earlier"
+
+
+def test_a_full_disk_names_the_output(tmp_path):
+    for output in (output_file, output_folder):
+        with pytest.raises(OSError, match="cannot be written") as caught, output(tmp_path / "out"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert is_full_disk(caught.value)
+        assert caught.value.filename == str(tmp_path / "out")
+        # Another error is the caller's.
+        with pytest.raises(ConnectionError) as lost, output(tmp_path / "out"):
+            raise ConnectionError(errno.ECONNRESET, "reset")
+        assert lost.value.filename is None
 
 
 def test_a_place_below_a_file_is_refused_at_once(tmp_path):

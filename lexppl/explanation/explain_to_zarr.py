@@ -32,7 +32,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.sealed_files import output_file, replace_folder, write_through
+from lexppl.sealed_files import named, refused_by_name, replace_folder, write_whole
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -199,8 +199,8 @@ MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by defa
 MOST_BLOCKS = 100  # Of a chunk, by default
 PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
 # What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
-# rows that had to be read.
-ROWS, IDENTITY = "rows", "identity"
+# rows that had to be read, and the checksums of its files.
+ROWS, IDENTITY, FILES = "rows", "identity", "files"
 
 
 def explain_to_zarr(
@@ -306,9 +306,10 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
-    _begin(aside, run, overwrite)
-    task.store.finish(_explained(task, source, (client, jobs, threads), progress))
-    replace_folder(task.store.path, target)
+    with named(target):
+        _begin(aside, run, overwrite)
+        task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
+        replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
 
@@ -357,16 +358,21 @@ class ChunkTask:
         groups, attrs, sums = self.groups(number, piece)
         if total is not None:
             self.store.create(groups, attrs, total, self.size)
-        self.store.write(groups, number * self.size)
+        files = self.store.write(groups, number * self.size)
         content = io.BytesIO()
         held: dict[str, Any] = {**sums, IDENTITY: np.array(identity or "")}
+        held[FILES] = np.array(json.dumps(files))
         np.savez(content, **held)
-        with output_file(self.done(number), overwrite=True) as file:
-            write_through(file, content.getbuffer())
+        write_whole(self.done(number), content.getbuffer())
 
     def done(self, number: int) -> Path:
         """Path of the file that a finished chunk has."""
         return self.aside / f"{number:08d}.npz"
+
+    def mark(self, number: int) -> dict[str, np.ndarray]:
+        """What that file holds."""
+        with refused_by_name(self.done(number)), np.load(self.done(number)) as held:
+            return dict(held)
 
 
 def _write(number: int, piece: Piece, identity: str | None, task: ChunkTask) -> None:
@@ -405,7 +411,8 @@ def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
 def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
     """Make the folder of a run, or go on in it if it is this run's."""
     note = aside / RUN
-    found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+    with refused_by_name(note):
+        found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
     other = [] if found is None else [name for name in run if found.get(name) != run[name]]
     if other and not overwrite:
         raise ValueError(
@@ -414,14 +421,13 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
         )
     if other or not (aside / STORE).is_dir():
         shutil.rmtree(aside, ignore_errors=True)
-        with output_file(note) as file:
-            write_through(file, json.dumps(run, indent=1).encode())
+        write_whole(note, json.dumps(run, indent=1).encode())
 
 
 def _explained(
     task: ChunkTask, source: RowSource, where: tuple[Any, int, int], progress: bool
-) -> dict[str, np.ndarray]:
-    """Explain what is not done yet; the means over all rows."""
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Explain what is not done yet; the means over all rows, and the checksums of files."""
     client, jobs, threads = where
     count = 0
 
@@ -433,8 +439,8 @@ def _explained(
             identity = fingerprint(piece) if is_given else None
             rows = rows_in(piece) if is_given else piece.stop - start
             if task.done(number).is_file():
-                with np.load(task.done(number)) as held:
-                    known = (int(held[ROWS]), str(held[IDENTITY]) or None)
+                held = task.mark(number)
+                known = (int(held[ROWS]), str(held[IDENTITY]) or None)
                 if known != (rows, identity):
                     raise ValueError(
                         f"rows {start} to {start + rows - 1} are not those that {str(task.aside)!r}"
@@ -461,13 +467,14 @@ def _explained(
                     raise outcome.error
                 bar.update()
     sums: dict[str, np.ndarray] = {}
+    files: dict[str, str] = {}
     for number in range(count):
-        with np.load(task.done(number)) as held:
-            for name in held.files:
-                if name != IDENTITY:
-                    sums[name] = held[name] + sums.get(name, 0)
+        held = task.mark(number)
+        files |= json.loads(str(held[FILES]))
+        for name in held.keys() - {IDENTITY, FILES}:
+            sums[name] = held[name] + sums.get(name, 0)
     total = int(sums.pop(ROWS))
-    return {name: values / total for name, values in sums.items()}
+    return {name: values / total for name, values in sums.items()}, files
 
 
 def _parameter(result: FitResult) -> Tensor | None:

@@ -14,18 +14,22 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, posteri
 from lexppl.extras import extra_library
 from lexppl.sealed_files import (
     UnreadableFileError,
+    checksum,
     checksum_of,
-    output_file,
+    read_sealed,
     refuse_changed,
     refuse_other_format,
     refused_by_name,
-    write_through,
+    write_sealed,
+    write_whole,
+    written_checksum,
 )
 
 FORMAT = 1
 # The end of a file: the format, and the checksum of what stands before.
 TRAILER = re.compile(rb"\nlexppl posterior, format (\d{1,9}), sha256 ([0-9a-f]{64})\n\Z")
 LONGEST_TRAILER = 120
+MOST_UNPACKED = 1032  # Bytes that a byte of zlib's holds at most
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
@@ -54,8 +58,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path must be a file; {path} is a folder")
     content = _netcdf(posterior.attrs, groups)
     seal = f"\nlexppl posterior, format {FORMAT}, sha256 {checksum_of(content)}\n"
-    with output_file(path, overwrite=True) as aside:
-        write_through(aside, b"".join([content, seal.encode()]))
+    write_whole(path, b"".join([content, seal.encode()]))
     return path
 
 
@@ -100,6 +103,9 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
 def _read(file: BytesIO) -> Posterior:
     found = xr.open_groups(file, engine="h5netcdf")
     try:
+        declared = sum(group.nbytes for group in found.values())
+        if declared > MOST_UNPACKED * file.getbuffer().nbytes:
+            raise ValueError(f"it declares {declared:,} bytes of values, more than it can hold")
         groups = {str(name).strip("/"): group.load() for name, group in found.items()}
     finally:
         for group in found.values():
@@ -126,10 +132,13 @@ ROW = "row"
 # Where xarray looks for the names of an array's dimensions, in stores of the second format, which
 # all versions of Zarr read.
 DIMENSIONS = "_ARRAY_DIMENSIONS"
+FILES, FILES_FORMAT = "files.json", 1  # The store's list of its files, with their checksums
 
 
 def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
     """Open a posterior that :func:`explain_to_zarr` wrote; values are read when they are used.
+
+    Each file of the store is compared with its checksum first, which reads all of them once.
 
     Args:
         path: the store.
@@ -141,11 +150,24 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
     Raises:
         FileNotFoundError: no store there.
         ImportError: Zarr is not installed.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: missing, damaged or
+            changed, or a store without a list of its files.
     """
     extra_library("zarr", EXTRA)
-    if not any((Path(path) / name).is_file() for name in (".zgroup", "zarr.json")):
+    path = Path(path)
+    if not any((path / name).is_file() for name in (".zgroup", FILES)):
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
-    tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
+    has_list = (path / FILES).is_file()
+    files = read_sealed(path / FILES, FILES_FORMAT)["files"] if has_list else {FILES: ""}
+    for name, written in files.items():
+        if not (path / name).is_file():
+            raise UnreadableFileError(
+                path / name,
+                "it is missing: take it from a copy, or, if the store is another program's or an "
+                'older one and trusted, read that by xarray.open_datatree(path, engine="zarr")',
+            )
+        refuse_changed(path / name, checksum(path / name), written)
+    tree = xr.open_datatree(path, engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
     return posterior_of(groups, {str(name): value for name, value in tree.attrs.items()})
 
@@ -183,6 +205,7 @@ class ZarrPosterior:
                 array.attrs.update({**_plain(held.attrs), DIMENSIONS: list(map(str, held.dims))})
                 if ROW not in held.dims:
                     array[...] = held.values
+        self._checksums()
 
     def grow(self, total: int) -> None:
         """Make room for N rows, where their number was not known."""
@@ -194,10 +217,13 @@ class ZarrPosterior:
                 )
                 if shape != array.shape:
                     array.resize(shape)
+                    for name in (".zarray", ".zattrs"):
+                        written_checksum(self.path / array.path / name)
 
-    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> None:
-        """Write some rows from number `start` on; refuses arrays unlike those of the first rows."""
-        root = self._open("r+")
+    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> dict[str, str]:
+        """Write a chunk of rows from number `start` on, and wait until the disk has it; its files'
+        checksums. Refuses arrays unlike those of the first rows."""
+        root, files = self._open("r+"), {}
         for name, group in groups.items():
             for variable, held in group.variables.items():
                 if ROW not in held.dims:
@@ -220,14 +246,28 @@ class ZarrPosterior:
                         f"{array.dtype} of shape {expected}: explain these rows by themselves"
                     )
                 array[where] = values
+                place = [dim == ROW and start // array.chunks[d] for d, dim in enumerate(held.dims)]
+                file = f"{name}/{variable}/{'.'.join(f'{n:d}' for n in place)}"
+                # Of zeros alone there is no file.
+                if (self.path / file).is_file():
+                    files[file] = written_checksum(self.path / file)
+        return files
 
-    def finish(self, means: Mapping[str, np.ndarray]) -> None:
-        """Write means over all rows by `group/name`, and the list of all arrays."""
+    def finish(self, means: Mapping[str, np.ndarray], files: Mapping[str, str]) -> None:
+        """Write means over all rows by `group/name`, the list of all arrays, and that of all files
+        with their checksums, which the chunks' `files` have."""
         zarr = extra_library("zarr", EXTRA)
         root = self._open("r+")
         for name, values in means.items():
             root[name][...] = values
         zarr.consolidate_metadata(str(self.path))
+        checksums = {**self._checksums(), **files}
+        write_sealed(self.path / FILES, {"format": FILES_FORMAT, "files": checksums})
+
+    def _checksums(self) -> dict[str, str]:
+        """Wait until the disk has all files; their checksums."""
+        files = (file for file in self.path.rglob("*") if file.is_file())
+        return {f.relative_to(self.path).as_posix(): written_checksum(f) for f in files}
 
     def _open(self, mode: str) -> Any:
         return extra_library("zarr", EXTRA).open_group(str(self.path), mode=mode, zarr_format=2)

@@ -140,9 +140,11 @@ def _refuse_beginnings(part: type[nn.Module], config: Mapping[str, Any]) -> None
 
 FORMAT = 6  # The one that is read
 WEIGHTS = "weights.safetensors"
-DESCRIPTION = "explainer.json"
+METADATA = "lexppl"  # Entry of the weights' metadata that has the description
 SAMPLER = "sampler"
-WEIGHTS_CHECKSUM = "weights_sha256"
+# In explainers of two files, as they were written before: the description, and its entry that has
+# the weights' checksum.
+DESCRIPTION, WEIGHTS_CHECKSUM = "explainer.json", "weights_sha256"
 # Arrays of a fit, one number a replicate.
 BY_REPLICATE = {"best_epoch": int, "best_valid": float, "skipped_steps": int}
 

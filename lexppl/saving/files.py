@@ -1,8 +1,8 @@
 """Fitted explainers written to files and read from them."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.infer.autoguide import AutoGuide
-from safetensors.torch import load_file
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl import __version__
 from lexppl.inference import FitResult
@@ -31,6 +32,7 @@ from lexppl.saving.description import (
     AUTOMATIC,
     DESCRIPTION,
     FORMAT,
+    METADATA,
     ROW,
     SAMPLER,
     SITES,
@@ -49,25 +51,26 @@ from lexppl.saving.description import (
     sites_in_order,
 )
 from lexppl.sealed_files import (
+    BLANK,
     UnreadableFileError,
-    checksum,
+    blank,
     checksum_of,
-    output_file,
+    description_and_seal,
     read_sealed,
     refuse_changed,
     refused_by_name,
-    sealed,
-    write_through,
+    with_seal,
+    write_whole,
 )
 from lexppl.threads import own_random_state
 
 
 def save(result: FitResult, folder: str | Path) -> None:
-    """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
+    """Write a fitted explainer: `weights.safetensors`, whose metadata has the description.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. The description has the SHA-256 of the weights and its own. All files are written aside
-    and then renamed, so that a failure leaves what was there before.
+    loaded. The description has the SHA-256 of the file. It is written aside and then renamed once,
+    so that the folder has the earlier explainer or this one at any moment.
 
     Args:
         result: what `fit` returned.
@@ -84,23 +87,29 @@ def save(result: FitResult, folder: str | Path) -> None:
     for part in (part for module in modules for part in module.modules()):
         if (reason := getattr(part, "cannot_be_saved", None)) is not None:
             raise TypeError(f"this explainer cannot be saved: {reason}")
-    with ExitStack() as written:
-        for path, content in _files(result, Path(folder)):
-            write_through(written.enter_context(output_file(path, overwrite=True)), content)
+    folder = Path(folder)
+    write_whole(folder / WEIGHTS, _content(result))
+    # Of an explainer in two files, as they were written before.
+    (folder / DESCRIPTION).unlink(missing_ok=True)
 
 
-def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Each file and what it shall hold, the description last, with the weights' checksum."""
-    weights = to_bytes(_weights(result))
-    yield folder / WEIGHTS, weights
+def _content(result: FitResult) -> bytes:
+    """The weights and in their metadata the description, with the checksum of all of it."""
     described = {
-        **{"format": FORMAT, "version": __version__, WEIGHTS_CHECKSUM: checksum_of(weights)},
+        **{"format": FORMAT, "version": __version__},
         "model": _of_module(result.models[0]),
         "guide": _of_module(result.guides[0]),
         "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
         **fields_of(result),
     }
-    yield folder / DESCRIPTION, sealed(described).encode()
+    content = to_bytes(_weights(result), {METADATA: blank(described)})
+    return _with_checksum(content, BLANK, checksum_of(content))
+
+
+def _with_checksum(content: bytes, old: str, new: str) -> bytes:
+    """A file with another checksum in place of the one in its metadata."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return with_seal(content[:end], old.encode(), new.encode()) + content[end:]
 
 
 def _weights(result: FitResult) -> dict[str, torch.Tensor]:
@@ -150,9 +159,13 @@ SHAPES = ("shape", "event_shape")
 Given = nn.Module | Callable[[], nn.Module] | None  # A program of the user's own, or what builds it
 
 
+def _numbers_in(weights: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in weights.values())
+
+
 def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> None:
     """Refuse whole numbers that no part of a file of this size can have, before it is built."""
-    most = max(MOST, sum(t.numel() for t in weights.values()))
+    most = max(MOST, _numbers_in(weights))
     if isinstance(config, int) and abs(config) > most:
         size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
         raise ValueError(f"it describes a part with {name} = {size}, which its weights do not fill")
@@ -164,6 +177,24 @@ def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> 
     if isinstance(config, dict):
         for key, one in config.items():
             refuse_sizes(one, weights, key)
+
+
+class _Bounded(TorchDispatchMode):
+    """Refuses to make more numbers, in all, than parts of a file with these weights have."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.left = MOST + 4 * _numbers_in(weights)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        names = {argument.name for argument in func._schema.arguments}
+        kwargs = kwargs or {}
+        if "device" in names and "self" not in names:
+            # On this device tensors have a shape, and no memory.
+            self.left -= func(*args, **{**kwargs, "device": "meta"}).numel()
+        if self.left < 0:
+            raise ValueError("it describes parts of a size that its weights do not fill")
+        return func(*args, **kwargs)
 
 
 def load(
@@ -194,19 +225,18 @@ def load(
             whose latents are not, in their order, those that the guide was fitted to.
     """
     folder = Path(folder)
-    for name in (WEIGHTS, DESCRIPTION):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
-    described = read_sealed(folder / DESCRIPTION, FORMAT)
-    refuse_changed(folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM))
+    if not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(f"{folder} has no {WEIGHTS}; it is not a saved explainer")
+    content = (folder / WEIGHTS).read_bytes()
+    source, described = _described(folder, content)
     with refused_by_name(folder / WEIGHTS):
-        weights = load_file(folder / WEIGHTS)
-    with refused_by_name(folder / DESCRIPTION):
+        weights = from_bytes(content)
+    with refused_by_name(source):
         stats = {n: t.numpy() for n, t in own_tensors(f"{SAMPLER}.", weights).items()}
         fields = fields_from(described, stats)
         numbers = {kind: list(described["numbers"][kind]) for kind in ("model", "guide")}
     allowed = {**known_parts(), **{part.__name__: part for part in parts}}
-    files = _Files(folder, described, numbers, weights, allowed)
+    files = _Files(folder, source, described, numbers, weights, allowed)
     count = len(fields["best_epoch"])
     if "sampler" not in fields:
         models = [files.module("model", r, model) for r in range(count)]
@@ -219,11 +249,30 @@ def load(
     return FitResult(models=models, guides=guides, **fields)
 
 
+def _described(folder: Path, content: bytes) -> tuple[Path, dict[str, Any]]:
+    """The description and the file that has it: the weights', or one beside them, as it was
+    written before. Refuses another checksum."""
+    path, beside = folder / WEIGHTS, folder / DESCRIPTION
+    with refused_by_name(path):
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        text = header.get("__metadata__", {}).get(METADATA)
+        if text is not None:
+            described, seal = description_and_seal(path, text, FORMAT)
+            refuse_changed(path, checksum_of(_with_checksum(content, seal, BLANK)), seal)
+            return path, described
+        if not beside.is_file():
+            raise ValueError("it has no description, which save() writes into it")
+    described = read_sealed(beside, FORMAT)
+    refuse_changed(path, checksum_of(content), described.get(WEIGHTS_CHECKSUM))
+    return beside, described
+
+
 @dataclass(frozen=True)
 class _Files:
     """What the files hold, and the parts that may be built."""
 
     folder: Path
+    source: Path
     described: Mapping[str, Any]
     numbers: Mapping[str, list[Any]]
     weights: Mapping[str, Tensor]
@@ -235,7 +284,7 @@ class _Files:
         described = self.described.get(kind)
         if described is None and not own:
             return None
-        refused = partial(refused_by_name, self.folder / DESCRIPTION)
+        refused = partial(refused_by_name, self.source)
         keys = set(described) if isinstance(described, dict) else set()
         built_by = given.func if isinstance(given, partial) else given
         module: Any
@@ -258,7 +307,7 @@ class _Files:
                     module = rebuilt_guide(described, program, own)
                 else:
                     # First weights are overwritten, and must not move the global random state.
-                    with own_random_state():
+                    with own_random_state(), _Bounded(self.weights):
                         module = rebuild(described, self.allowed)
                 if not isinstance(module, nn.Module):
                     raise ValueError(f"{kind} describes no part, but {module!r}")
@@ -274,7 +323,7 @@ class _Files:
                     f"the weights in {self.folder} are not those of the {kind} that {kind}= gives: "
                     f"{reason}"
                 ) from error
-            reason = f"its weights are not those of what {DESCRIPTION} describes: {reason}"
+            reason = f"its weights are not those of what {self.source.name} describes: {reason}"
             raise UnreadableFileError(self.folder / WEIGHTS, reason) from error
         with refused():
             for number in self.numbers[kind]:
@@ -286,6 +335,8 @@ def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
     """Load weights into a module; refuses weights of another numeric type."""
     folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
     if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
+        if len(folds) * _numbers_in(predictor.state_dict()) > _numbers_in(own):
+            raise ValueError(f"they are too few for predictors of {len(folds)} folds")
         module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])
     hold_saved(module, own)
     for name, tensor in module.state_dict().items():

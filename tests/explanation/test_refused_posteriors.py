@@ -1,6 +1,10 @@
 """Posterior files are read as they were written, or refused by name before HDF5 sees them."""
 
+import errno
+from io import BytesIO
+
 import arviz
+import h5netcdf
 import numpy as np
 import pytest
 import xarray as xr
@@ -8,6 +12,7 @@ import xarray as xr
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import load_posterior, posterior_files, save_posterior
 from lexppl.saving import UnreadableFileError
+from lexppl.sealed_files import checksum_of
 from tests.refusals import refused
 from tests.saving.test_refused_files import assert_damage_is_refused
 
@@ -43,6 +48,33 @@ def test_200_damaged_posteriors_are_refused_by_name(path):
     assert_damage_is_refused(path, load_posterior)
     read = group_of(load_posterior(path), "posterior")
     assert np.array_equal(read["importance"].values, DRAWS)
+
+
+def test_values_that_no_file_of_its_size_holds_are_refused_before_they_have_memory(path):
+    """A file of kilobytes, of a checksum that fits, with 80 GB of values that it does not have."""
+    file = BytesIO()
+    with h5netcdf.File(file, "w") as written:
+        written.dimensions = {"row": 10**6, "draw": 10**4}
+        large = {"chunks": (1000, 1000), "compression": "gzip"}
+        written.create_variable("/posterior/mask", ("row", "draw"), "f8", **large)
+    content = file.getvalue()
+    assert len(content) < 100_000
+    seal = f"\nlexppl posterior, format 1, sha256 {checksum_of(content)}\n"
+    path.write_bytes(content + seal.encode())
+    words = r"declares 80,000,000,000 bytes of values, more than it can hold"
+    refused(words, load_posterior, path, error=UnreadableFileError)
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(path, content):
+        path.write_bytes(content[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lexppl.sealed_files.write_through", full)
+    path = tmp_path / "posterior.nc"
+    error = refused("No space left", save_posterior, posterior(), path, error=OSError)
+    assert (error.errno, error.filename) == (errno.ENOSPC, str(path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_newer_format_says_what_to_do(path):

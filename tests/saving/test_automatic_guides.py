@@ -24,10 +24,9 @@ from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE
 from lexppl.models import ConstantImputer
 from lexppl.saving import UnreadableFileError
-from lexppl.saving.description import FORMAT
-from lexppl.sealed_files import read_sealed, sealed
 from lexppl.systems import lex
 from tests.refusals import refused
+from tests.saving.changed import change_description, description_of
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0] - X[:, 1]
@@ -249,12 +248,12 @@ def test_other_classes_are_given_as_fit_took_them(tmp_path):
 )
 def test_files_that_were_changed_are_refused(tmp_path, at, value, words):
     save(fitted(Line, partial(AutoLowRankMultivariateNormal, rank=1)), tmp_path)
-    described = read_sealed(tmp_path / "explainer.json", FORMAT)
+    described = description_of(tmp_path)
     place = described["guide"]
     for key in at[:-1]:
         place = place[key]
     place[at[-1]] = value
-    (tmp_path / "explainer.json").write_text(sealed(described))
+    change_description(tmp_path, described)
     with pytest.raises(UnreadableFileError, match=words) as refused:
         load(tmp_path, model=Line)
     assert "\n" not in str(refused.value)

@@ -10,17 +10,16 @@ import warnings
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError
-from lexppl.saving.description import FORMAT
 from lexppl.saving.files import refuse_sizes
-from lexppl.sealed_files import checksum, read_sealed, sealed
 from lexppl.systems import lex
 from tests import test_configured
+from tests.saving.changed import WEIGHTS, change_description, description_of, divide
 
 FILES = ("explainer.json", "weights.safetensors")
 MUTATIONS = 200
@@ -110,9 +109,22 @@ def with_other(described, at, value):
     return other
 
 
+@pytest.mark.parametrize("divided", [False, True])
+def test_200_damaged_explainers_are_refused_by_name(saved, tmp_path, divided):
+    folder = shutil.copytree(saved, tmp_path / "damaged")
+    if divided:
+        divide(folder)
+        assert_damage_is_refused(folder / FILES[0], lambda _: load(folder))
+    assert_damage_is_refused(folder / WEIGHTS, lambda _: load(folder))
+    assert refusal(folder) is None
+
+
 def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
     """The weights of the one with the description of the other, as a copy cut short leaves them."""
     folder, other = tmp_path / "mixed", written(tmp_path / "other", 1)
+    saved = shutil.copytree(saved, tmp_path / "saved")
+    divide(saved)
+    divide(other)
     for name in FILES:
         shutil.copytree(saved, folder)
         shutil.copy(other / name, folder / name)
@@ -135,6 +147,7 @@ def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
 def test_what_is_no_description_is_refused(saved, tmp_path, content, words):
     folder = tmp_path / "other"
     shutil.copytree(saved, folder)
+    divide(folder)
     written = content.encode() if isinstance(content, str) else content
     (folder / "explainer.json").write_bytes(written)
     assert words in str(refusal(folder))
@@ -146,7 +159,7 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
     chance = random.Random(2)
     folder = tmp_path / "hostile"
     shutil.copytree(saved, folder)
-    described = read_sealed(saved / "explainer.json", FORMAT)
+    described = description_of(saved)
     deep = []
     for _ in range(400):
         deep = [deep]
@@ -156,8 +169,7 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
     refused = 0
     tried = chance.sample(every, 400)
     for at, value in tried:
-        text = sealed(with_other(described, at, value))
-        (folder / "explainer.json").write_text(text)
+        change_description(folder, with_other(described, at, value))
         try:
             refused += refusal(folder) is not None
         except ValueError as error:
@@ -220,22 +232,61 @@ def of_part(part, **config):
 def test_wrong_descriptions_are_refused(saved, tmp_path, at, value, words):
     folder = tmp_path / "hostile"
     shutil.copytree(saved, folder)
-    described = read_sealed(saved / "explainer.json", FORMAT)
-    (folder / "explainer.json").write_text(sealed(with_other(described, at, value)))
+    change_description(folder, with_other(description_of(saved), at, value))
     assert words in str(refusal(folder))
+
+
+@pytest.fixture
+def most_made(monkeypatch):
+    """The most numbers that a tensor was made of by a size alone, on a device with memory."""
+    made = [0]
+
+    def counted(call):
+        def called(*size, **options):
+            tensor = call(*size, **options)
+            made[0] = max(made[0], tensor.numel() if tensor.device.type != "meta" else 0)
+            return tensor
+
+        return called
+
+    for name in ("empty", "zeros", "full", "ones", "randn", "arange", "eye"):
+        monkeypatch.setattr(torch, name, counted(getattr(torch, name)))
+    return made
+
+
+@pytest.mark.parametrize("hidden", [[6000, 6000], [900] * 80], ids=["wide", "deep"])
+def test_parts_that_the_weights_do_not_fill_are_refused_without_their_memory(
+    saved, tmp_path, most_made, hidden
+):
+    """Of a size of which 64 bytes describe gigabytes: the widths alone are no size to refuse."""
+    folder = shutil.copytree(saved, tmp_path / "large")
+    described = with_other(description_of(saved), (*NETWORK, "config", "hidden"), hidden)
+    refuse_sizes(described, {})
+    change_description(folder, described)
+    assert "weights do not fill" in str(refusal(folder))
+    assert most_made[0] <= 900**2
+
+
+def test_folds_that_the_weights_do_not_fill_are_refused(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "folds")
+    names = {f"model.0.predictor.predictors.{n}.x": torch.zeros(1) for n in range(1000)}
+    weights = {**load_file(folder / WEIGHTS), **names}
+    at = ("model", "config", "predictor")
+    described = description_of(folder)
+    (fold, *_) = described["model"]["config"]["predictor"]["config"]["predictors"]
+    change_description(folder, with_other(described, at, fold), weights)
+    assert "too few for predictors of 1000 folds" in str(refusal(folder))
 
 
 def test_weights_of_another_kind_of_number_are_refused(saved, tmp_path):
     folder = tmp_path / "kinds"
     shutil.copytree(saved, folder)
-    weights = load_file(folder / "weights.safetensors")
-    described = read_sealed(folder / "explainer.json", FORMAT)
+    weights = load_file(folder / WEIGHTS)
+    described = description_of(folder)
     name = next(iter(weights))
 
     def refused_as(dtype):
-        save_file({**weights, name: weights[name].to(dtype)}, folder / "weights.safetensors")
-        found = checksum(folder / "weights.safetensors")
-        (folder / "explainer.json").write_text(sealed({**described, "weights_sha256": found}))
+        change_description(folder, described, {**weights, name: weights[name].to(dtype)})
         return refusal(folder)
 
     assert "must be torch.float32" in str(refused_as(torch.int64))

@@ -1,7 +1,9 @@
 """A saved and reloaded explainer is the same explainer."""
 
 import json
+import sys
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from lexppl.models import (
 from lexppl.saving.description import describe
 from lexppl.systems import l2x
 from tests.refusals import refused
+from tests.saving.changed import divide
 
 
 def rows(dtype=torch.float32):
@@ -66,10 +69,7 @@ def test_reloaded_explainer_is_the_same(tmp_path, dtype):
             values.append(objective.loss(program, None, x, y))
         assert values[0] == values[1]
     assert (again.history.valid == result.history.valid).all()
-    assert sorted(p.name for p in (tmp_path / "saved").iterdir()) == [
-        "explainer.json",
-        "weights.safetensors",
-    ]
+    assert [p.name for p in (tmp_path / "saved").iterdir()] == ["weights.safetensors"]
 
 
 def test_own_network_needs_its_model(tmp_path):
@@ -90,21 +90,71 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
     save(result, folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    written = []
-
     def full_disk(path, content):
-        if written:
-            raise OSError("no space left on device")
-        written.append(path)
-        path.write_bytes(content)
+        path.write_bytes(content[:100])
+        raise OSError("no space left on device")
 
-    # The description is written after the weights.
-    monkeypatch.setattr("lexppl.saving.files.write_through", full_disk)
+    monkeypatch.setattr("lexppl.sealed_files.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
-        written.clear()
         refused("no space left", save, result, place, error=OSError)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+class KilledError(BaseException):
+    pass
+
+
+CALLS = {
+    "os": ("replace", "rename", "fsync", "open", "close", "unlink", "remove", "mkdir", "rmdir"),
+    "io": ("open",),
+}
+
+
+def killed_at(monkeypatch, moment):
+    """Each call of the system from number `moment` on fails, as where the process has ended."""
+    count = 0
+
+    def failing(call):
+        def called(*args, **options):
+            nonlocal count
+            count += 1
+            if count > moment:
+                raise KilledError
+            return call(*args, **options)
+
+        return called
+
+    for module, names in CALLS.items():
+        for name in names:
+            place = f"{module}.{name}"
+            monkeypatch.setattr(place, failing(getattr(sys.modules[module], name)))
+    return lambda: count
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path, divided):
+    old, new = (fitted(model, rows(), seed=seed) for seed in (0, 1))
+    x, _ = rows()
+    means = [result.model.selector(x).mean for result in (old, new)]
+    assert not torch.equal(*means)
+    found = []
+    for moment in range(100):
+        folder = tmp_path / str(moment)
+        save(old, folder)
+        if divided:
+            divide(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            calls = killed_at(patch, moment)
+            with suppress(KilledError):
+                save(new, folder)
+        again = load(folder).model.selector(x).mean
+        found.append([torch.equal(again, mean) for mean in means].index(True))
+        if calls() <= moment:
+            break
+    # The new one takes the place of the old once.
+    assert len(found) > 4 and found == sorted(found) and {*found} == {0, 1}
+    assert [path.name for path in folder.iterdir()] == ["weights.safetensors"]
 
 
 def test_not_an_explainer(tmp_path):

@@ -1,7 +1,5 @@
 """Trees or a network at every door: named, and refused where they cannot be."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +13,7 @@ from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import GapImputer
 from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.fit_plan import plan_for
+from tests.saving.changed import description_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -71,5 +70,5 @@ def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> No
     assert "nothing: they are missing" in page
     again = lexppl.load(tmp_path / "r" / "explainer")
     assert isinstance(again.model.predictor.predictors[0], TreePredictor)
-    described = json.loads((tmp_path / "r" / "explainer" / "explainer.json").read_text())
+    described = description_of(tmp_path / "r" / "explainer")
     assert described["model"]["config"]["predictor"]["part"] == "CrossFitted"

@@ -144,7 +144,9 @@ def explainer_folder(options: argparse.Namespace) -> Path:
         UsageError: no explainer, none of a table in a file, or no file of rows.
     """
     typed = Path(options.explainer).expanduser()
-    folder = next((p for p in (typed, typed / EXPLAINER) if (p / "explainer.json").is_file()), None)
+    folder = next(
+        (p for p in (typed, typed / EXPLAINER) if (p / "weights.safetensors").is_file()), None
+    )
     if folder is None:
         raise UsageError(f"--with {options.explainer}: there is no explainer")
     folder = folder.resolve()
