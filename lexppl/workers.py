@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from lexppl.argument_checks import int_at_least
+from lexppl.threads import ThreadLock
 
 AT_ONCE = 4  # Tasks a worker that are handed out before their results are taken
 
 # Random states and Pyro's settings are the process's, so that tasks in threads of one take turns.
-_TURNS = threading.RLock()
+_TURNS = ThreadLock()
 
 
 @dataclass(frozen=True)
