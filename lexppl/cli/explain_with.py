@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
 from lexppl.cli.results.single_rows import write_lines
-from lexppl.cli.terminal import DIGITS, ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError
+from lexppl.cli.terminal import DIGITS, ENCODING, IMPORTANCE, OUTPUTS, ROWS, UsageError, show
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
@@ -55,9 +55,9 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         else:
             lines = _rows(posterior, x, encoding)
         write_lines(lines, out / ROWS, encoding.target.scale)
-    print(f"{len(x)} rows explained by {folder}\n")
-    print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
-    print(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")
+    show(f"{len(x)} rows explained by {folder}\n")
+    show(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
+    show(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")
     return 0
 
 
