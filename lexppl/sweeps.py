@@ -158,6 +158,7 @@ def sweep(
         ValueError, TypeError: unknown names, a setting twice, arguments that the factory lacks, a
             client that is none, with a folder what cannot be identified; before any work.
         OSError: the folder cannot be written; what it had stays.
+        RuntimeError: a process of `jobs` was killed; the folder has the fits that ended.
 
     Warns:
         SweepWarning: settings that failed, and the first one's error.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -56,6 +57,9 @@ def outcomes(
 
     Arguments are taken as workers become free. `client`: a `dask.distributed.Client`, whose workers
     are sent `shared` once, or None for `jobs` processes by joblib (−1: one a core).
+
+    Raises:
+        RuntimeError: one of these processes was killed.
     """
     check_workers(client, jobs, threads)
     tasks = ((number, args, shared, threads) for number, args in enumerate(arguments))
@@ -70,9 +74,16 @@ def outcomes(
     if client is not None:
         workers = max(1, len(client.nthreads()))
         settings = {"backend": "dask", "client": client}
-    with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
-        while some := list(islice(tasks, AT_ONCE * workers)):
-            yield from pool(delayed(_outcome)(task, *one) for one in some)
+    try:
+        with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
+            while some := list(islice(tasks, AT_ONCE * workers)):
+                yield from pool(delayed(_outcome)(task, *one) for one in some)
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            f"a process of jobs={jobs} was killed, as by a system short of memory; what was "
+            "written before, chunks of a store or fits in a folder, stays, and the same call goes "
+            "on with the rest: with fewer jobs, if memory was short"
+        ) from error
 
 
 def check_workers(client: Any, jobs: int, threads: int) -> None:

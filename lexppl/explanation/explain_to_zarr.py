@@ -32,7 +32,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.sealed_files import output_file, replace_folder, write_through
+from lexppl.sealed_files import output_file, refused_by_name, replace_folder, write_through
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -86,6 +86,10 @@ class RowSource:
     def identity(self) -> str | None:
         """Of files by their names, sizes and times; None of rows that must be read first."""
         return None if self.table is None else fingerprint(self.table)
+
+    def identity_of(self, piece: Piece) -> str | None:
+        """A hash of rows that must be read."""
+        return fingerprint(piece) if self.table is None else None
 
     def pieces(self, size: int) -> Iterator[Piece]:
         """The rows, `size` at a time; the last piece may be smaller."""
@@ -197,7 +201,7 @@ def _together(parts: Sequence[Any]) -> Any:
 
 MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by default
 MOST_BLOCKS = 100  # Of a chunk, by default
-PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
+PARTIAL, STORE, RUN, PIECES = ".partial", "posterior.zarr", "run.json", "the chunks"
 # What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
 # rows that had to be read.
 ROWS, IDENTITY = "rows", "identity"
@@ -230,7 +234,8 @@ def explain_to_zarr(
     share is drawn once, with the first block.
 
     It is written to `<path>.partial` and renamed at the end. A run that ended early keeps its
-    chunks there, and the same call goes on with them. Memory holds a chunk at a time.
+    chunks there, and the same call goes on with them; after the end it returns the path at once.
+    Memory holds a chunk at a time.
 
     Args:
         result: the fit.
@@ -258,10 +263,11 @@ def explain_to_zarr(
 
     Raises:
         ImportError: Zarr or Dask is not installed: `pip install "lexppl[dask]"`.
-        FileExistsError: something is at `path`, and no `overwrite`.
+        FileExistsError: something else than this call's store is at `path`, and no `overwrite`.
         ValueError, TypeError: as `explain`; rows unlike those of the fit, files that lack a column,
             tables without an encoding, chunks of another run.
         OSError: the disk is full, or cannot be written; chunks that are done stay.
+        RuntimeError: a process of `jobs` was killed; chunks that are done stay.
 
     Example:
         >>> import tempfile, torch
@@ -287,8 +293,9 @@ def explain_to_zarr(
     if rows_per_chunk is not None and int_at_least("rows_per_chunk", rows_per_chunk) % BLOCK:
         raise ValueError(f"rows_per_chunk must be a multiple of {BLOCK}; it is {rows_per_chunk}")
     target = Path(path).expanduser().resolve()
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
+    is_there = FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
+    if target.exists() and not (overwrite or (target / RUN).is_file()):
+        raise is_there
     if not target.parent.is_dir():
         raise ValueError(f"path: the folder {target.parent} is not there; create it first")
     how = Explaining(**options, rows_per_chunk=BLOCK)
@@ -306,8 +313,17 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
+    if target.exists() and not overwrite:
+        with refused_by_name(target / RUN):
+            finished = json.loads((target / RUN).read_text(encoding="utf-8"))
+        if finished == {**run, PIECES: [source.identity_of(p) for p in source.pieces(task.size)]}:
+            return target
+        raise is_there
     _begin(aside, run, overwrite)
-    task.store.finish(_explained(task, source, (client, jobs, threads), progress))
+    means = _explained(task, source, (client, jobs, threads), progress)
+    run[PIECES] = task.identities()
+    (task.store.path / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
+    task.store.finish(means)
     replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
@@ -363,6 +379,14 @@ class ChunkTask:
         np.savez(content, **held)
         with output_file(self.done(number), overwrite=True) as file:
             write_through(file, content.getbuffer())
+
+    def identities(self) -> list[str | None]:
+        """Hashes of the rows of all chunks that are done; None of rows in files."""
+        found = []
+        for file in sorted(self.aside.glob("*.npz")):
+            with np.load(file) as held:
+                found.append(str(held[IDENTITY]) or None)
+        return found
 
     def done(self, number: int) -> Path:
         """Path of the file that a finished chunk has."""
@@ -429,9 +453,8 @@ def _explained(
         nonlocal count
         for number, piece in enumerate(source.pieces(task.size)):
             start, count = number * task.size, number + 1
-            is_given = source.table is None
-            identity = fingerprint(piece) if is_given else None
-            rows = rows_in(piece) if is_given else piece.stop - start
+            identity = source.identity_of(piece)
+            rows = rows_in(piece) if source.table is None else piece.stop - start
             if task.done(number).is_file():
                 with np.load(task.done(number)) as held:
                     known = (int(held[ROWS]), str(held[IDENTITY]) or None)
