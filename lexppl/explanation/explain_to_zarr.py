@@ -305,7 +305,7 @@ def explain_to_zarr(
     aside = target.with_name(target.name + PARTIAL)
     size = rows_per_chunk or 0
     task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
-    run = {
+    run: dict[str, Any] = {
         "lexppl": __version__,
         "the explainer": fingerprint((result.models, result.guides)),
         "the rows": source.identity(),
