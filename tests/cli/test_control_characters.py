@@ -40,7 +40,7 @@ def test_no_control_character_of_a_name_or_a_label_reaches_the_terminal(tmp_path
     assert_plain(capsys.readouterr(), holds=["age\ufffd[31m", "\ufffdheight\ufffd5m", "high\ufffd"])
     assert main(["explain", path, "--with", out, "--out", f"{out}2"]) == 0
     assert_plain(capsys.readouterr(), holds=["age\ufffd[31m"])
-    assert main(["explain", f"{path}{ESC}", "--target", "y", "--out", f"{out}3"]) == 1
+    assert main(["explain", f"{path}{ESC}", "--target", "y", "--out", f"{out}3"]) == 2
     assert_plain(capsys.readouterr(), holds=["people.csv"])
 
 
