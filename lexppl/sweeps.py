@@ -158,6 +158,7 @@ def sweep(
         ValueError, TypeError: unknown names, a setting twice, arguments that the factory lacks, a
             client that is none, with a folder what cannot be identified; before any work.
         OSError: the folder cannot be written; what it had stays.
+        RuntimeError: a process of `jobs` was killed; the folder has the fits that ended.
 
     Warns:
         SweepWarning: settings that failed, and the first one's error.
@@ -330,8 +331,10 @@ def _fitted(
 
 def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
     """Whether a fit that has ended could be saved; writes it, and then its row of the table."""
+    if (folder / ROW).is_file():  # By another process with the same call
+        return True
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         save(result, folder / EXPLAINER)
     except TypeError as error:

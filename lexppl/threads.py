@@ -1,5 +1,6 @@
 """State that threads share, held and put back: Pyro's handlers, generators and modules' modes."""
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,43 @@ import numpy as np
 import torch
 from torch import nn
 
-ONE_THREAD = threading.RLock()
+
+class ThreadLock:
+    """A lock of one process, which the thread that holds it can take again.
+
+    A process forked while another thread holds it has that call's handlers, modes and λ, half
+    changed, and no thread that puts them back: there, to take the lock is an error.
+
+    Raises:
+        RuntimeError: in such a process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._forked_while_held = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def __enter__(self) -> None:
+        if self._forked_while_held:
+            raise RuntimeError(
+                "this process was forked while another thread was in fit, explain or a sweep, and "
+                "has the handlers, modes and λ of that call: fork before such calls, or start the "
+                "process by multiprocessing.get_context('spawn')"
+            )
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def _after_fork(self) -> None:
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._forked_while_held = True
+
+
+ONE_THREAD = ThreadLock()
 """Held by `fit`, `explain` and all that draws: a call in another thread waits, and gives what it
 would give alone. Processes have one each."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -14,11 +14,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from lexppl.argument_checks import int_at_least
+from lexppl.threads import ThreadLock
 
 AT_ONCE = 4  # Tasks a worker that are handed out before their results are taken
 
 # Random states and Pyro's settings are the process's, so that tasks in threads of one take turns.
-_TURNS = threading.RLock()
+_TURNS = ThreadLock()
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def outcomes(
 
     Arguments are taken as workers become free. `client`: a `dask.distributed.Client`, whose workers
     are sent `shared` once, or None for `jobs` processes by joblib (−1: one a core).
+
+    Raises:
+        RuntimeError: one of these processes was killed.
     """
     check_workers(client, jobs, threads)
     tasks = ((number, args, shared, threads) for number, args in enumerate(arguments))
@@ -70,9 +74,16 @@ def outcomes(
     if client is not None:
         workers = max(1, len(client.nthreads()))
         settings = {"backend": "dask", "client": client}
-    with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
-        while some := list(islice(tasks, AT_ONCE * workers)):
-            yield from pool(delayed(_outcome)(task, *one) for one in some)
+    try:
+        with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
+            while some := list(islice(tasks, AT_ONCE * workers)):
+                yield from pool(delayed(_outcome)(task, *one) for one in some)
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            f"a process of jobs={jobs} was killed, as by a system short of memory; what was "
+            "written before, chunks of a store or fits in a folder, stays, and the same call goes "
+            "on with the rest: with fewer jobs, if memory was short"
+        ) from error
 
 
 def check_workers(client: Any, jobs: int, threads: int) -> None:

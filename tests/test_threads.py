@@ -1,6 +1,9 @@
 """Fits and explanations from several threads are those of one."""
 
+import os
+import signal
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +13,7 @@ from lexppl import explain
 from lexppl.inference import fit
 from lexppl.systems import l2x, lex
 from lexppl.threads import ONE_THREAD
+from lexppl.workers import outcomes
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -65,5 +69,77 @@ def test_a_thread_waits_for_a_fit():
 
     fit(system, (X, Y), epochs=2, progress=False, callbacks=[callback])
     other.join()
-    assert len(seen) == 1 and ONE_THREAD.acquire(blocking=False)
-    ONE_THREAD.release()
+    assert len(seen) == 1
+    with ONE_THREAD:
+        pass
+
+
+def exit_code_of_fork(work):
+    """Exit code of a forked process that calls `work`: 7 where it raises what a process refuses
+    that was forked during another thread's call; minus a signal's number where that ended it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Of forks beside threads
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(60)  # An end for a process that waits for a lock
+            work()
+            code = 0
+        except RuntimeError as error:
+            code = 7 if "forked while another thread" in str(error) else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_fit_of_another_thread_refuses_to_go_on():
+    system = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL)
+    result = fit(system, (X, Y), epochs=1, progress=False)
+    expected = explained(result, 0)
+    is_inside, may_go_on, codes = threading.Event(), threading.Event(), []
+
+    def explain_again():
+        assert all(map(torch.equal, explained(result, 0), expected))
+
+    def callback(epoch):
+        is_inside.set()
+        may_go_on.wait()
+        codes.append(exit_code_of_fork(explain_again))  # Of the thread that fits
+
+    options = {"epochs": 1, "progress": False, "callbacks": [callback]}
+    thread = threading.Thread(target=lambda: fit(system, (X, Y), **options))
+    thread.start()
+    is_inside.wait()
+    codes += [
+        exit_code_of_fork(explain_again),
+        exit_code_of_fork(lambda: fit(system, (X, Y), epochs=1, progress=False)),
+        # Of such a process itself
+        exit_code_of_fork(lambda: os._exit(exit_code_of_fork(explain_again))),
+    ]
+    may_go_on.set()
+    thread.join()
+    assert [*codes, exit_code_of_fork(explain_again)] == [7, 7, 7, 0, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_task_of_another_thread_refuses_to_go_on():
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def raise_of_a_task():
+        (outcome,) = outcomes(int, [()])
+        if outcome.error is not None:
+            raise outcome.error
+
+    def task():
+        is_inside.set()
+        may_go_on.wait()
+
+    thread = threading.Thread(target=lambda: list(outcomes(task, [()])))
+    thread.start()
+    is_inside.wait()
+    code = exit_code_of_fork(raise_of_a_task)
+    may_go_on.set()
+    thread.join()
+    assert code == 7

@@ -10,7 +10,7 @@ import pandas as pd
 from lexppl.choices.methods import DEFAULT_METHOD, LIBRARIES, METHODS
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.table_rows import read_source
-from lexppl.cli.terminal import json_output, one_thread, records, show_progress, text_table
+from lexppl.cli.terminal import json_output, one_thread, records, show, show_progress, text_table
 from lexppl.compare import compare
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.encode_meter import check_meter_rows
@@ -33,27 +33,27 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
             table = _compared(options, source)
         table.loc[:, table.columns.str.startswith("rmse@")] *= source.target_scale
         write({"methods": records(table.rename_axis("method")), "decisions": source.decisions})
-    print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
+    show(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     lines = list(table.to_dict("index").items())
     times = [
         [str(name), *(_seconds(line[column]) for column in ("fit_seconds", "seconds_per_row"))]
         for name, line in lines
     ]
-    print(text_table(["method", "seconds to fit", "a row"], times))
+    show(text_table(["method", "seconds to fit", "a row"], times))
     figures = [name for name in table.columns if f"{name}_lower" in table.columns]
     for size in dict.fromkeys(name.partition("@")[2] for name in figures):
         shown = [name for name in figures if name.partition("@")[2] == size]
         cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
-        print(f"\n{text_table(['method', *shown], cells)}")
-    print("  @k: each row's k most important features are kept; random is the order to beat")
-    print(
+        show(f"\n{text_table(['method', *shown], cells)}")
+    show("  @k: each row's k most important features are kept; random is the order to beat")
+    show(
         "  fixed: the first figure if all rows keep the same k features; choice: that of\n"
         "  the choice alone, whatever is kept. Where the first figure is far above fixed,\n"
         "  or choice is high, the choice may carry the label; EVAL-X does not see that"
     )
     if options.leaks:
-        print("  encoded: nats in the choice of k features beyond their values; honest ones 0")
-    print("  (95 % over the held-out rows, and over the replicates where there are several)")
+        show("  encoded: nats in the choice of k features beyond their values; honest ones 0")
+    show("  (95 % over the held-out rows, and over the replicates where there are several)")
     return 0
 
 

@@ -14,7 +14,7 @@ from lexppl.cli.fit_warnings import collapse_messages, early_message
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
 from lexppl.cli.results.scores import PREDICTED_MASKS
-from lexppl.cli.terminal import INTERRUPTED, json_output, show_progress, text_table, warn
+from lexppl.cli.terminal import INTERRUPTED, json_output, show, show_progress, text_table, warn
 from lexppl.data import Dataset, synthetic
 from lexppl.data.stratification import training_and_validation
 from lexppl.data.synthetic import synthetic_set
@@ -136,7 +136,7 @@ def _description(
 
 
 def _print(options: argparse.Namespace, plan: FitPlan, result: FitResult, figures: Figures) -> None:
-    print(
+    show(
         f"{options.data}: {options.rows} rows, as many to test on; keeps {law_of(plan)}; "
         f"{plan.imputer} imputation; {len(result.history)} epochs in "
         f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
@@ -148,13 +148,13 @@ def _print(options: argparse.Namespace, plan: FitPlan, result: FitResult, figure
         for name, label in SELECTION
         if name in figures["mask_draws"][0]
     ]
-    print(f"\n{text_table(['selection', 'mask draws', 'p > ½'][: len(columns) + 1], rows)}")
+    show(f"\n{text_table(['selection', 'mask draws', 'p > ½'][: len(columns) + 1], rows)}")
     rows = [[label, _mean(figures["prediction"], name)] for name, label in PREDICTION]
-    print(f"\n{text_table(['prediction', ''], rows)}")
+    show(f"\n{text_table(['prediction', ''], rows)}")
     if plan.replicates > 1:
-        print(f"\n  means of {plan.replicates} replicates ± their standard deviation")
+        show(f"\n  means of {plan.replicates} replicates ± their standard deviation")
     if options.out is not None:
-        print(f"\nWritten to {options.out}")
+        show(f"\nWritten to {options.out}")
 
 
 def _mean(each: Sequence[dict[str, float]], name: str) -> str:

@@ -26,6 +26,7 @@ from lexppl.cli.terminal import (
     REPORT,
     ROWS,
     UsageError,
+    show,
 )
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
@@ -84,7 +85,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
         table.to_csv(out / PREDICTIONS, float_format="%.6g")
         most = kept.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
-        shown = predicted.assign(**{"most kept": most}).head(SHOWN_ROWS)
+        first = predicted.assign(**{"most kept": most}).head(SHOWN_ROWS)
         as_html: Any = {"index": False, "border": 0, "float_format": "{:.3g}".format}
         page = {
             "version": version("lexppl"),
@@ -93,15 +94,15 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             "answers": [(q, html(text)) for q, text in reading_of(posterior).answers()],
             "warnings": (),
             "decisions": (),
-            "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, shown)],
-            "note": f"The first {counted(len(shown), 'row')}; {PREDICTIONS} has all of them.",
+            "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, first)],
+            "note": f"The first {counted(len(first), 'row')}; {PREDICTIONS} has all of them.",
             "command": shlex.join(command),
         }
         text = rendered(*HEAD, "opening.html", "new_rows.html", **page)
         (out / REPORT).write_text(text, encoding="utf-8")
-    print(f"{len(x)} rows explained by {folder}\n")
-    print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
-    print(f"\nWritten to {options.out}: {REPORT}, {PREDICTIONS}, {IMPORTANCE}, {ROWS}")
+    show(f"{len(x)} rows explained by {folder}\n")
+    show(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
+    show(f"\nWritten to {options.out}: {REPORT}, {PREDICTIONS}, {IMPORTANCE}, {ROWS}")
     return 0
 
 

@@ -12,7 +12,7 @@ from lexppl.cli.image_text_rows import DividedRows, read_images
 from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.table_rows import capped, read_source
-from lexppl.cli.terminal import json_output, one_thread, records, show_progress, text_table
+from lexppl.cli.terminal import json_output, one_thread, records, show, show_progress, text_table
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
@@ -39,7 +39,7 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
         write({"scores": records(scores.table), "decisions": getattr(source, "decisions", ())})
     _print(scores, source)
     if options.out is not None:
-        print(f"\nWritten to {options.out}")
+        show(f"\nWritten to {options.out}")
     return 0
 
 
@@ -78,7 +78,7 @@ def _print(scores: ImputationScores, source: DividedTable | DividedRows) -> None
     else:
         hidden, unit = source.data.entries.partition(" of ")[0], "shades, from 0 to 1"
         left_out = f"\n{source.data.left_out}" * bool(source.data.left_out)
-    print(
+    show(
         f"{source.data.name}: {len(source.train.x)} rows to fit on, {len(source.test.x)} held out "
         f"and scored, by the share of {hidden} that is hidden{left_out}"
     )
@@ -88,20 +88,20 @@ def _print(scores: ImputationScores, source: DividedTable | DividedRows) -> None
     ):
         shown = table[table[figure].notna()]
         if len(shown):
-            print(f"\n{heading}")
+            show(f"\n{heading}")
             cells = [
                 [str(name), *map(_cell, of[figure], of[f"{figure}_error"])]
                 for name, of in shown.groupby(level=0, sort=False)
             ]
             rates = [f"{100 * rate:g} %" for rate in scores.rates]
-            print(text_table(["imputer", *rates], cells))
+            show(text_table(["imputer", *rates], cells))
     densities = zip(scores.imputers, scores.log_likelihood, strict=True)
     without = [name for name, each in densities if bool(each.isnan().all())]
-    print("\n  ± one standard error over the held-out rows")
+    show("\n  ± one standard error over the held-out rows")
     if without:
-        print(f"  of points and rows, without a density: {', '.join(without)}")
+        show(f"  of points and rows, without a density: {', '.join(without)}")
     if len(set(groups)) < len(groups):
-        print("  columns of categories have no density: trust their CRPS")
+        show("  columns of categories have no density: trust their CRPS")
 
 
 def _cell(value: float, error: float) -> str:

@@ -29,6 +29,8 @@ from lexppl.cli.terminal import (
     ended_as_by_ctrl_c,
     message_of,
     short_warnings,
+    show,
+    show_progress,
 )
 
 WIDTH, EXAMPLES, SHOWN_EXAMPLES = 98, "examples:", 7
@@ -85,7 +87,7 @@ class _HelpAll(argparse.Action):
     """Prints the help of all options."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(argparse.ArgumentParser.format_help(parser), end="")
+        show(argparse.ArgumentParser.format_help(parser).rstrip("\n"))
         parser.exit()
 
 
@@ -199,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_options(options)
         if sys.stderr.isatty() and not options.quiet:
             # At once: the libraries take seconds to load.
-            print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
+            show_progress(f"reading {options.data}")
         with ended_as_by_ctrl_c():
             gc.disable()  # Modules hold no garbage: looking for it is a sixth of their import.
             try:
@@ -218,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, FloatingPointError, ImportError) as error:
         return _fail(error, FAILED, debug)
     except KeyboardInterrupt:
-        print("lexppl: interrupted; nothing was written", file=sys.stderr)
+        show_progress("interrupted; nothing was written")
         return INTERRUPTED
 
 
@@ -235,7 +237,7 @@ def _name(options: Any) -> str:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
-    print(f"lexppl: error: {message_of(error)}", file=sys.stderr)
+    show_progress(f"error: {message_of(error)}")
     return code
 
 

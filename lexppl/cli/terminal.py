@@ -53,15 +53,35 @@ def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
     return flat.astype(object).where(flat.notna(), None).to_dict("records")
 
 
+# All of categories C0 and C1 but tab and line feed, and all with Unicode's property Bidi_Control.
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text with U+FFFD for each control and bidirectional character but tabs and line feeds: in a
+    name, they could change what the terminal shows.
+
+    Example:
+        >>> printable("age\\x1b[2K, \\u202e01 ≤ emocni").replace("\\ufffd", "?")
+        'age?[2K, ?01 ≤ emocni'
+    """
+    return _CONTROLS.sub("\ufffd", text)
+
+
+def show(text: str = "") -> None:
+    """Print a result on standard output, by :func:`printable`."""
+    print(printable(text))
+
+
 def show_progress(message: str, quiet: bool = False) -> None:
-    """Print one line of progress on standard error."""
+    """Print one line of progress on standard error, by :func:`printable`."""
     if not quiet:
-        print(f"lexppl: {message}", file=sys.stderr, flush=True)
+        print(printable(f"lexppl: {message}"), file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> str:
     """Print one line of warning on standard error; the line."""
-    print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
+    show_progress(f"warning: {message}")
     return message
 
 

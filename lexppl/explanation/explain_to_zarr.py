@@ -87,6 +87,10 @@ class RowSource:
         """Of files by their names, sizes and times; None of rows that must be read first."""
         return None if self.table is None else fingerprint(self.table)
 
+    def identity_of(self, piece: Piece) -> str | None:
+        """A hash of rows that must be read."""
+        return fingerprint(piece) if self.table is None else None
+
     def pieces(self, size: int) -> Iterator[Piece]:
         """The rows, `size` at a time; the last piece may be smaller."""
         if self.table is not None:
@@ -197,7 +201,7 @@ def _together(parts: Sequence[Any]) -> Any:
 
 MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by default
 MOST_BLOCKS = 100  # Of a chunk, by default
-PARTIAL, STORE, RUN = ".partial", "posterior.zarr", "run.json"
+PARTIAL, STORE, RUN, PIECES = ".partial", "posterior.zarr", "run.json", "the chunks"
 # What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
 # rows that had to be read, and the checksums of its files.
 ROWS, IDENTITY, FILES = "rows", "identity", "files"
@@ -230,7 +234,8 @@ def explain_to_zarr(
     share is drawn once, with the first block.
 
     It is written to `<path>.partial` and renamed at the end. A run that ended early keeps its
-    chunks there, and the same call goes on with them. Memory holds a chunk at a time.
+    chunks there, and the same call goes on with them; after the end it returns the path at once.
+    Memory holds a chunk at a time.
 
     Args:
         result: the fit.
@@ -258,10 +263,11 @@ def explain_to_zarr(
 
     Raises:
         ImportError: Zarr or Dask is not installed: `pip install "lexppl[dask]"`.
-        FileExistsError: something is at `path`, and no `overwrite`.
+        FileExistsError: something else than this call's store is at `path`, and no `overwrite`.
         ValueError, TypeError: as `explain`; rows unlike those of the fit, files that lack a column,
             tables without an encoding, chunks of another run.
         OSError: the disk is full, or cannot be written; chunks that are done stay.
+        RuntimeError: a process of `jobs` was killed; chunks that are done stay.
 
     Example:
         >>> import tempfile, torch
@@ -287,8 +293,9 @@ def explain_to_zarr(
     if rows_per_chunk is not None and int_at_least("rows_per_chunk", rows_per_chunk) % BLOCK:
         raise ValueError(f"rows_per_chunk must be a multiple of {BLOCK}; it is {rows_per_chunk}")
     target = Path(path).expanduser().resolve()
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
+    is_there = FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
+    if target.exists() and not (overwrite or (target / RUN).is_file()):
+        raise is_there
     if not target.parent.is_dir():
         raise ValueError(f"path: the folder {target.parent} is not there; create it first")
     how = Explaining(**options, rows_per_chunk=BLOCK)
@@ -298,7 +305,7 @@ def explain_to_zarr(
     aside = target.with_name(target.name + PARTIAL)
     size = rows_per_chunk or 0
     task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
-    run = {
+    run: dict[str, Any] = {
         "lexppl": __version__,
         "the explainer": fingerprint((result.models, result.guides)),
         "the rows": source.identity(),
@@ -306,9 +313,18 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
+    if target.exists() and not overwrite:
+        with refused_by_name(target / RUN):
+            finished = json.loads((target / RUN).read_text(encoding="utf-8"))
+        if finished == {**run, PIECES: [source.identity_of(p) for p in source.pieces(task.size)]}:
+            return target
+        raise is_there
     with named(target):
         _begin(aside, run, overwrite)
-        task.store.finish(*_explained(task, source, (client, jobs, threads), progress))
+        found = _explained(task, source, (client, jobs, threads), progress)
+        run[PIECES] = task.identities()
+        (task.store.path / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
+        task.store.finish(*found)
         replace_folder(task.store.path, target)
     shutil.rmtree(aside)
     return target
@@ -364,6 +380,11 @@ class ChunkTask:
         held[FILES] = np.array(json.dumps(files))
         np.savez(content, **held)
         write_whole(self.done(number), content.getbuffer())
+
+    def identities(self) -> list[str | None]:
+        """Hashes of the rows of all chunks that are done; None of rows in files."""
+        numbers = [int(file.stem) for file in sorted(self.aside.glob("*.npz"))]
+        return [str(self.mark(number)[IDENTITY]) or None for number in numbers]
 
     def done(self, number: int) -> Path:
         """Path of the file that a finished chunk has."""
@@ -435,9 +456,8 @@ def _explained(
         nonlocal count
         for number, piece in enumerate(source.pieces(task.size)):
             start, count = number * task.size, number + 1
-            is_given = source.table is None
-            identity = fingerprint(piece) if is_given else None
-            rows = rows_in(piece) if is_given else piece.stop - start
+            identity = source.identity_of(piece)
+            rows = rows_in(piece) if source.table is None else piece.stop - start
             if task.done(number).is_file():
                 held = task.mark(number)
                 known = (int(held[ROWS]), str(held[IDENTITY]) or None)

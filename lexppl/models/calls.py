@@ -111,7 +111,7 @@ class Answers:
         content = np.empty(len(outputs), _record(outputs.shape[1]))
         content["key"], content["outputs"] = np.array(keys, f"V{KEY_BYTES}"), outputs
         content["check"] = [_check(record) for record in content]
-        file = self.folder / f"{self.identity}-{outputs.shape[1]}-{self._own}.rows"
+        file = self.folder / f"{self.identity}-{outputs.shape[1]}-{self._own}{os.getpid()}.rows"
         with file.open("ab") as opened:
             opened.write(content.tobytes())
             opened.flush()

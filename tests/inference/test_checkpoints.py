@@ -30,7 +30,7 @@ from lexppl.inference import (
     TunedControl,
     fit,
 )
-from lexppl.inference.training.checkpoint import CheckpointWarning, LoopState
+from lexppl.inference.training.checkpoint import CheckpointWarning, LoopState, SavedState
 from lexppl.inference.training.watch import BestStates
 from lexppl.models import (
     MLP,
@@ -542,3 +542,25 @@ def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
     again = fit(program(), (X, Y), **kept)
     with pytest.raises(AssertionError):
         assert_same(whole, again)
+
+
+def test_two_processes_that_write_one_checkpoint_leave_a_whole_state(tmp_path, monkeypatch):
+    """Another process begins to write between a state's write and its rename, and fails."""
+    checkpoint = sys.modules[SavedState.__module__]
+    original, where, begun = checkpoint.write_through, Checkpoints(tmp_path / "state"), []
+
+    def write_beside(path, content):
+        original(path, content[: len(content) // 2] if begun else content)
+        if begun:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        begun.append(path)
+        other.write({"epochs": 1, "numbers": torch.ones(3)})
+
+    state = SavedState(where, {})
+    other = SavedState(where, {})
+    monkeypatch.setattr(checkpoint, "write_through", write_beside)
+    with pytest.warns(CheckpointWarning, match="cannot be written"):
+        state.write({"epochs": 2, "numbers": torch.zeros(3)}, first=True)
+    again = SavedState(where, {}).found
+    assert torch.equal(again["numbers"], torch.zeros(3))
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["state.pt"]

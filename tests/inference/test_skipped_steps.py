@@ -1,5 +1,6 @@
 """A step whose loss or gradient is not finite moves nothing, and is counted."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from lexppl import fit, load, save
 from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE
+from lexppl.inference.objective.objective import Geometric
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.step import StepGuard, _not_finite
 from lexppl.inference.training.watch import (
@@ -21,6 +23,8 @@ from lexppl.inference.training.watch import (
     SkippedSteps,
     SkippedStepsWarning,
 )
+from lexppl.systems import l2x, lex, real_x
+from lexppl.tabular import ExplainerClassifier
 
 ROWS = 40
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
@@ -146,7 +150,7 @@ def test_the_loss_of_an_epoch_is_that_of_the_steps_that_were_made():
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_fit_whose_steps_all_fail_ends_with_its_last_good_state(how):
-    seen = Spoiling(range(3, 100))
+    seen = Spoiling(range(3, 3 + MOST_IN_A_ROW))
     with pytest.warns(SkippedStepsWarning, match=r"ended at epoch 23, .*best state before") as told:
         build = partial(Line, how=how)
         result = fit(build, (X, Y), callbacks=[seen], **{**SHORT, "epochs": 50})
@@ -170,6 +174,53 @@ def test_the_first_epoch_without_a_step_is_an_error():
 
     with pytest.raises(FloatingPointError, match=r"no step of the first epoch .* loss is NaN"):
         fit(Line, (X, Y), optimizer=spoiling, **SHORT)
+
+
+SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
+LABELS = (X, (X[:, 0] > 0).long())
+
+
+@pytest.mark.parametrize("options", [{}, {"valid": None}, {"compile": "graph"}], ids=str)
+@pytest.mark.parametrize(
+    "build", [partial(lex, 2), partial(lex, 2, k=1), partial(l2x, 2, k=1), partial(real_x, 2)]
+)
+def test_weights_that_a_step_has_made_too_large_are_an_error_that_names_the_rate(build, options):
+    options = {"epochs": 5, "batch_size": 10, "progress": False, **options}
+    with pytest.raises(
+        FloatingPointError, match=r"no weights .* have a finite loss: .*learning rate .*a lower one"
+    ):
+        fit(build(classes=2, **SMALL), LABELS, learning_rate=1e30, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"valid": None}], ids=str)
+def test_a_rate_that_rises_too_far_ends_with_the_state_before(options):
+    """A rate that rises by a factor of 1e30 after the second epoch."""
+    rate = Geometric(1e-3, 1e30, begin=0.4, end=0.4 + 1e-9)
+    options = {"epochs": 5, "progress": False, "batch_size": 10, **options}
+    system = lex(2, classes=2, **SMALL)
+    if options.get("valid", True) is None:
+        with pytest.raises(FloatingPointError, match=r"no weights .* have a finite loss"):
+            fit(system, LABELS, learning_rate=rate, **options)
+        return
+    with pytest.warns(SkippedStepsWarning, match="try a lower learning rate"):
+        result = fit(system, LABELS, learning_rate=rate, **options)
+    until_then = {**options, "callbacks": [lambda epoch: epoch.number == 1]}
+    short = fit(system, LABELS, learning_rate=1e-3, **until_then)
+    assert result.best_epoch.tolist() == short.best_epoch.tolist()
+    states = [one.model.state_dict() for one in (result, short)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("rate", [math.inf, math.nan, -math.inf, -1e-3])
+def test_a_rate_that_is_not_finite_is_refused_by_name(rate):
+    system, said = lex(2, classes=2, **SMALL), r"learning_rate must be a finite number.*; it is "
+    with pytest.raises(ValueError, match=said + str(rate)):
+        fit(system, LABELS, epochs=1, learning_rate=rate, progress=False)
+    with pytest.raises(ValueError, match=said + str(rate)):
+        late = lambda at: rate if at > 0.5 else 1e-3  # noqa: E731 - a schedule
+        fit(system, LABELS, epochs=4, learning_rate=late, progress=False)
+    with pytest.raises(ValueError, match="learning_rate"):
+        ExplainerClassifier(learning_rate=rate).fit(X.numpy(), LABELS[1].numpy())
 
 
 @pytest.mark.parametrize("replicates", [1, 3])

@@ -11,7 +11,7 @@ from lexppl.cli.report.sentences import consistency, first_screen_of, gain_meani
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
-from lexppl.cli.terminal import text_table
+from lexppl.cli.terminal import show, text_table
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
@@ -22,63 +22,63 @@ WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mos
 
 def print_table_report(report: TableReport, folder: Path) -> None:
     """Print a table's report; its single rows if --row was typed."""
-    print("\n".join(report.summary()))
+    show("\n".join(report.summary()))
     for question, answer in first_screen_of(report).answers():
-        print(f"\n{question}\n{_indented(plain(answer))}")
-    print()
+        show(f"\n{question}\n{_indented(plain(answer))}")
+    show()
     kind, gains = report.kind, report.gains
     ranking = ranked_lines(report.ranking, None if gains is None else gains.groups)
     what = f"Ranked features: {kind.meaning}"
     if gains is not None:
         what = f"Ranked groups of features: gain in nats, and {kind.meaning}"
-    print(f"{what}, mean over held-out rows")
+    show(f"{what}, mean over held-out rows")
     in_folds = report.source.fold is not None
     head = ranking_head(kind, gains is not None, consistency(report), in_folds=in_folds)
-    print(text_table(head, [feature.cells for feature in ranking[:SHOWN]]))
+    show(text_table(head, [feature.cells for feature in ranking[:SHOWN]]))
     more = len(ranking) - SHOWN
     if more > 0:
-        print(f"  … and {more} more in {folder / 'importance.csv'}")
+        show(f"  … and {more} more in {folder / 'importance.csv'}")
     if gains is not None:
-        print(_indented(gain_meaning(gains)))
+        show(_indented(gain_meaning(gains)))
     if report.plan.posterior is not None:
-        print(f"  {printed_interval(report)}")
+        show(f"  {printed_interval(report)}")
     for row in report.details.rows if report.options.row else ():
-        print(f"\n{row_text(row)}")
+        show(f"\n{row_text(row)}")
     if report.calls is not None:
-        print(f"\n{_indented(report.calls)}")
+        show(f"\n{_indented(report.calls)}")
     _print_scores(report, "features", len(report.source.test_rows))
     leak = report.choice.answer()
     if leak is not None:
-        print(f"{QUESTION}\n{_indented(leak)}")
-    print(f"\nWritten to {folder}: {', '.join(report.files())}")
+        show(f"{QUESTION}\n{_indented(leak)}")
+    show(f"\nWritten to {folder}: {', '.join(report.files())}")
 
 
 def print_rows_report(report: RowsReport, folder: Path) -> None:
     """Print the report of images or texts; its single rows if --row was typed."""
-    print("\n".join(report.summary()))
-    print()
+    show("\n".join(report.summary()))
+    show()
     if report.kind is PROBABILITY:
-        print(f"{size_line(report)}\n")
-    print(ranking_title(report))
+        show(f"{size_line(report)}\n")
+    show(ranking_title(report))
     if report.source.are_texts:
-        print(text_table(WORD_HEAD, word_cells(report.ranking, SHOWN)))
+        show(text_table(WORD_HEAD, word_cells(report.ranking, SHOWN)))
     else:
         ranking = ranked_features(report.ranking)[:SHOWN]
         head = ranking_head(report.kind, False)
-        print(text_table(["row and column", *head[1:]], [one.cells for one in ranking]))
+        show(text_table(["row and column", *head[1:]], [one.cells for one in ranking]))
     more = len(report.ranking) - SHOWN
     if more > 0:
-        print(f"  … and {more:,} more in {folder / 'importance.csv'}")
+        show(f"  … and {more:,} more in {folder / 'importance.csv'}")
     for row in report.rows if report.options.row else ():
-        print(f"\n{row_text(row)}")
+        show(f"\n{row_text(row)}")
     _print_scores(report, report.entries, len(report.source.test))
-    print(f"\nWritten to {folder}: {', '.join(report.files())}")
+    show(f"\nWritten to {folder}: {', '.join(report.files())}")
 
 
 def _print_scores(report: Report, entries: str, rows: int) -> None:
     black_box = report.options.black_box
-    print(f"\n{'Rows held out from the explainer' if black_box else 'Held-out rows'}: {rows}")
-    print(text_table(*score_cells(report.judgement.scores, entries)))
+    show(f"\n{'Rows held out from the explainer' if black_box else 'Held-out rows'}: {rows}")
+    show(text_table(*score_cells(report.judgement.scores, entries)))
 
 
 def size_line(report: RowsReport) -> str:

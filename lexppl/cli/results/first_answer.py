@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from lexppl.cli.terminal import printable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, row_marginals
@@ -88,7 +89,7 @@ class FirstAnswer:
             return
         if self._line is None:
             self._line = tqdm(total=0, position=1, bar_format="{desc}", file=sys.stderr)
-        self._line.set_description_str(line)
+        self._line.set_description_str(printable(line))
 
 
 def first_answer(

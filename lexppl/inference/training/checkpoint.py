@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import platform
 import time
 import warnings
@@ -33,6 +32,7 @@ from lexppl.inference.training.watch import BestStates
 from lexppl.sealed_files import (
     UnreadableFileError,
     checksum_of,
+    output_file,
     refuse_changed,
     refused_by_name,
     sync_folder,
@@ -139,17 +139,16 @@ class SavedState:
         torch.save({"fit": self._identity, "versions": versions(), **state}, content)
         if first:
             _refuse_unreadable(content.getvalue())
-        aside = self.folder / f"{STATE}.partial"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             checksum = checksum_of(content.getbuffer()).encode()
-            write_through(aside, checksum + content.getvalue())
-            os.replace(aside, self.folder / STATE)
+            # A name of its own, as another process may write a state of the same fit.
+            with output_file(self.folder / STATE, overwrite=True) as aside:
+                write_through(aside, checksum + content.getvalue())
             sync_folder(self.folder)
         except OSError as error:
             if first:
                 raise
-            aside.unlink(missing_ok=True)
             if not self._has_warned:
                 self.warn(
                     f"the state after {counted(state['epochs'], 'epoch')} cannot be written: "

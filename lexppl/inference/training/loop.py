@@ -22,7 +22,7 @@ from lexppl.inference.training.distributed import Dealt, OneProcess, Processes, 
 from lexppl.inference.training.first_look import FirstLook, spare_from_decay
 from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import FitSettings
-from lexppl.inference.training.step import MovedTerm, TrainingStep
+from lexppl.inference.training.step import MovedTerm, TrainingStep, nan_losses
 from lexppl.inference.training.watch import BestStates, Epoch, EpochLoss, SkippedSteps, epochs_shown
 
 CONTROL_RATE = 1e-2  # Adam's rate for what is tuned on the gradient's variance
@@ -87,7 +87,7 @@ class TrainingLoop:
                 train = self._epoch(course, epoch, epochs)
                 if scheduler is not None:
                     scheduler.step()
-                valid = self._validate(stage.terms[0])
+                valid = self._validate(stage.terms[0], self.held_out)
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 self._end_epoch(course, stage, train, valid, (epoch + 1) / epochs, start)
@@ -100,7 +100,20 @@ class TrainingLoop:
             if len(self.records) == first:
                 self._take_short(step, best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+        self._refuse_lost(stage)
         return cut_short
+
+    def _refuse_lost(self, stage: Stage) -> None:
+        """Refuse a stage whose state has a finite loss in no replicate."""
+        is_watched = self.held_out is not None and not stage.keeps_last
+        if self.interrupted or not (is_watched or self.skipped.in_a_row.all()):
+            return
+        losses = self.best_valid if is_watched else self._validate(stage.terms[0], self.rows)
+        if not np.isfinite(losses).any():
+            cause = self.skipped.cause or "try a lower learning rate, or clip_norm=1.0"
+            raise FloatingPointError(
+                f"no weights that the fit could end with have a finite loss: {cause}"
+            )
 
     def _end_epoch(
         self,
@@ -206,9 +219,9 @@ class TrainingLoop:
         return self._loss_of(step)
 
     @torch.no_grad()
-    def _validate(self, term: LossTerm) -> np.ndarray:
-        """Loss of the validation rows under the final objective, with the same draws each time."""
-        if (held_out := self.held_out) is None:
+    def _validate(self, term: LossTerm, held_out: Rows | None) -> np.ndarray:
+        """Loss of held-out rows under the final objective, with the same draws each time."""
+        if held_out is None:
             return np.full(self.runner.count, np.nan)
         none = next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)
         total = self.processes.sum_of(lambda: none + self._held_out_loss(term, held_out), none)
@@ -233,7 +246,10 @@ class TrainingLoop:
                 if not size:
                     continue
                 with look.plain_calls, MiniBatch(rows, size, plate):
-                    loss = runner.losses(term, objective, batch, own, weights, plate)
+                    try:
+                        loss = runner.losses(term, objective, batch, own, weights, plate)
+                    except RuntimeError as error:
+                        loss = nan_losses(error, runner)
                 share = size / rows**2 if weight is None else size / rows / weight
                 total = total + loss * share
         return total

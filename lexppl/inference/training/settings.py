@@ -96,6 +96,8 @@ class FitSettings:
                 f"compile must be True, False or one of {list(BACKENDS)}; it is {self.compile!r}"
             )
         finite_float("weight_decay", self.weight_decay, least=0.0)
+        if self.learning_rate is not None:
+            finite_float("learning_rate", at(self.learning_rate, 0.0), least=0.0)
 
     @property
     def identity(self) -> dict[str, Any]:

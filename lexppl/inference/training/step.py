@@ -1,5 +1,6 @@
 """One step of a stage: losses and gradients on a batch, and what the optimizers make of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lexppl.argument_checks import finite_float
 from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective, Schedule
 from lexppl.inference.objective.objective import at as at_progress
@@ -19,6 +21,13 @@ from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, shifted
 from lexppl.inference.training.distributed import SharedStep
 from lexppl.inference.training.rows import StepRows
+
+DRAWS_FROM_NAN = (
+    "Expected p_in >= 0",
+    "probability tensor contains either",
+    "elements of std >= 0",
+)
+"""Of torch's errors of Bernoulli, categorical and normal draws."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,9 @@ class TrainingStep:
         if self.tuner is not None:
             self.tuner.zero_grad(set_to_none=True)
         if self.rate is not None:
+            rate = finite_float("learning_rate", at_progress(self.rate, rows.at), least=0.0)
             for group in self.optimizer.param_groups:
-                group["lr"] = at_progress(self.rate, rows.at)
+                group["lr"] = rate
         if self.shared is None:
             losses = self._differentiate_all(rows)
         else:
@@ -84,10 +94,16 @@ class TrainingStep:
         """Leave the terms' gradients with the parameters; the losses, `(R,)` of each."""
         losses = []
         for moved in self.terms:
-            if self.compiled is None:
-                found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
-            else:
-                found = self.compiled(self, moved, rows)
+            try:
+                if self.compiled is None:
+                    found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
+                else:
+                    found = self.compiled(self, moved, rows)
+            except RuntimeError as error:
+                lost = nan_losses(error, self.runner)
+                found = TermGradients(
+                    lost, [None] * len(moved.learned), [None] * len(moved.controls)
+                )
             gradients = (*found.controls, *found.learned)
             for name, gradient in zip((*moved.controls, *moved.learned), gradients, strict=True):
                 if gradient is not None:
@@ -115,6 +131,14 @@ class TrainingStep:
         )
         of_controls = gradient_of_square(gradients, controls, rows.share) if controls else ()
         return TermGradients(loss.detach(), gradients, of_controls)
+
+
+def nan_losses(error: RuntimeError, runner: Replicates) -> Tensor:
+    """The losses `(R,)` of a program that draws from probabilities that are NaN; another error is
+    raised again."""
+    if not any(words in str(error) for words in DRAWS_FROM_NAN):
+        raise error
+    return next(iter(runner.parameters.values())).new_full((runner.count,), math.nan)
 
 
 class StepGuard:

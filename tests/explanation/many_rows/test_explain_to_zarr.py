@@ -11,6 +11,7 @@ from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.inference import fit
 from lexppl.systems import q_fit
 from tests.explanation.many_rows.fitted import ROWS, assert_same, fitted, rows
+from tests.processes import kill
 from tests.refusals import refused
 
 pytest.importorskip("zarr", reason="the extra 'dask' is not installed")
@@ -148,6 +149,49 @@ def test_a_run_that_ended_early_goes_on(tmp_path, explained):
     assert explained == [0, 1, 2, 3]
     assert_same(whole, again)
     assert not (tmp_path / "posterior.zarr.partial").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.complete)])
+def test_a_finished_store_is_returned_by_the_same_call(tmp_path, explained, jobs):
+    x = rows()[0][:2500]
+    first = written(tmp_path, x, rows_per_chunk=1000)
+    store = tmp_path / "posterior.zarr"
+    before = {file: file.stat().st_mtime_ns for file in store.rglob("*")}
+    explained.clear()
+    assert_same(first, written(tmp_path, x.split(700), rows_per_chunk=1000, jobs=jobs))
+    assert not explained
+    assert {file: file.stat().st_mtime_ns for file in store.rglob("*")} == before
+    other = x.clone()
+    other[2345, 0] += 1
+    for given, change in ((other, {}), (x[:-1], {}), (x, {"seed": 6}), (x, {"keep_x": False})):
+        settings = {"rows_per_chunk": 1000, **change}
+        refused("give overwrite=True", written, tmp_path, given, error=FileExistsError, **settings)
+    (store / "run.json").write_text("{")
+    refused("run.json cannot be read", written, tmp_path, x, rows_per_chunk=1000)
+    assert [file.name for file in tmp_path.iterdir()] == ["posterior.zarr"]
+
+
+def write_but_the_last(number, piece, identity, task):
+    if number == 3:
+        kill()
+    task.write(number, piece, identity)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no SIGKILL")
+def test_a_killed_process_leaves_the_chunks_before_and_the_same_call_goes_on(
+    tmp_path, explained, monkeypatch
+):
+    x = rows()[0]
+    whole = written(tmp_path, x, "whole", rows_per_chunk=1000)
+    chunks = sys.modules["lexppl.explanation.explain_to_zarr"]
+    explained.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "_write", write_but_the_last)
+        with pytest.raises(RuntimeError, match=r"a process of jobs=2 was killed, .*same call goes"):
+            written(tmp_path, x, rows_per_chunk=1000, jobs=2)
+    assert (tmp_path / "posterior.zarr.partial" / "00000000.npz").is_file()
+    assert_same(whole, written(tmp_path, x, rows_per_chunk=1000))
+    assert 0 in explained and explained.count(0) == 1
 
 
 @pytest.mark.complete
