@@ -33,7 +33,7 @@ def test_no_control_character_of_a_name_or_a_label_reaches_the_terminal(tmp_path
     frame, target = hostile()
     path, out = str(written(frame, tmp_path)), str(tmp_path / "out")
     common = [path, "--target", target, "--out", out]
-    assert main(["explain", *common, *QUICK]) == 1
+    assert main(["explain", *common, "--strict", *QUICK]) == 1
     assert_plain(capsys.readouterr(), holds=["constant", "--drop-constant"])
     words = ["explain", *common, "--drop-constant", *QUICK, "--row", "3"]
     assert main(words) == 0
