@@ -31,12 +31,7 @@ from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.reading.feature_values import decoded_values
-from lexppl.explanation.reading.masks import (
-    PROBABILITY,
-    kind_of,
-    mask_means,
-    responses_of,
-)
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
 from lexppl.explanation.reading.sentences import html, reading_of
 from lexppl.explanation.reading.tables import selection_table
 from lexppl.explanation.row_plan import Explaining
