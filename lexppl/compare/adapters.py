@@ -95,9 +95,7 @@ class ImputerMasker:
         row = np.asarray(x)
         mask, shape = np.asarray(mask), (self._entries(row),)
         if mask.dtype != bool or mask.shape not in ((), shape):
-            raise ValueError(
-                f"mask must be boolean of shape {shape}; it is {mask.dtype} {mask.shape}"
-            )
+            raise ValueError(f"mask must be boolean, {shape}; it is {mask.dtype} {mask.shape}")
         keep = torch.from_numpy(np.broadcast_to(mask, shape).copy())
         if self.grouping is not None:
             keep = keep[self.grouping.index.cpu()]

@@ -123,9 +123,7 @@ def _checked(
     values = {n: _of_site(tensors[n], site, dtype, padded) for n, site in shared.items()}
     counts = {name: tuple(drawn.shape[:2]) for name, drawn in values.items()}
     if len(set(counts.values())) > 1:
-        raise ValueError(
-            f"every site must have as many chains and draws as the others; they have {counts}"
-        )
+        raise ValueError(f"all sites must have as many chains and draws; they have {counts}")
     return values
 
 

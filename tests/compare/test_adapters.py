@@ -287,7 +287,7 @@ def test_refused_rows_and_masks():
     with pytest.raises(ValueError, match="x must be one row of 3 features"):
         masker(True, ROWS)
     for mask in (np.array([True, False]), np.array([0, 1, 1]), np.full(3, 0.5)):
-        with pytest.raises(ValueError, match=r"mask must be boolean of shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"mask must be boolean, \(3,\)"):
             masker(mask, ROWS[0])
     with pytest.raises(ValueError, match="x must be one row of 2 features"):
         ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))(True, ROWS[0])

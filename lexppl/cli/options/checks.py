@@ -233,9 +233,7 @@ def posterior_of(options: argparse.Namespace) -> settings.AskedPosterior | None:
     named = next((name for name in ("inference", "guide") if values[name] is not None), None)
     if named is None:
         if values["prior"] is not None:
-            raise UsageError(
-                "--prior is that of a posterior: give --inference or --guide too, or leave it out"
-            )
+            raise UsageError("--prior is of a posterior: give --inference or --guide too")
         return None
     typed = f"--{named} {values[named]}"
     if options.method not in settings.WITH_PRIOR:
@@ -369,9 +367,7 @@ def _check_set(options: argparse.Namespace, files: str) -> None:
     """Refuse a set by name without its files, or with shares."""
     for name in ("valid_share", "test_share"):
         if getattr(options, name, None) not in (None, SHARE):
-            raise UsageError(
-                f"{options.data} comes in its own parts: leave --{name.replace('_', '-')} out"
-            )
+            raise UsageError(f"{options.data} comes in parts: leave --{name.replace('_', '-')} out")
     if options.root is None:
         raise UsageError(
             f"{options.data} needs --root DIR, the folder with {files}"

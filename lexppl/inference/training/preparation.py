@@ -92,9 +92,7 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     """The number of folds of the systems among the models, where a predictor learns."""
     every = {one.folds if isinstance(one, System) else 1 for one in models}
     if len(every) > 1:
-        raise ValueError(
-            f"replicates are cross-fitted alike; their systems have folds {sorted(every)}: give one"
-        )
+        raise ValueError(f"replicates are cross-fitted alike; folds are {sorted(every)}: give one")
     folds = next(iter(every), 1)
     if folds == 1:
         return 1

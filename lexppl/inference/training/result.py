@@ -264,9 +264,7 @@ class FitResult(Summarised):
         """
         kept = [int(place) for place in places]
         if not kept or min(kept) < 0 or max(kept) >= self.replicates:
-            raise ValueError(
-                f"places must be of the {self.replicates} replicates, from 0; they are {kept}"
-            )
+            raise ValueError(f"places must be of {self.replicates} replicates, from 0, not {kept}")
         history = self.history
         if len(history):
             history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
@@ -422,6 +420,4 @@ class FitResult(Summarised):
         if self.labels is not None and y.dim() == 1:
             unseen = sorted(map(int, set(y.unique().tolist()) - set(self.labels)))
             if unseen:
-                raise ValueError(
-                    f"y has labels {unseen} that were not seen in fit; it saw {list(self.labels)}"
-                )
+                raise ValueError(f"y has labels {unseen}; fit saw {list(self.labels)}")
