@@ -117,7 +117,7 @@ def test_the_global_dirichlet_of_q_fit_is_checked_by_replicate():
 
 def test_what_cannot_be_checked_is_refused():
     plain = fitted(Line(), Altered())
-    with pytest.raises(ValueError, match="8 rows of the fit .valid=None.; x has 5"):
+    with pytest.raises(ValueError, match=r"8 rows of the fit .valid=None.; x has 5"):
         guide_check(plain, X[:5], Y[:5])
     with pytest.raises(ValueError, match="draws"):
         guide_check(plain, X, Y, draws=10)

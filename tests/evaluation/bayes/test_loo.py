@@ -171,7 +171,7 @@ def test_what_cannot_be_left_out_is_refused():
         loo(Line(), X, Y)
     with pytest.raises(ValueError, match="draws of its own"):
         loo(result, X, Y, draws(100))
-    with pytest.raises(ValueError, match="8 rows of the fit .valid=None.; x has 4"):
+    with pytest.raises(ValueError, match=r"8 rows of the fit .valid=None.; x has 4"):
         loo(result, X[:4], Y[:4])
     several = fit(Line, (X, Y), guide=Altered(), replicates=2, **options)
     with pytest.raises(ValueError, match="2 replicates"):
