@@ -190,10 +190,7 @@ def shap_explanation(
     chains = mask.sizes["chain"]
     over = over or ("chains" if chains > 1 else "draws")
     if over == "chains" and chains < 2:
-        raise ValueError(
-            "bounds over chains need two or more, as fit(…, replicates=2) gives; the posterior "
-            "has one. Give over='draws'"
-        )
+        raise ValueError("bounds over chains need two: fit(…, replicates=2), or over='draws'")
     mean = mask.mean(("chain", "draw"), dtype=np.float64).values
     tails = ((1 - level) / 2, (1 + level) / 2)
     if over == "chains":

@@ -256,10 +256,7 @@ def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
         raise ValueError(f"folds={folds} needs {ROWS_A_FOLD * folds} rows; {name} has {len(y)}")
     rare, least = rare_rows(y), math.ceil(ONE_IN * folds / (folds - 1))
     if rare is not None and rare < least:
-        raise ValueError(
-            f"folds={folds} needs {least} rows at least with another label than the commonest; "
-            f"{name} has {rare}"
-        )
+        raise ValueError(f"folds={folds} needs {least} rows of rarer labels; {name} has {rare}")
 
 
 def _parts(y: Tensor, fractions: Sequence[float], seed: int) -> list[Tensor]:

@@ -375,7 +375,7 @@ def test_from_explain_to_plots():
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        (posterior(draws(chains=1)), {"over": "chains"}, "bounds over chains need two or more"),
+        (posterior(draws(chains=1)), {"over": "chains"}, "bounds over chains need two"),
         (posterior(draws()), {"over": "seeds"}, "over must be"),
         (posterior(draws()), {"level": 1.0}, r"level must be a share in \(0, 1\)"),
         (draws(), {}, "posterior must be"),

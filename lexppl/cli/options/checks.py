@@ -179,10 +179,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{option} {typed} is a file; give the name of a folder")
     if options.resume is not None and not any(folder.rglob("state.pt")):
-        raise UsageError(
-            f"--resume {typed}: there is no state of an earlier run; give --checkpoint {typed} to "
-            "begin one"
-        )
+        raise UsageError(f"--resume {typed}: no state is there; give --checkpoint to begin")
 
 
 def _check_black_box(options: argparse.Namespace) -> None:

@@ -63,10 +63,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
         raise ValueError("fit takes either a model or stages")
     if stages is not None:
         if guide is not None or objective is not None:
-            raise ValueError(
-                "stages, and a System, have guides and objectives of their own; leave out "
-                "guide and objective"
-            )
+            raise ValueError("stages, and a System, have their own: leave out guide and objective")
         return (stages, True) if callable(stages) else (lambda: stages, False)
     chosen = annealed() if objective is None else as_objective(objective)
     if is_program(model):

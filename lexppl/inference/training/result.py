@@ -361,17 +361,11 @@ class FitResult(Summarised):
                 'row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
-            raise ValueError(
-                "the replicates have guides of their own, and only parameters of programs can be "
-                "draws: fit without guide="
-            )
+            raise ValueError("only parameters of programs can be draws: fit without guide=")
         differing = replicate_hyperparameters(self.models)
         named = [f"{one.path}.{one.attribute}".lstrip(".") for one in differing]
         if named:
-            raise ValueError(
-                f"draws are of one program, and the replicates differ in {', '.join(named)}: fit "
-                "one model R times"
-            )
+            raise ValueError(f"the replicates differ in {', '.join(named)}: fit one model R times")
 
     def check(self, x: Tensor, y: Tensor | None = None, *, in_type: bool = True) -> None:
         """Refuse rows that are not like those of the fit.

@@ -390,10 +390,7 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
         return None, None
     train, *others = given if isinstance(given, tuple) else (given, None)
     if len(others) != 1:
-        raise ValueError(
-            "sample_weight must be weights (N,) of train, or a pair, of train and of valid; it is "
-            f"{1 + len(others)} of them"
-        )
+        raise ValueError(f"sample_weight must be weights (N,) or a pair, not {1 + len(others)}")
     if train is None:
         raise ValueError("sample_weight has weights of valid and none of train")
     valid = None if others[0] is None else _weights("sample_weight", others[0])
