@@ -297,10 +297,7 @@ def training_rows(
     ]
     loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
     if loaded:
-        raise ValueError(
-            f"{name} {loaded[0]} is a loader; replicates with rows of their own take "
-            "tensors, arrays or data sets"
-        )
+        raise ValueError(f"{name} {loaded[0]} is a loader; rows by replicate take tensors")
     held = [rows.columns for rows in every if isinstance(rows, TensorRows)]
     if len({len(columns) for columns in held}) > 1:
         raise ValueError(
