@@ -241,7 +241,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
 
     monkeypatch.setattr("lexppl.cli.results.single_rows.feature_effects", fails)
     out = explained(tmp_path, *QUICK)
-    assert "directions are not known: the log-odds" in capsys.readouterr().err
+    assert "directions are not known: some log-odds" in capsys.readouterr().err
     assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
     assert "direction (" not in page_of(out)
 
