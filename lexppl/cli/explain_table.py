@@ -29,12 +29,7 @@ from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
 from lexppl.cli.results.first_answer import first_answer
-from lexppl.cli.results.gains import (
-    FittedTable,
-    JudgedGains,
-    judge_gains,
-    judge_learning,
-)
+from lexppl.cli.results.gains import FittedTable, JudgedGains, judge_gains, judge_learning
 from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
 from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of

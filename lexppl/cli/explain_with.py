@@ -30,17 +30,11 @@ from lexppl.cli.terminal import (
 )
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
-from lexppl.explanation.explained_rows import explained_rows
+from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.feature_values import decoded_values
-from lexppl.explanation.reading.masks import (
-    PROBABILITY,
-    kind_of,
-    mask_means,
-    responses_of,
-)
+from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, responses_of
 from lexppl.explanation.reading.sentences import html, reading_of
 from lexppl.explanation.reading.tables import selection_table
-from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.saving.files import load
 from lexppl.sealed_files import output_folder
@@ -66,9 +60,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         output_folder(options.out, options.overwrite, OUTPUTS) as out,
         nullcontext() if penalty is None else with_penalty(result.models, penalty),
     ):
-        found = explained_rows(result, x, None, Explaining(draws=options.draws, seed=options.seed))
-        groups = {name: xr.DataTree(group) for name, group in found.groups().items()}
-        posterior = xr.DataTree(children=groups)
+        posterior = explanation_tree(result, x, draws=options.draws, seed=options.seed)
         ranking = selection_table(posterior)
         ranking.to_csv(out / IMPORTANCE, float_format=DIGITS)
         if options.row and kind_of(posterior) is not PROBABILITY:
@@ -78,9 +70,8 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             lines = _steps(result, x, encoding, options)
         else:
             lines = _rows(posterior, x, encoding, predicted)
-        write_lines(
-            lines, out / ROWS, encoding.target.scale if encoding.target.curve is None else 0.0
-        )
+        scale = encoding.target.scale if encoding.target.curve is None else 0.0
+        write_lines(lines, out / ROWS, scale)
         kept = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
         table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
         table.to_csv(out / PREDICTIONS, float_format="%.6g")

@@ -319,9 +319,7 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
         return str(options.target)
     last = str(frame.columns[-1])
     if last == options.text:
-        raise UsageError(
-            f"the last column, {last!r}, has the texts: give --target, the column to predict"
-        )
+        raise UsageError(f"the last column, {last!r}, has the texts: give another --target")
     return last
 
 
@@ -335,9 +333,7 @@ def _labels(column: pd.Series, target: str) -> list[Any]:
         )
     different = column.nunique()
     if different < 2:
-        raise ValueError(
-            f"target {target!r} has one class only, {column.iloc[0]!r}; at least two are needed"
-        )
+        raise ValueError(f"target {target!r} has one class only, {column.iloc[0]!r}; it needs two")
     if different > MOST_CLASSES:
         raise ValueError(
             f"target {target!r} has {different:,} different values; texts are explained by "

@@ -95,9 +95,7 @@ class ImputerMasker:
         row = np.asarray(x)
         mask, shape = np.asarray(mask), (self._entries(row),)
         if mask.dtype != bool or mask.shape not in ((), shape):
-            raise ValueError(
-                f"mask must be boolean of shape {shape}; it is {mask.dtype} {mask.shape}"
-            )
+            raise ValueError(f"mask must be boolean, {shape}; it is {mask.dtype} {mask.shape}")
         keep = torch.from_numpy(np.broadcast_to(mask, shape).copy())
         if self.grouping is not None:
             keep = keep[self.grouping.index.cpu()]
@@ -192,10 +190,7 @@ def shap_explanation(
     chains = mask.sizes["chain"]
     over = over or ("chains" if chains > 1 else "draws")
     if over == "chains" and chains < 2:
-        raise ValueError(
-            "bounds over chains need two or more, as fit(…, replicates=2) gives; the posterior "
-            "has one. Give over='draws'"
-        )
+        raise ValueError("bounds over chains need two: fit(…, replicates=2), or over='draws'")
     mean = mask.mean(("chain", "draw"), dtype=np.float64).values
     tails = ((1 - level) / 2, (1 + level) / 2)
     if over == "chains":

@@ -286,9 +286,7 @@ def gradient_importances(
     module = model.predictor if isinstance(model, FittedPredictor) else model
     outputs = _differentiable(module, output)
     if baseline is not None and baseline.shape != x.shape[1:]:
-        raise ValueError(
-            f"baseline must be one row of {x.shape[1]} features; it is {tuple(baseline.shape)}"
-        )
+        raise ValueError(f"baseline must be one row ({x.shape[1]},); it is {tuple(baseline.shape)}")
     attribution = getattr(library("captum.attr"), GRADIENTS[method])(outputs)
     parts = []
     with evaluating(module), torch.enable_grad():

@@ -121,9 +121,7 @@ class ForcedRuns:
             values.append(read(found[0], len(mask)))
             masks.append(mask)
         if forced is None and not all(bool(((m == 1) | (m == 0)).all()) for m in masks):
-            raise ValueError(
-                f"gains are of masks of 0 and 1; draws of {self.mask.name!r} have other values"
-            )
+            raise ValueError(f"gains are of masks of 0 and 1; {self.mask.name!r} has other values")
         return masks, torch.cat(values)
 
 
@@ -243,9 +241,7 @@ def direction_table(
         if known is None:
             continue
         if len(known) != each.shape[1]:
-            raise ValueError(
-                f"values of {name!r} must be of {each.shape[1]} rows; there are {len(known)}"
-            )
+            raise ValueError(f"values of {name!r} are of {len(known)} rows, not {each.shape[1]}")
         for c, label in enumerate(effects.class_names or ("",)):
             about = _of_numbers if known.levels is None else _of_levels
             lines += [
@@ -281,9 +277,7 @@ def _predicted(run: ParticleTrace, draws: int) -> Tensor:
         particles = each.double().reshape(len(labels), *(1,) * (3 - len(shape)), *shape)
         value = _log_odds(particles).movedim(0, -1)
     if not bool(value.isfinite().all()):
-        raise FloatingPointError(
-            "the log-odds of some rows are NaN or infinite: the predictor rules a label out"
-        )
+        raise FloatingPointError("some log-odds are not finite: the predictor rules a label out")
     return value.expand(draws, *value.shape[1:])
 
 

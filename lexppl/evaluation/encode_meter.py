@@ -51,9 +51,7 @@ class MaskedRows:
         keep = draws if grouping is None else grouping(draws)
         classes = None if y.is_floating_point() else int(y.max()) + 1
         if classes is not None and (int(y.min()) < 0 or len(y.unique()) < 2):
-            raise ValueError(
-                f"y must hold labels 0 … C−1 of at least two kinds, not {y.unique()[:5].tolist()}"
-            )
+            raise ValueError(f"y must hold labels 0 … C−1, C ≥ 2, not {y.unique()[:5].tolist()}")
         return cls(x.flatten(1), y, draws, keep.flatten(2), classes)
 
     @property
@@ -255,15 +253,10 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
     """Refuse fewer rows than ten a fold, or so few rare labels that some networks see none."""
     if len(y) < ROWS_A_FOLD * folds:
-        raise ValueError(
-            f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
-        )
+        raise ValueError(f"folds={folds} needs {ROWS_A_FOLD * folds} rows; {name} has {len(y)}")
     rare, least = rare_rows(y), math.ceil(ONE_IN * folds / (folds - 1))
     if rare is not None and rare < least:
-        raise ValueError(
-            f"folds={folds} needs {least} rows at least with another label than the commonest; "
-            f"{name} has {rare}"
-        )
+        raise ValueError(f"folds={folds} needs {least} rows of rarer labels; {name} has {rare}")
 
 
 def _parts(y: Tensor, fractions: Sequence[float], seed: int) -> list[Tensor]:

@@ -102,9 +102,7 @@ def concentrations(result: FitResult, x: Tensor | None = None) -> Tensor:
         distribution: Any = getattr(guide, "distribution", None)
         if distribution is None and hasattr(model, "selector"):
             if x is None:
-                raise ValueError(
-                    "an explanation by row needs x, the rows over which its divergence is averaged"
-                )
+                raise ValueError("an explanation by row needs x, the rows to average over")
             result.check(x)
             with seeded(0):
                 distribution = model.selector(x)

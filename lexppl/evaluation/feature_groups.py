@@ -46,9 +46,7 @@ class FeatureGroups:
     def __post_init__(self) -> None:
         every = sorted(entry for group in self.members for entry in group)
         if every != list(range(len(every))) or not all(self.members):
-            raise ValueError(
-                f"groups must have each entry from 0 to {len(every) - 1} once; they have {every}"
-            )
+            raise ValueError(f"groups must have each of 0 to {len(every) - 1} once, not {every}")
         if len(set(self.names)) != len(self.members) or len(self.names) != len(self.members):
             raise ValueError(
                 f"{len(self.members)} groups need as many different names, which no column outside "

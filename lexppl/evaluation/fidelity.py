@@ -119,9 +119,7 @@ def _train_draws(
 ) -> Tensor | None:
     if train_x is None or train_masks is None:
         if train_x is not train_masks:
-            raise ValueError(
-                "FS-A and FU-A need both train_x and train_masks; give both or neither"
-            )
+            raise ValueError("FS-A and FU-A need train_x and train_masks; give both or neither")
         return None
     if train_x.shape[1:] != x.shape[1:] or len(train_x) < 2:
         raise ValueError(

@@ -90,9 +90,7 @@ class Folds:
     def each(self, result: FitResult) -> Iterator[tuple[FitResult, Tensor]]:
         """Each replicate by itself, and the places of the rows that it holds out, if any."""
         if result.replicates != self.count:
-            raise ValueError(
-                f"{self.count} folds are of a fit of as many replicates; it has {result.replicates}"
-            )
+            raise ValueError(f"{self.count} folds need as many replicates, not {result.replicates}")
         for number in range(self.count):
             if len(rows := self.rows(number)):
                 yield result.subset([number]), rows
@@ -215,7 +213,5 @@ def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
         elif all(one.identical(values) for one in each):
             joined[key] = values
         else:
-            raise ValueError(
-                f"{key!r} of {name!r} is of all rows together: explain with all replicates"
-            )
+            raise ValueError(f"{key!r} of {name!r} is of all rows: explain with all replicates")
     return joined[list(parts[0])].assign_attrs(parts[0].attrs)

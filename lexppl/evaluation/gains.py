@@ -140,10 +140,7 @@ def feature_gains(
     names = tuple(map(str, names_of(judge.result, entries, entry_names)))
     members = FeatureGroups.alone(names).members if groups is None else groups.members
     if sum(map(len, members)) != entries:
-        raise ValueError(
-            f"groups must be of the judge's {entries} mask entries; they are of "
-            f"{sum(map(len, members))}"
-        )
+        raise ValueError(f"groups must be of {entries} entries, not {sum(map(len, members))}")
     # Whatever is by row has the rows first, for folds to divide.
     kept = x.new_ones(1, len(x), entries) if masks is None else hard_draws(x, masks, entries)
     kept = kept.movedim(1, 0)

@@ -136,9 +136,7 @@ def imputation(
         if not isinstance(imputer, nn.Module):
             raise TypeError(f"the imputer {name!r} is a {type(imputer).__name__}, not a module")
         if getattr(imputer, "leaves_gaps", False):
-            raise ValueError(
-                f"the imputer {name!r} leaves hidden features missing, and has no values to score"
-            )
+            raise ValueError(f"imputer {name!r} leaves hidden features missing: nothing to score")
     draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
     entries = x[0].numel() if grouping is None else int(getattr(grouping, "entries", 0))
     # Rows are often made from the same small seed, and must not be those of the draws.
@@ -267,9 +265,7 @@ def _imputed(run: ParticleTrace, masks: int) -> Tensor:
     """What is kept, and the imputed rows of each mask, `(L, B, 1 + S, *event)`."""
     site = run.sites.get(SITE)
     if site is None or not hasattr(site.distribution, "keep"):
-        raise ValueError(
-            f"the program imputes nothing at a site {SITE!r}; it has {list(run.sites)}"
-        )
+        raise ValueError(f"the program imputes nothing at {SITE!r}; it has {list(run.sites)}")
     value = torch.as_tensor(site.value)
     if site.distribution.keep.shape[-1] != value.shape[-1]:
         raise ValueError(

@@ -135,9 +135,7 @@ def predictor_for(
             f"has rows {data.event}: leave network= and hidden= out, or the architecture"
         )
     if y is None and (network is None or likelihood is None):
-        raise ValueError(
-            "a loader does not say the classes of y: give network= and likelihood=, or tensors"
-        )
+        raise ValueError("a loader states no classes: give network= and likelihood=, or tensors")
     if table and network is None and len(data.event) != 1:
         raise ValueError(
             f"rows of shape {data.event} need a network=, or an architecture= such as "
@@ -315,9 +313,7 @@ class EvalX:
                 given = draws[:, rows]
                 ((run, _),) = program.runs(args, imputations, draw=partial(_forced, given))
                 if MASK not in run.sites:
-                    raise ValueError(
-                        f"EVAL-X needs a program with the site {MASK!r}; it has {list(run.sites)}"
-                    )
+                    raise ValueError(f"EVAL-X needs a site {MASK!r}; there are {list(run.sites)}")
                 values = outcome(run).mean(0)
                 predictions.append(values.expand(count, *values.shape[1:]))
                 if y is not None:
@@ -398,9 +394,7 @@ def fit_evalx(
         grouping = Grouping(groups, getattr(train, "entry_names", None), data.event)
         grouping = grouping.to(data.device)
     elif grouping is None and len(data.event) != 1:
-        raise ValueError(
-            f"rows of shape {data.event} need a grouping=, or the architecture= that has one"
-        )
+        raise ValueError(f"rows of shape {data.event} need grouping=, or an architecture= with one")
     predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
     model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)

@@ -191,9 +191,7 @@ def prediction_scores(
     if bool((predictions < 0.0).any()) or float((predictions.sum(1) - 1.0).abs().max()) > 1e-3:
         raise ValueError("predictions must be probabilities, each row summing to 1")
     if int(y.min()) < 0 or int(y.max()) >= classes:
-        raise ValueError(
-            f"y must hold labels 0 to {classes - 1}; it holds {int(y.min())} to {int(y.max())}"
-        )
+        raise ValueError(f"y must hold 0 to {classes - 1}, not {int(y.min())} to {int(y.max())}")
     chosen = exact.gather(1, y.long()[:, None]).squeeze(1)
     return PredictionScores(
         accuracy=float((exact.argmax(1) == y).double().mean()),
@@ -275,13 +273,9 @@ def log_weights(run: ParticleTrace) -> Tensor:
     1."""
     weight = run.log_weight
     if weight is None:
-        raise ValueError(
-            "the program observes nothing inside mask_particles(), so that it gives y no likelihood"
-        )
+        raise ValueError("the program observes nothing in mask_particles(): y has no likelihood")
     if weight.shape[-1] != len(run.arguments[0]):
-        raise ValueError(
-            "the program observes all rows together, so that no row has a likelihood of its own"
-        )
+        raise ValueError("the program observes all rows together: no row has its own likelihood")
     return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
 
 
@@ -315,9 +309,7 @@ def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool 
         wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
         raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
     if not ((values == 0) | (values == 1)).all():
-        raise ValueError(
-            f"{name} must hold 0 and 1 only; it holds other values (threshold probabilities before)"
-        )
+        raise ValueError(f"{name} must hold 0 and 1 only; threshold probabilities before")
 
 
 @dataclass(frozen=True)

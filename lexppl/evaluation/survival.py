@@ -46,9 +46,7 @@ def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
     distribution: Any = None if sampled is None else sampled.distribution
     if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
         kind = "none" if distribution is None else type(distribution).__name__
-        raise ValueError(
-            f"'y' must be a survival time, of CoxLikelihood(); its distribution is {kind}"
-        )
+        raise ValueError(f"'y' must be a survival time, of CoxLikelihood(); it is {kind}")
     return distribution
 
 
@@ -137,9 +135,7 @@ def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
     baseline = hazards.baseline
     known = bool(baseline.knows(stratum).all()) if stratum is not None else not hazards.stratified
     if not known:
-        raise ValueError(
-            f"the fit has strata {baseline.strata.tolist()}: give stratum=, one of them a row"
-        )
+        raise ValueError(f"the fit has strata {baseline.strata.tolist()}: give stratum=, one a row")
     end = float(baseline.last.min())
     if not bool(((when >= 0) & (when <= end)).all()):
         raise ValueError(

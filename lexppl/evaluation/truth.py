@@ -77,9 +77,7 @@ def selection_scores(
     check_binary("masks", masks, tuple(truth.shape), draws=True)
     without = int((truth.sum(-1) == 0).sum())
     if without:
-        raise ValueError(
-            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
-        )
+        raise ValueError(f"truth needs a relevant entry a row; {without} of {len(truth)} have none")
     if control is not None:
         int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
     fraction("empty_fdr", empty_fdr, zero=True, one=True)
@@ -254,9 +252,7 @@ def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
     if isinstance(branch, AdditiveBranch):
         return _MarginalSum(branch)
     if not isinstance(branch, ProductBranch):
-        raise TypeError(
-            f"branches must be ProductBranch or AdditiveBranch; {type(branch).__name__}"
-        )
+        raise TypeError(f"branches are ProductBranch or AdditiveBranch; {type(branch).__name__}")
     product: ProductBranch = branch
 
     def log_odds(x: Tensor, kept: Tensor) -> Tensor:
@@ -469,9 +465,7 @@ def oracle_gaps(
             for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
                 ((run, _),) = program.runs((rows, labels), imputations)
                 if site not in run.sites:
-                    raise ValueError(
-                        f"the program has no mask site {site!r}; it has {list(run.sites)}"
-                    )
+                    raise ValueError(f"the program has no site {site!r}; it has {list(run.sites)}")
                 drawn.append(torch.as_tensor(run.sites[site].value))
                 likelihoods.append(mean_weight(run))
         found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)

@@ -15,12 +15,7 @@ from torch import Tensor
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
-from lexppl.inference.objective.program import (
-    ParticleTrace,
-    Site,
-    of_first_particle,
-    row_marginals,
-)
+from lexppl.inference.objective.program import ParticleTrace, Site, of_first_particle, row_marginals
 
 FEWEST = 5  # Weights of a tail that a distribution can be fitted to
 PRIOR_WEIGHT, PRIOR_K = 10, 0.5

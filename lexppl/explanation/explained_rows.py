@@ -51,11 +51,7 @@ from lexppl.explanation.row_plan import (
 )
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
-from lexppl.inference.objective.program import (
-    ParticleProgram,
-    refuse_coupled_rows,
-    sample_nodes,
-)
+from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows, sample_nodes
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET

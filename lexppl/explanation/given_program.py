@@ -49,10 +49,7 @@ def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
             "here its fit can be given, which is its result_"
         )
     if not callable(program) or isinstance(program, type):
-        raise TypeError(
-            "program must be what fit() returned, or a Pyro program, called as program(x, y); it "
-            f"is {program!r}"
-        )
+        raise TypeError(f"program must be a fit or a Pyro program of (x, y); it is {program!r}")
     if guide is not None and (not callable(guide) or isinstance(guide, type)):
         raise TypeError(f"guide must be a fitted guide, called as guide(x, y); it is {guide!r}")
     nothing = np.zeros((0, 1))
@@ -77,10 +74,7 @@ def with_samples(
     """A program whose latents that rows share have a sampler's values, `(S, *value)` by site, or
     `(C, S, *value)` by chain; samples of its other sites are left out."""
     if not isinstance(samples, Mapping):
-        raise TypeError(
-            "samples must be a dict of draws by site, such as mcmc.get_samples(); it is "
-            f"{type(samples).__name__}"
-        )
+        raise TypeError(f"samples must be a dict of draws by site; it is {type(samples).__name__}")
     if result.replicates > 1 or result.sampler is not None:
         raise ValueError(
             f"samples are of one program, and the fit has {result.replicates} models; give the one "
@@ -123,9 +117,7 @@ def _checked(
     values = {n: _of_site(tensors[n], site, dtype, padded) for n, site in shared.items()}
     counts = {name: tuple(drawn.shape[:2]) for name, drawn in values.items()}
     if len(set(counts.values())) > 1:
-        raise ValueError(
-            f"every site must have as many chains and draws as the others; they have {counts}"
-        )
+        raise ValueError(f"all sites must have as many chains and draws; they have {counts}")
     return values
 
 

@@ -384,10 +384,7 @@ class PosteriorArrays:
             self._coordinates["input"] = feature_names(x.shape[1], known, entries)
             self._store(self._constants, "x", ("row", "input"), x)
         elif features is not None:
-            raise ValueError(
-                f"feature_names are of the columns of a table; rows of x have shape "
-                f"{tuple(x.shape[1:])}"
-            )
+            raise ValueError(f"feature_names are of tables; rows of x are {tuple(x.shape[1:])}")
 
     def _add_images(self, grouping: Any, entries: int) -> None:
         """The rows, and of which entry each of their pixels is."""

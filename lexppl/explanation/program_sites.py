@@ -229,9 +229,7 @@ def stated_kind(site: Site) -> str | None:
     stated = site.infer.get(MASK_KIND)
     if stated is not None:
         if stated not in MASK_KINDS:
-            raise ValueError(
-                f"mask_kind of site {site.name!r} must be one of {MASK_KINDS}; it is {stated!r}"
-            )
+            raise ValueError(f"mask_kind of {site.name!r} must be in {MASK_KINDS}, not {stated!r}")
         return str(stated)
     try:
         support = site.distribution.support

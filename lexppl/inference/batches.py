@@ -189,9 +189,7 @@ def rows_of(
 def refuse_one_class(y: Tensor, name: str) -> None:
     """Refuse labels that are all the same."""
     if not y.is_floating_point() and len(torch.unique(y)) == 1:
-        raise ValueError(
-            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
-        )
+        raise ValueError(f"y of {name} has one class only, {int(y[0])}; a predictor needs two")
 
 
 def _in_type(column: Any, dtype: torch.dtype) -> Tensor:
@@ -246,9 +244,7 @@ def refuse_single_row(x: Tensor, y: Tensor | None = None, *, row: tuple[int, ...
         column = ", or x[:, None] of rows with one feature" if x.dim() == 1 else ""
         raise ValueError(f"x must have shape {rows}; it has {tuple(x.shape)}: give x[:1]{column}")
     if y is not None and y.dim() == 0:
-        raise ValueError(
-            "y must have one value for each row, shape (B,); it is a single number: give y[:1]"
-        )
+        raise ValueError("y must have one value for each row, (B,); it is a number: give y[:1]")
 
 
 class ReplicateData:
@@ -301,10 +297,7 @@ def training_rows(
     ]
     loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
     if loaded:
-        raise ValueError(
-            f"{name} {loaded[0]} is a loader; replicates with rows of their own take "
-            "tensors, arrays or data sets"
-        )
+        raise ValueError(f"{name} {loaded[0]} is a loader; rows by replicate take tensors")
     held = [rows.columns for rows in every if isinstance(rows, TensorRows)]
     if len({len(columns) for columns in held}) > 1:
         raise ValueError(

@@ -12,11 +12,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.reading.masks import (
-    ImportanceKind,
-    kind_of,
-    mask_means,
-)
+from lexppl.explanation.reading.masks import ImportanceKind, kind_of, mask_means
 from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import row_interval
 from lexppl.explanation.reading.sentences import html as bold

@@ -199,10 +199,7 @@ def _check_outcome(outputs: Tensor, y: Tensor) -> None:
     if y.is_floating_point() and y.shape == outputs.shape:
         return
     if outputs.dim() == 1:
-        raise ValueError(
-            f"the model gives responses, and y must have shape ({rows},); it is {y.dtype} of shape "
-            f"{shape}"
-        )
+        raise ValueError(f"the model gives responses: y must have shape ({rows},), not {shape}")
     classes = outputs.shape[1]
     labels = shape == (rows,) and not y.is_floating_point()
     if not labels or int(y.min()) < 0 or int(y.max()) >= classes:

@@ -253,10 +253,7 @@ def fastshap(
     check_classes(classes)
     hides = constant_imputer(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
-        raise ValueError(
-            "a surrogate that is given is not fitted to a black box: give one of surrogate and "
-            "black_box"
-        )
+        raise ValueError("a surrogate is not fitted to a black box: give surrogate or black_box")
     given = None if surrogate is None else frozen(surrogate)
     teacher = None if black_box is None else frozen(black_box)
 

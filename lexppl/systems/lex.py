@@ -191,10 +191,7 @@ def _check_response(
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
     if classes is None:
-        raise ValueError(
-            "labels='averaged' needs labels that can be listed, and classes=None is a real "
-            "response: leave labels='observed'"
-        )
+        raise ValueError("labels='averaged' needs classes: of responses leave labels='observed'")
     if objective is not None:
         raise ValueError(
             "labels='averaged' is of the annealed bound, and objective= takes its place: give it "

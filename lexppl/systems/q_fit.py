@@ -47,10 +47,7 @@ def importance_divergence(alpha: Tensor, other: Tensor) -> Tensor:
         if value.dim() < 1 or not bool((value > 0).all() and value.isfinite().all()):
             raise ValueError(f"{name} must hold positive concentrations, shape (…, G)")
     if alpha.shape[-1] != other.shape[-1]:
-        raise ValueError(
-            f"the explanations have {alpha.shape[-1]} and {other.shape[-1]} entries; they must "
-            "have as many"
-        )
+        raise ValueError(f"explanations differ: {alpha.shape[-1]} and {other.shape[-1]} entries")
     return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
 
 

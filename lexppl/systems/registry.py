@@ -70,10 +70,7 @@ def system_for(method: str | Method, settings: Settings) -> System:
     if method.labels_only and settings.classes is None:
         raise ValueError(f"{method.name} explains labels; it has no form for a real response")
     if method.explains_model and settings.black_box is None:
-        raise ValueError(
-            f"{method.name} explains a given model: give black_box=, such as "
-            "lexppl.evaluation.fit_predictor(…).predictor"
-        )
+        raise ValueError(f"{method.name} explains a given model: give black_box=, a predictor")
     if method.needs("k") and settings.k is None:
         raise ValueError(f"{method.name} keeps a given number of entries: give k")
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}

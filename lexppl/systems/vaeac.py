@@ -71,9 +71,7 @@ def fit_vaeac(
     """
     check_training_rows(x)
     if x.ndim not in (2, 4):
-        raise ValueError(
-            f"x must be a table (N, D) or images (N, channels, H, W); it has shape {tuple(x.shape)}"
-        )
+        raise ValueError(f"x must be a table (N, D) or images (N, C, H, W); it is {tuple(x.shape)}")
     latent = int_at_least("latent", latent)
     features = ("normal" if x.ndim == 2 else "pixels") if features is None else features
     if features == "pixels":

@@ -103,7 +103,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--resume", "states"], 2, "--resume states: there is no state of an earlier run; give "),
+        (["--resume", "states"], 2, "--resume states: no state is there; give "),
         (["--checkpoint", "out/states"], 2, "--checkpoint out/states is within --out"),
         (["--checkpoint", "out"], 2, "--checkpoint out is within --out"),
         (["--checkpoint", "people.csv"], 1, "--checkpoint people.csv is a file"),

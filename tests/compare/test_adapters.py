@@ -287,7 +287,7 @@ def test_refused_rows_and_masks():
     with pytest.raises(ValueError, match="x must be one row of 3 features"):
         masker(True, ROWS)
     for mask in (np.array([True, False]), np.array([0, 1, 1]), np.full(3, 0.5)):
-        with pytest.raises(ValueError, match=r"mask must be boolean of shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"mask must be boolean, \(3,\)"):
             masker(mask, ROWS[0])
     with pytest.raises(ValueError, match="x must be one row of 2 features"):
         ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))(True, ROWS[0])
@@ -375,7 +375,7 @@ def test_from_explain_to_plots():
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        (posterior(draws(chains=1)), {"over": "chains"}, "bounds over chains need two or more"),
+        (posterior(draws(chains=1)), {"over": "chains"}, "bounds over chains need two"),
         (posterior(draws()), {"over": "seeds"}, "over must be"),
         (posterior(draws()), {"level": 1.0}, r"level must be a share in \(0, 1\)"),
         (draws(), {}, "posterior must be"),

@@ -302,7 +302,7 @@ SHAP = partial(shap_importances, third_decides)
         (lambda: SHAP(X, X, seed=-1), "seed must be a whole number"),
         (
             lambda: integrated_gradients(linear_module(), X, baseline=X, output="response"),
-            "baseline must be one row of 4 features",
+            "baseline must be one row .4,.",
         ),
         (lambda: permutation_importances(third_decides, X, (X, X[:, 0])), "must have labels"),
         (lambda: permutation_importances(LINEAR, X, (X, Y)), "scored must have responses"),

@@ -129,7 +129,7 @@ TRAIN = {"train_x": X, "train_masks": TRUTH}
         ({"x": X / 0}, ValueError, "x must be finite"),
         ({"model": nn.Linear(4, 2)}, ValueError, "say what Linear returns"),
         ({"model": 3}, TypeError, "a black box must be"),
-        ({"train_x": X}, ValueError, "both train_x and train_masks; give both"),
+        ({"train_x": X}, ValueError, "need train_x and train_masks; give both"),
         ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"is \(9, 4\)"),
         ({**TRAIN, "train_x": X[:, :3]}, ValueError, r"the shape of x's, \(4,\).*\(600, 3\)"),
         ({**TRAIN, "valid": 1.0}, ValueError, "valid must be a share"),

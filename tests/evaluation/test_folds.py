@@ -181,7 +181,7 @@ def test_refusals(done):
         Folds.of(y[:2], 3)
     with pytest.raises(ValueError, match="from 0 to 2"):
         Folds(torch.tensor([0, 3]), 3)
-    with pytest.raises(ValueError, match="4 folds are of a fit of as many replicates; it has 3"):
+    with pytest.raises(ValueError, match="4 folds need as many replicates, not 3"):
         Folds.of(y, 4).values(predictive_log_likelihood, result, x, y)
     for rows in ((x[1:], y[1:]), (x, y[1:]), (torch.cat([x, x]), torch.cat([y, y]))):
         with pytest.raises(ValueError, match=r"folds of 61 rows; there are (60|122)"):
@@ -207,5 +207,5 @@ def test_what_rows_share_has_no_posterior_by_fold():
     from pyro.infer.autoguide import AutoNormal
 
     result = fit(model, (x, y), guide=AutoNormal, row_weights=folds.weights, **SHORT)
-    with pytest.raises(ValueError, match="'rate' of 'posterior' is of all rows together"):
+    with pytest.raises(ValueError, match="'rate' of 'posterior' is of all rows: explain"):
         folds.posterior(result, x, draws=4)

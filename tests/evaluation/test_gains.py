@@ -249,7 +249,7 @@ def test_each_row_is_judged_by_the_replicate_that_holds_it_out():
     moved = feature_gains(linear_judge(weights), x, y, masks, **options)
     changed = (moved.gains != found.gains).any(1)
     assert torch.equal(changed, folds.part == 1)
-    with pytest.raises(ValueError, match="3 folds are of a fit of as many replicates; it has 2"):
+    with pytest.raises(ValueError, match="3 folds need as many replicates, not 2"):
         feature_gains(linear_judge(WEIGHTS), x, y, masks, folds=folds)
     with pytest.raises(ValueError, match="folds of 6 rows; there are 7"):
         feature_gains(linear_judge(weights), x, y, masks, folds=folds.take(slice(6)))
@@ -273,7 +273,7 @@ def test_what_has_no_finite_likelihood_has_no_gain(value):
 
 P = torch.as_tensor(Y["probabilities"])
 REFUSED = {
-    "groups of other entries": ({"groups": FeatureGroups(("a",), ((0, 1, 2),))}, "4 mask entries"),
+    "groups of other entries": ({"groups": FeatureGroups(("a",), ((0, 1, 2),))}, "be of 4 entries"),
     "no probabilities": ({"y": P[:, :2]}, "sum to 1"),
     "classes": ({"y": P[:, :2] / P[:, :2].sum(-1, keepdim=True)}, "the judge's classes"),
     "one class": ({"y": torch.ones(N, 1).double()}, "the judge's classes"),

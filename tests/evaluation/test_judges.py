@@ -275,7 +275,7 @@ def test_bad_questions_are_refused(options, words):
 
 def test_a_program_without_the_mask_is_refused():
     full = fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False)
-    with pytest.raises(ValueError, match="a program with the site 'mask'"):
+    with pytest.raises(ValueError, match="needs a site 'mask'"):
         EvalX(full.result, 3).predict(X, MASKS)
 
 
@@ -290,8 +290,8 @@ LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
         ((X, Y[1:]), {}, ValueError, "as many rows"),
         ((X / 0, Y), {}, ValueError, "x of train must be finite"),
         ((X, Y * 0), {}, ValueError, "one class only"),
-        ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need a grouping="),
-        (LOADER, {}, ValueError, "a loader does not say the classes"),
+        ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need grouping="),
+        (LOADER, {}, ValueError, "a loader states no classes"),
         ("data.csv", {}, TypeError, "must be a data set with x and y"),
     ],
 )

@@ -200,7 +200,7 @@ def test_scores_of_responses_are_those_of_scikit_learn():
         (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"means \(N,\) where y holds responses"),
         (PROBABILITIES, THREE.float(), {}, "labels \\(an integer type\\)"),
         (PROBABILITIES * 2, THREE, {}, "each row summing to 1"),
-        (PROBABILITIES, THREE + 1, {}, "labels 0 to 2.*it holds 1 to 3"),
+        (PROBABILITIES, THREE + 1, {}, "y must hold 0 to 2, not 1 to 3"),
         (PROBABILITIES / 0, THREE, {}, "^predictions must be finite; "),
         (THREE.float(), THREE / 0.0, {}, "^y must be finite; "),
         (PROBABILITIES, THREE, {"log_likelihood": torch.zeros(3)}, "one value a row"),

@@ -214,7 +214,7 @@ def test_strata_have_a_baseline_each():
     assert not torch.allclose(one, other)
     with pytest.raises(ValueError, match=r"strata \[0.0, 1.0, 2.0\]: give stratum="):
         predict_survival(result, X[:1], [0.2])
-    with pytest.raises(ValueError, match="give stratum=, one of them a row"):
+    with pytest.raises(ValueError, match="give stratum=, one a row"):
         predict_survival(result, X[:1], [0.2], stratum=torch.tensor([5.0]))
 
 

@@ -419,7 +419,7 @@ def test_bad_questions_are_refused(options, words):
 
 
 def test_a_program_without_the_mask_site_is_refused():
-    with pytest.raises(ValueError, match="no mask site 'words'; it has"):
+    with pytest.raises(ValueError, match="no site 'words'; it has"):
         oracle_gaps(
             result_of(explainer()), LinearOracle(), X.double(), Y, truth=RELEVANT, site="words"
         )
@@ -506,7 +506,7 @@ def test_one_draw_and_every_type() -> None:
         ({"masks": DRAWS * float("nan")}, "masks must hold 0 and 1 only"),
         ({"truth": TRUTH[0]}, r"truth must have shape \(N, G\)"),
         ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
-        ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry; 1 of 2 rows have none"),
+        ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry a row; 1 of 2 have none"),
         ({"control": 5}, "control must be .* from 0 to 4, the mask entries; it is 5"),
         ({"empty_fdr": 2.0}, r"empty_fdr must be a share in \[0, 1\]; it is 2"),
     ],

@@ -256,8 +256,8 @@ def test_what_does_not_fit_the_program_is_refused_by_name(given, told, monkeypat
 
 
 def test_what_is_no_program_is_refused():
-    refused("program must be what fit", explain, 3, X, error=TypeError)
-    refused("program must be what fit", explain, Sites, X, error=TypeError)
+    refused("program must be a fit", explain, 3, X, error=TypeError)
+    refused("program must be a fit", explain, Sites, X, error=TypeError)
     refused("samples must be a dict", explain, Sites(), X, error=TypeError, samples=[ONE_CHAIN])
     refused("guide must be a fitted guide", explain, Sites(), X, error=TypeError, guide=3)
     refused("a fit has its own", explain, fitted(lex()), X, guide=shared_guide)

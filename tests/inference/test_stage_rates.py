@@ -159,7 +159,7 @@ def test_labels_of_one_class_leave_a_posterior_its_prior():
     predictor = table_predictor(3, 2, (4,))
     result = fit(q_fit(3, predictor, scope="global"), same, epochs=9, progress=False, batch_size=80)
     assert bool(result.guides[0].distribution.concentration.isfinite().all())
-    with pytest.raises(ValueError, match="one class only, 1; a predictor needs at least two"):
+    with pytest.raises(ValueError, match="one class only, 1; a predictor needs two"):
         fit(UnmaskedPredictor(predictor), same, objective=NestedIWAE(1), progress=False)
 
 

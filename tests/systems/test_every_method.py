@@ -155,7 +155,7 @@ def test_an_unknown_method_is_told_the_known_ones():
 
 def test_a_system_has_its_own_objective():
     system = system_for("lex", settings("lex"))
-    with pytest.raises(ValueError, match="have guides and objectives of their own"):
+    with pytest.raises(ValueError, match="have their own: leave out guide"):
         fit(system, (X, LABELS), objective=object(), **FIT)
     with pytest.raises(ValueError, match="a System has stages of its own"):
         fit(system, (X, LABELS), stages=[], **FIT)

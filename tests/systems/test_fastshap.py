@@ -266,7 +266,7 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
         (
             {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
             ValueError,
-            "give one of surrogate and black_box",
+            "give surrogate or black_box",
         ),
         (
             {"imputer": MarginalImputer(torch.zeros(5, 4))},

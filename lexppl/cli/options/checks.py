@@ -181,10 +181,7 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{option} {typed} is a file; give the name of a folder")
     if options.resume is not None and not any(folder.rglob("state.pt")):
-        raise UsageError(
-            f"--resume {typed}: there is no state of an earlier run; give --checkpoint {typed} to "
-            "begin one"
-        )
+        raise UsageError(f"--resume {typed}: no state is there; give --checkpoint to begin")
 
 
 def _check_black_box(options: argparse.Namespace) -> None:
@@ -235,9 +232,7 @@ def posterior_of(options: argparse.Namespace) -> settings.AskedPosterior | None:
     named = next((name for name in ("inference", "guide") if values[name] is not None), None)
     if named is None:
         if values["prior"] is not None:
-            raise UsageError(
-                "--prior is that of a posterior: give --inference or --guide too, or leave it out"
-            )
+            raise UsageError("--prior is of a posterior: give --inference or --guide too")
         return None
     typed = f"--{named} {values[named]}"
     if options.method not in settings.WITH_PRIOR:
@@ -371,9 +366,7 @@ def _check_set(options: argparse.Namespace, files: str) -> None:
     """Refuse a set by name without its files, or with shares."""
     for name in ("valid_share", "test_share"):
         if getattr(options, name, None) not in (None, SHARE):
-            raise UsageError(
-                f"{options.data} comes in its own parts: leave --{name.replace('_', '-')} out"
-            )
+            raise UsageError(f"{options.data} comes in parts: leave --{name.replace('_', '-')} out")
     if options.root is None:
         raise UsageError(
             f"{options.data} needs --root DIR, the folder with {files}"

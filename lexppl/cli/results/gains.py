@@ -17,12 +17,7 @@ from lexppl.cli.results.scores import folds_of_judged
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.gains import (
-    FeatureGains,
-    feature_gains,
-    gain_table,
-    group_table,
-)
+from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, group_table
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import (
     BaseRateGain,

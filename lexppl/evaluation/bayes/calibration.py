@@ -97,9 +97,7 @@ class UniformRanks:
         if not np.issubdtype(ranks.dtype, np.integer) or (
             ranks.min() < 0 or ranks.max() > self.draws
         ):
-            raise ValueError(
-                f"ranks must be whole numbers from 0 to {self.draws}; {ranks.min()} … {ranks.max()}"
-            )
+            raise ValueError(f"ranks must be 0 … {self.draws}; {ranks.min()} … {ranks.max()}")
         return np.bincount(ranks, minlength=self.draws + 1)
 
     def _statistic(self, counts: np.ndarray) -> np.ndarray:
@@ -369,9 +367,7 @@ def ranked(
     for kind, numbers in (("posterior draws", values), ("truths", truths)):
         finite = np.isfinite(numbers).reshape(-1, len(names)).all(0)
         if not finite.all():
-            raise FloatingPointError(
-                f"{kind} must be finite; those of {names[int(finite.argmin())]!r} are not"
-            )
+            raise FloatingPointError(f"{kind} of {names[int(finite.argmin())]!r} are not finite")
     below = (values < truths[:, None]).sum(1)
     ties = (values == truths[:, None]).sum(1)
     ranks = below + np.random.default_rng([seed, 0]).integers(0, ties + 1)
@@ -384,18 +380,14 @@ def ranked(
 def thinned(values: Tensor, draws: int, name: str) -> Tensor:
     """S of the draws `(S′, …)` of a site, evenly."""
     if len(values) < draws:
-        raise ValueError(
-            f"infer gave {len(values)} draws of {name!r}, fewer than the draws={draws} ranked among"
-        )
+        raise ValueError(f"infer gave {len(values)} draws of {name!r}, fewer than draws={draws}")
     return values[torch.arange(draws) * len(values) // draws]
 
 
 def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
     """Posterior draws whose sites and shapes are those of the program."""
     if not isinstance(samples, Mapping) or not samples:
-        raise TypeError(
-            f"infer must give draws by site, in a mapping; it gave {type(samples).__name__}"
-        )
+        raise TypeError(f"infer must give a mapping by site; it gave {type(samples).__name__}")
     known = {**drawn.shared, **drawn.masks}
     checked = {name: torch.as_tensor(values) for name, values in samples.items()}
     for name, values in checked.items():

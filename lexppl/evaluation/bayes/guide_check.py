@@ -157,9 +157,7 @@ def guide_check(
     for model, guide, one in zip(result.models, result.guides, seeds, strict=True):
         samples, log_q = guide_draws(guide, (x, y), draws, one)
         if all(bool((v == v[:1]).all()) for v in samples.values()):
-            raise ValueError(
-                "the guide puts the latents at a point; take one with a density, as AutoNormal"
-            )
+            raise ValueError("the guide is a point; take one with a density, as AutoNormal")
         joint = log_joint(model, x, y, samples, masks=masks, imputations=imputations, seed=one)
         every.append(samples)
         rows.append((joint - log_q).cpu().numpy())

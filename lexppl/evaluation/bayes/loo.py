@@ -63,9 +63,7 @@ class Loo(Summarised):
     def less(self, other: Loo) -> tuple[float, float]:
         """The difference to another model's `elpd` on the same rows, and its paired error."""
         if len(self.pointwise) != len(other.pointwise):
-            raise ValueError(
-                f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
-            )
+            raise ValueError(f"the rows differ: {len(self.pointwise)} and {len(other.pointwise)}")
         apart = self.pointwise - other.pointwise
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
 
@@ -155,9 +153,7 @@ def loo(
             sites = [guide.sites for guide in program.guides]
             samples = {name: torch.cat([each[name] for each in sites]) for name in sites[0]}
         elif program.replicates > 1:
-            raise ValueError(
-                f"the fit has {program.replicates} replicates; give one by result.subset([r])"
-            )
+            raise ValueError(f"there are {program.replicates} replicates; give result.subset([r])")
         else:
             samples, log_q = guide_draws(program.guides[0], (x, y), draws, one)
     elif samples is None:

@@ -230,9 +230,7 @@ def _by_listing(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
     """The evidence as the sum over all values of the latents."""
     real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
-        raise ValueError(
-            f"the latents {real} are real numbers: give a guide of them, or posterior samples"
-        )
+        raise ValueError(f"the latents {real} are real numbers: give a guide, or posterior samples")
     samples = joint_values(list(shared.values()), MOST_VALUES, instead="give a guide of them")
     return Evidence(float(torch.logsumexp(joint(samples), 0)), 0.0, "listed")
 
@@ -240,9 +238,7 @@ def _by_listing(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
 def _by_quadrature(density: Callable[[Tensor], Tensor], flat: Tensor, nodes: int) -> Evidence:
     size = flat.shape[-1]
     if nodes**size > MOST_VALUES * 16:
-        raise ValueError(
-            f"{nodes}^{size} nodes are more than {MOST_VALUES * 16}: give fewer, or use a bridge"
-        )
+        raise ValueError(f"{nodes}^{size} nodes exceed {MOST_VALUES * 16}: give fewer, or a bridge")
     places, weights = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(nodes))
     grid = torch.cartesian_prod(*[places] * size).reshape(-1, size)
     log_weight = torch.cartesian_prod(*[weights.log()] * size).reshape(-1, size).sum(-1)

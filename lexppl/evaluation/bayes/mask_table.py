@@ -109,9 +109,7 @@ def mask_table(
         likelihood = _row_likelihood(program.run(1, imputations), imputations, len(x))
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1:
-        raise ValueError(
-            f"the program has several latents in mask_particles(), {latents}; one can be listed"
-        )
+        raise ValueError(f"several latents are in mask_particles(), {latents}; one can be listed")
     tree, listed, weights, run = _listed(program, first, imputations)
     level = max(tree.levels.values())
     likelihood = weights[level].reshape(-1, weights[level].shape[-1])
@@ -119,9 +117,7 @@ def mask_table(
         likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
     (values,) = listed.values.values()
     if values.shape[1] > 1:
-        raise ValueError(
-            "the entries of a plate have no likelihood of their own: all are observed in one"
-        )
+        raise ValueError("the entries of a plate have no own likelihood: all are observed in one")
     return MaskTable(values[:, 0], listed.log_prior(run).expand_as(likelihood), likelihood)
 
 
@@ -176,9 +172,7 @@ def _responses(run: ParticleTrace) -> list[Site]:
     observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
     responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
     if not responses:
-        raise ValueError(
-            f"the program must observe a site 'y', or sites 'y_…'; its sites are {list(run.sites)}"
-        )
+        raise ValueError(f"the program must observe 'y' or sites 'y_…'; it has {list(run.sites)}")
     weighted = [site for site, _ in run.weighted]
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
@@ -192,9 +186,7 @@ def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     inside = any(site.in_particles for site in responses)
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
-        raise ValueError(
-            "the rows have no log-likelihood of their own: observe labels y row by row"
-        )
+        raise ValueError("the rows have no likelihood of their own: observe labels y row by row")
     if weight.dim() == 3:
         weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
     return weight.expand(1, rows)
@@ -203,9 +195,7 @@ def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
 def _refuse_scaled(sites: Iterable[Site]) -> None:
     for site in sites:
         if not bool((torch.as_tensor(site.scale) == 1.0).all()):
-            raise ValueError(
-                f"site {site.name!r} is scaled, and has no posterior: leave poutine.scale out"
-            )
+            raise ValueError(f"scaled site {site.name!r} has no posterior: leave poutine.scale out")
 
 
 def row_log_likelihood(

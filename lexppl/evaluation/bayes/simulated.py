@@ -65,9 +65,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         term = stages[0].terms[0]
         return ProgramParts(held(term.model), term.model, term.guide, term.objective, stages[0])
     if not callable(program):
-        raise TypeError(
-            f"program must be a Pyro program or a System; it is {type(program).__name__}"
-        )
+        raise TypeError(f"program must be a Pyro program or System; it is {type(program).__name__}")
     return ProgramParts(held(with_module(program)), program)
 
 
@@ -116,9 +114,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
         )
     for name, value in {**shared, RESPONSE: y}.items():
         if not bool(value.isfinite().all()):
-            raise FloatingPointError(
-                f"the prior draws numbers at {name!r} that are not finite; is it improper?"
-            )
+            raise FloatingPointError(f"draws of {name!r} are not finite; is the prior improper?")
     penalties = tuple(name for name, site in sites.items() if site.is_penalty)
     return Simulated(shared, masks, y, penalties)
 
@@ -163,9 +159,7 @@ class GuideFits:
         """The posterior of each data set, as :func:`posteriors_of`."""
         guide = parts.guide if self.guide is None else self.guide
         if guide is None:
-            raise ValueError(
-                "GuideFits needs a guide of the program's global latents, as GuideFits(AutoNormal)"
-            )
+            raise ValueError("GuideFits needs a guide of global latents, as GuideFits(AutoNormal)")
         # Before the fits, which have a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):
             set_up_guides([guide], [parts.given], (x, ys[0]))
@@ -245,9 +239,7 @@ def check_fit(result: FitResult, x: Tensor, y: Tensor) -> None:
             "refits, reloo(), or score held-out rows by predictive_log_likelihood()"
         )
     if result.rows is not None and result.rows[0] != len(x):
-        raise ValueError(
-            f"give the {result.rows[0]} rows it learned from; x has {len(x)} (fit with valid=None)"
-        )
+        raise ValueError(f"give the {result.rows[0]} rows of the fit (valid=None); x has {len(x)}")
 
 
 def posteriors_of(

@@ -52,9 +52,7 @@ class DisARM(SampledEstimator):
                 f"{type(site.distribution).__name__}: LeaveOneOut works for any distribution"
             )
         if spec.samples % 2:
-            raise ValueError(
-                f"DisARM draws pairs of bounds, so samples must be even; it is {spec.samples}"
-            )
+            raise ValueError(f"DisARM draws pairs: samples must be even; it is {spec.samples}")
         _refuse_unlike_halves(site)
 
     def draw(self, site: Site) -> Tensor | None:

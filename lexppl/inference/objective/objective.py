@@ -157,10 +157,7 @@ def entropy_unit(y: Tensor, classes: int | None = None, weights: Tensor | None =
         times = None if weights is None else weights.double()
         counts = torch.bincount(y.long(), times, minlength=classes or 0).double()
     if len(counts) < 2:
-        raise ValueError(
-            "y has one label only, and there is no information in it: give classes=, if there are "
-            "more"
-        )
+        raise ValueError("y has one label only: give classes=, if there are more")
     share = (counts + 1.0) / (counts + 1.0).sum()
     return float(-(share * share.log()).sum()) / math.log(2.0)
 

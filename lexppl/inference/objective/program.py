@@ -119,9 +119,7 @@ class _Recorder(Messenger):
                 self.subsamples[name] = msg["value"]
             return
         if name in self.sites:
-            raise ValueError(
-                f"the program has two sample sites named {name!r}; give each its own name"
-            )
+            raise ValueError(f"the program has two sites named {name!r}; give each its own name")
         self.sites[name] = Site.of(msg, guided=name in self._given)
 
 

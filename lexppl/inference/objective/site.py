@@ -164,9 +164,7 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
         return {}
     shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
     if shared != [name for name in sites if name in set(shared)]:
-        raise ValueError(
-            f"closed_kl needs the guide's global latents, {shared}, in the model's order"
-        )
+        raise ValueError(f"closed_kl needs the guide's latents, {shared}, in the model's order")
     found: dict[str, Tensor] = {}
     for name in closed:
         if name not in shared:

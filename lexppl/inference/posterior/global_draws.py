@@ -315,9 +315,7 @@ def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
     each = [tensors_of(program) for program in programs]
     shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
     if any(one != shapes[0] for one in shapes):
-        raise ValueError(
-            "the replicates have parameters of different names or shapes; fit one model R times"
-        )
+        raise ValueError("replicates' parameters differ in name or shape; fit one model R times")
     parameters = dict(programs[0].named_parameters())
     stacked = {n: torch.stack([one[n].detach() for one in each]) for n in each[0]}
     return {

@@ -117,9 +117,7 @@ def is_discrete(site: Site) -> bool:
     try:
         return bool(site.distribution.support.is_discrete)
     except NotImplementedError as error:
-        raise ValueError(
-            f"the prior of {site.name!r}, {type(site.distribution).__name__}, states no support"
-        ) from error
+        raise ValueError(f"the prior of {site.name!r} states no support") from error
 
 
 class GlobalSites:
@@ -202,9 +200,7 @@ def _transform(site: Site) -> Transform:
     try:
         return biject_to(site.distribution.support)
     except NotImplementedError as error:
-        raise ValueError(
-            f"the support of {site.name!r}, {site.distribution.support}, has no map from numbers"
-        ) from error
+        raise ValueError(f"the support of {site.name!r} has no map from numbers") from error
 
 
 class _RefuseImproper(Messenger):

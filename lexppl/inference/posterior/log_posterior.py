@@ -170,9 +170,7 @@ class LogPosterior:
         count = len(rows[0])
         self.batch_size = size = batch_size or min(count, max(LEAST_BATCH, -(-count // 10)))
         if size > count:
-            raise ValueError(
-                f"a batch has {size} rows, and there are only {count}: give a lower batch_size"
-            )
+            raise ValueError(f"a batch has {size} rows, more than {count}: give a lower batch_size")
         self.model = model = copy.deepcopy(model)
         keep_parameters_local(model)
         if isinstance(model, nn.Module):
@@ -455,7 +453,5 @@ def _gradients(target: LogPosterior, place: Tensor, size: int, probes: int) -> T
         [gradient(several, target.batches(len(several), size)) for _ in range(count)]
     )
     if not bool(drawn.isfinite().all()):
-        raise FloatingPointError(
-            "the gradient of the log posterior is not finite at the chains: give a smaller lr"
-        )
+        raise FloatingPointError("the log posterior's gradient is not finite: give a smaller lr")
     return drawn.reshape(count * copies, chains, -1).detach()

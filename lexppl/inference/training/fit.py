@@ -119,10 +119,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         kind = "a data set for each replicate"
         if isinstance(rows, LoadedRows):
             kind = "a loader, which gives them in batches"
-        raise TypeError(
-            f"inference= is given all rows at once, and train is {kind}: give tensors, "
-            "arrays or a data set"
-        )
+        raise TypeError(f"inference= is given all rows at once, and train is {kind}: give tensors")
     for held in itertools.islice(program.parameters(), 1):
         check_alike(rows.columns[0], held)
     refuse_unlike(program, rows.columns[0])

@@ -63,10 +63,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
         raise ValueError("fit takes either a model or stages")
     if stages is not None:
         if guide is not None or objective is not None:
-            raise ValueError(
-                "stages, and a System, have guides and objectives of their own; leave out "
-                "guide and objective"
-            )
+            raise ValueError("stages, and a System, have their own: leave out guide and objective")
         return (stages, True) if callable(stages) else (lambda: stages, False)
     chosen = annealed() if objective is None else as_objective(objective)
     if is_program(model):
@@ -92,9 +89,7 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     """The number of folds of the systems among the models, where a predictor learns."""
     every = {one.folds if isinstance(one, System) else 1 for one in models}
     if len(every) > 1:
-        raise ValueError(
-            f"replicates are cross-fitted alike; their systems have folds {sorted(every)}: give one"
-        )
+        raise ValueError(f"replicates are cross-fitted alike; folds are {sorted(every)}: give one")
     folds = next(iter(every), 1)
     if folds == 1:
         return 1

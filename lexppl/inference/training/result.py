@@ -264,9 +264,7 @@ class FitResult(Summarised):
         """
         kept = [int(place) for place in places]
         if not kept or min(kept) < 0 or max(kept) >= self.replicates:
-            raise ValueError(
-                f"places must be of the {self.replicates} replicates, from 0; they are {kept}"
-            )
+            raise ValueError(f"places must be of {self.replicates} replicates, from 0, not {kept}")
         history = self.history
         if len(history):
             history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
@@ -363,17 +361,11 @@ class FitResult(Summarised):
                 'row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
-            raise ValueError(
-                "the replicates have guides of their own, and only parameters of programs can be "
-                "draws: fit without guide="
-            )
+            raise ValueError("only parameters of programs can be draws: fit without guide=")
         differing = replicate_hyperparameters(self.models)
         named = [f"{one.path}.{one.attribute}".lstrip(".") for one in differing]
         if named:
-            raise ValueError(
-                f"draws are of one program, and the replicates differ in {', '.join(named)}: fit "
-                "one model R times"
-            )
+            raise ValueError(f"the replicates differ in {', '.join(named)}: fit one model R times")
 
     def check(self, x: Tensor, y: Tensor | None = None, *, in_type: bool = True) -> None:
         """Refuse rows that are not like those of the fit.
@@ -422,6 +414,4 @@ class FitResult(Summarised):
         if self.labels is not None and y.dim() == 1:
             unseen = sorted(map(int, set(y.unique().tolist()) - set(self.labels)))
             if unseen:
-                raise ValueError(
-                    f"y has labels {unseen} that were not seen in fit; it saw {list(self.labels)}"
-                )
+                raise ValueError(f"y has labels {unseen}; fit saw {list(self.labels)}")

@@ -80,9 +80,7 @@ class FoldedRows(TensorRows):
 def folded(rows: Rows, folds: int) -> FoldedRows:
     """Divide rows into F folds at random, labels in proportion."""
     if isinstance(rows, LoadedRows):
-        raise ValueError(
-            "a loader cannot be divided into folds: give tensors, arrays or a data set, or folds=1"
-        )
+        raise ValueError("a loader cannot be divided into folds: give tensors, or folds=1")
     if len(rows) < 2 * folds:
         raise ValueError(f"{folds} folds need {2 * folds} rows, not {len(rows)}: give folds=1")
     stacked = rows.columns if rows.by_replicate else tuple(c[None] for c in rows.columns)
@@ -212,17 +210,13 @@ def refuse_other_scale(x: Tensor) -> None:
     low, high = (float(value) for value in x.aminmax())
     if low < -MOST_BEYOND or high > 1 + MOST_BEYOND:
         hint = ". Divide by 255" if low >= 0 else ""
-        raise ValueError(
-            f"x must be images in [0, 1], as in fit; they go from {low:g} to {high:g}{hint}"
-        )
+        raise ValueError(f"x must be images in [0, 1], as in fit, not {low:g} to {high:g}{hint}")
 
 
 def check_alike(x: Tensor, parameter: Tensor) -> None:
     """Refuse rows on another device, or of another type, than the model."""
     if parameter.device != x.device:
-        raise ValueError(
-            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
-        )
+        raise ValueError(f"x is on {x.device} and the model on {parameter.device}; move one")
     if x.is_floating_point() and x.dtype != parameter.dtype:
         raise ValueError(
             f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
@@ -396,10 +390,7 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
         return None, None
     train, *others = given if isinstance(given, tuple) else (given, None)
     if len(others) != 1:
-        raise ValueError(
-            "sample_weight must be weights (N,) of train, or a pair, of train and of valid; it is "
-            f"{1 + len(others)} of them"
-        )
+        raise ValueError(f"sample_weight must be weights (N,) or a pair, not {1 + len(others)}")
     if train is None:
         raise ValueError("sample_weight has weights of valid and none of train")
     valid = None if others[0] is None else _weights("sample_weight", others[0])
@@ -420,10 +411,7 @@ def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
         ) from error
     if shapes and tuple(weights.shape) not in shapes:
         expected = ", or for each replicate too ".join(map(str, shapes))
-        raise ValueError(
-            f"{name} must have shape {expected}, a weight for each row; it is "
-            f"{tuple(weights.shape)}"
-        )
+        raise ValueError(f"{name} must have shape {expected}; it is {tuple(weights.shape)}")
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if not bool((weights.sum(-1) > 0).all()):

@@ -151,9 +151,7 @@ class SkippedSteps:
     def end_where_stuck(self, epoch: int) -> None:
         """End the fit where no replicate has moved in so many steps."""
         if not self.has_moved:
-            raise FloatingPointError(
-                f"no step of the first epoch had a finite loss and gradient: {self.cause}"
-            )
+            raise FloatingPointError(f"no step of the first epoch was finite: {self.cause}")
         if (self.in_a_row >= MOST_IN_A_ROW).all():
             steps = counted(int(self.in_a_row.min()), "step")
             self.ended = (
@@ -233,9 +231,7 @@ def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
 def check_progress(progress: object) -> None:
     """Refuse what `progress` cannot be."""
     if progress not in (True, False, LINES):
-        raise ValueError(
-            f'progress must be True, False or "lines", a line for each epoch; it is {progress!r}'
-        )
+        raise ValueError(f'progress must be True, False or "lines"; it is {progress!r}')
 
 
 class TensorBoardLog:

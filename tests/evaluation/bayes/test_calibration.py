@@ -304,8 +304,8 @@ def test_distances_have_their_usual_size():
     ("ranks", "words"),
     [
         (np.zeros(4, int), "shape"),
-        (np.array([0, 1, 2, 3, 10]), "from 0 to 9"),
-        (np.array([0.0, 1.0, 2.0, 3.0, 4.0]), "whole numbers"),
+        (np.array([0, 1, 2, 3, 10]), "ranks must be 0 … 9"),
+        (np.array([0.0, 1.0, 2.0, 3.0, 4.0]), "ranks must be 0 …"),
     ],
 )
 def test_what_are_no_ranks_is_refused(ranks, words):

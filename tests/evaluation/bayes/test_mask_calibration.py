@@ -151,9 +151,9 @@ def test_what_has_no_table_is_refused():
     with drawing(seed=0):
         with pytest.raises(ValueError, match="several latents"):
             mask_table(TwoMasks(), X, Y)
-        with pytest.raises(ValueError, match="observe a site 'y'"):
+        with pytest.raises(ValueError, match="observe 'y' or sites"):
             mask_table(lambda x, y: None, X, Y)
-        with pytest.raises(ValueError, match="is scaled"):
+        with pytest.raises(ValueError, match="scaled site 'y' has no posterior"):
             mask_table(pyro.poutine.scale(Masked(), scale=0.5), X, Y)
         wide = torch.zeros(4, 20)
         with pytest.raises(ValueError, match="masks"):

@@ -68,7 +68,7 @@ def test_what_is_no_draws_of_one_program_is_refused(result):
         result.subset([0]).as_draws()
     with pytest.raises(ValueError, match="draws already, by bootstrap"):
         result.as_draws().as_draws()
-    with pytest.raises(ValueError, match="different names or shapes"):
+    with pytest.raises(ValueError, match="differ in name or shape"):
         stacked_parameters([explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
@@ -76,7 +76,7 @@ def test_what_is_no_draws_of_one_program_is_refused(result):
     others = replace(result.subset([0, 1]), models=models)
     with pytest.raises(ValueError, match=r"differ in predictor.rounds"):
         others.as_draws()
-    with pytest.raises(ValueError, match="guides of their own"):
+    with pytest.raises(ValueError, match="only parameters of programs"):
         replace(result, guides=[BernoulliSelector(MLP(3, 3, (4,)))] * 3).as_draws()
 
 

@@ -63,5 +63,5 @@ def test_a_prior_without_a_support_is_refused_by_name():
     def odd(x):
         pyro.sample("odd", Odd(0.0, 1.0, validate_args=False))
 
-    with pytest.raises(ValueError, match="prior of 'odd', Odd, states no support"):
+    with pytest.raises(ValueError, match="prior of 'odd' states no support"):
         GlobalSites.of(odd, (X,))

@@ -137,7 +137,7 @@ def impossible(x, y=None):
     [
         (plain, {}, ValueError, "no global latents"),
         (discrete, {}, ValueError, "'size' is discrete"),
-        (plain, {"batch_size": 31}, ValueError, "batch has 31 rows, and there are only 30"),
+        (plain, {"batch_size": 31}, ValueError, "batch has 31 rows, more than 30"),
         (impossible, {}, FloatingPointError, "probability zero"),
     ],
 )
