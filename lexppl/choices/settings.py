@@ -152,9 +152,7 @@ BY_ROWS = "by the number of rows"
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         "k": Setting(
-            int_at_least,
-            "features that each row keeps, as many in every row",
-            argument="k",
+            int_at_least, "features that each row keeps, as many in every row", argument="k"
         ),
         "penalty": Setting(
             nats_or_auto,
