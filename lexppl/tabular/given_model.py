@@ -367,9 +367,7 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
             middle = [float(column.original(np.zeros(1))[0]) for column in columns]
             distribution = predictor(given.new_tensor([middle]))
         if not isinstance(distribution, dist.Normal):
-            raise TypeError(
-                f"model must have a normal distribution of the response; it has {distribution}"
-            )
+            raise TypeError(f"model must have a normal distribution of y; it has {distribution}")
     mean, scale = [column.mean for column in columns], [column.scale for column in columns]
     tails = [column.asinh or (0.0, 0.0) for column in columns]
     asinh = tails if any(column.asinh for column in columns) else None
