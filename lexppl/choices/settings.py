@@ -255,7 +255,7 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, A
         )
     if "k" in chosen and "penalty" in chosen:
         raise ValueError(
-            f"give {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each of them"
+            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each"
         )
     checked = {name: SETTINGS[name].check(name, value) for name, value in chosen.items()}
     if checked.get("penalty") == AUTO and not chooses_penalty(method):

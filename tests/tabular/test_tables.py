@@ -266,7 +266,7 @@ def test_random_state(blobs):
         ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
         ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
         ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
-        ({"method": "lex", "k": 1, "penalty": 0.1}, "give k=1"),
+        ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
         (
             {"method": "l2x", "k": 5},
             "k must be .* from 1 to 4, the number of mask entries; it is 5",
