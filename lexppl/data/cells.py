@@ -50,7 +50,7 @@ def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
         refuse_missing(cells.to_frame())
     if np.isinf(values).any():
         raise ValueError(
-            f"column {cells.name!r} must be finite; {int(np.isinf(values).sum())} values are not"
+            f"column {cells.name!r} must be finite; {int(np.isinf(values).sum())} are infinite"
         )
     return values
 
