@@ -152,9 +152,7 @@ BY_ROWS = "by the number of rows"
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         "k": Setting(
-            int_at_least,
-            "features that each row keeps, as many in every row",
-            argument="k",
+            int_at_least, "features that each row keeps, as many in every row", argument="k"
         ),
         "penalty": Setting(
             nats_or_auto,
@@ -257,8 +255,7 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, A
         )
     if "k" in chosen and "penalty" in chosen:
         raise ValueError(
-            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
-            "of them"
+            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each"
         )
     checked = {name: SETTINGS[name].check(name, value) for name, value in chosen.items()}
     if checked.get("penalty") == AUTO and not chooses_penalty(method):

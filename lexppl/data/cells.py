@@ -4,14 +4,14 @@ import datetime
 import numbers
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from lexppl.argument_checks import quoted, quoted_counts
+from lexppl.argument_checks import one_of, quoted, quoted_counts
 
 Kind = Literal["number", "level", "date"]
 POOLED = "other levels"  # The level that stands for the rare ones
@@ -50,8 +50,7 @@ def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
         refuse_missing(cells.to_frame())
     if np.isinf(values).any():
         raise ValueError(
-            f"column {cells.name!r} must be finite; "
-            f"it has {int(np.isinf(values).sum())} infinite values"
+            f"column {cells.name!r} must be finite; {int(np.isinf(values).sum())} are infinite"
         )
     return values
 
@@ -65,20 +64,17 @@ def missing_words(frame: pd.DataFrame, target: str) -> str:
     """What a target holds that is read as missing beside numbers, such as "None", and the arguments
     that say what it is; "" where it holds no such word."""
     words = frame.attrs.get(MISSING_WORDS, {}).get(target)
+    if not words:
+        return ""
     return (
-        ""
-        if not words
-        else (
-            f"target {target!r} holds {quoted_counts(words)}, read as missing beside numbers: give "
-            f"missing=({next(iter(words))!r},), or missing=('',) if it is a class"
-        )
+        f"target {target!r} holds {quoted_counts(words)}, read as missing beside numbers: give "
+        f"missing=({next(iter(words))!r},), or missing=('',) if it is a class"
     )
 
 
 def refuse_missing(frame: pd.DataFrame) -> None:
     """Refuse missing values, by column and number."""
-    found = missing_in(frame)
-    if found:
+    if found := missing_in(frame):
         raise ValueError(
             f"missing values in {len(found)} of {frame.shape[1]} columns: {quoted_counts(found)}; "
             "fill them in, or give drop_missing=True to drop the rows that have any, or "
@@ -234,9 +230,7 @@ def date_order(cells: pd.Series, stated: str | None = None) -> Order | None:
             "read them first, as by pandas.to_datetime(…, dayfirst=True)"
         )
     if stated not in (None, order):
-        raise ValueError(
-            f"dates={stated!r} was given, and column {cells.name!r} holds {example[order]!r}"
-        )
+        raise ValueError(f"dates={stated!r}, and column {cells.name!r} holds {example[order]!r}")
     return checked_order(order)
 
 
@@ -270,9 +264,8 @@ def _readable(value: object, order: Order | None) -> object:
         return word if _DATE.fullmatch(word) else None
     if order is None:
         return None
-    day, month = (
-        last.group("first", "second") if order == "dayfirst" else last.group("second", "first")
-    )
+    names = ("first", "second") if order == "dayfirst" else ("second", "first")
+    day, month = last.group(*names)
     return f"{last['year']}-{month:0>2}-{day:0>2}{last['time']}"
 
 
@@ -315,8 +308,4 @@ def _words(cells: pd.Series) -> list[str]:
 
 def checked_order(stated: object) -> Order | None:
     """The order of day and month; refuses another word."""
-    if stated is None:
-        return None
-    if stated not in ("dayfirst", "monthfirst"):
-        raise ValueError(f"dates must be 'dayfirst' or 'monthfirst'; it is {stated!r}")
-    return "dayfirst" if stated == "dayfirst" else "monthfirst"
+    return None if stated is None else one_of(get_args(Order), "dates", stated)

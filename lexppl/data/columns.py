@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.argument_checks import finite_float, refuse_repeated
+from lexppl.argument_checks import finite_float, one_of, refuse_repeated
 from lexppl.configured import made_of
 from lexppl.data.cells import Order, days_of, level_index, numbers_of, waves
 
@@ -241,9 +241,7 @@ class CategoricalColumn(_Column):
     def __post_init__(self) -> None:
         refuse_repeated("levels", self.levels)
         if self.pooled is not None and self.pooled not in self.levels:
-            raise ValueError(
-                f"pooled of column {self.name!r} must be one of its levels; it is {self.pooled!r}"
-            )
+            raise ValueError(f"pooled must be a level of {self.name!r}; it is {self.pooled!r}")
 
     def numbers(self, cells: pd.Series) -> NDArray[np.int64]:
         """The places of the cells' levels ``(N,)``, −1 where they are missing."""
@@ -356,9 +354,5 @@ def column_to_json(column: Column) -> dict[str, Any]:
 def column_from_json(description: Mapping[str, Any]) -> Column:
     """The column that :func:`column_to_json` described."""
     fields = dict(description)
-    kind = fields.pop("kind")
-    if kind not in KINDS:
-        raise ValueError(
-            f"column {fields.get('name')!r} must be of kind {', '.join(KINDS)}; it is {kind!r}"
-        )
+    kind = one_of(KINDS, f"kind of column {fields.get('name')!r}", fields.pop("kind"))
     return made_of(KINDS[kind], fields)

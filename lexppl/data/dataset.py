@@ -156,8 +156,7 @@ def _check_shapes(data: Dataset) -> None:
     expected = (rows, data.n_entries)
     if data.truth is not None and data.truth.shape != expected:
         raise ValueError(
-            f"truth must have shape {expected}, (rows, mask entries); "
-            f"it has {tuple(data.truth.shape)}"
+            f"truth must have shape {expected}, (rows, entries); it has {tuple(data.truth.shape)}"
         )
     if set(data.groups) != set(range(data.n_entries)):
         raise ValueError(

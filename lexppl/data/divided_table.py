@@ -61,9 +61,8 @@ class DividedTable(Summarised):
         parts = part_counts(len(self.train_rows), valid, len(self.test_rows))
         if self.folds is not None:
             parts = f"{self.folds} folds, each judged by fits to the others"
-        columns = (
-            f"{counted(self.table.shape[1], 'column')}: {some_of(map(short, self.table.columns))}"
-        )
+        names = self.table.columns
+        columns = f"{counted(len(names), 'column')}: {some_of(map(short, names))}"
         heading = of_data.heading.replace("Dataset", "DividedTable", 1)
         return Summary(heading, {"parts": parts, "table": columns, **of_data.lines})
 

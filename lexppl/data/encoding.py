@@ -92,14 +92,9 @@ class TargetColumn(Standardised):
         if task == "classification":
             levels = levels_in(cells)
             if standardise:
-                raise ValueError(
-                    f"standardise_target is for regression; target {name!r} is of classes"
-                )
+                raise ValueError(f"standardise_target is for regression; {name!r} has classes")
             if len(levels) < 2:
-                raise ValueError(
-                    f"target {name!r} has one class only: every row is {levels[0]!r}; "
-                    "at least two are needed"
-                )
+                raise ValueError(f"target {name!r} has one class only: every row is {levels[0]!r}")
             return cls(name, levels)
         values = numbers_of(cells)
         if (values == values[0]).all():
@@ -382,16 +377,11 @@ class TableEncoding:
 
     def to_json(self) -> dict[str, Any]:
         """A description that ``json.dumps`` accepts and ``from_json`` reads."""
-        description: dict[str, Any] = {"columns": list(map(column_to_json, self.columns))}
-        of_target = asdict(self.target)
-        if self.target.asinh is None:
-            del of_target["asinh"]  # As versions without it wrote it.
-        description["target"] = of_target
-        if self.left_out:
-            description["left_out"] = list(self.left_out)
-        if self.file_format.to_json():
-            description["file_format"] = self.file_format.to_json()
-        return description
+        # Without what is empty, as versions that did not know it wrote it.
+        target = {n: v for n, v in asdict(self.target).items() if n != "asinh" or v}
+        others = {"left_out": list(self.left_out), "file_format": self.file_format.to_json()}
+        description = {"columns": list(map(column_to_json, self.columns)), "target": target}
+        return description | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> TableEncoding:
@@ -406,9 +396,7 @@ class TableEncoding:
                 made_of(FileFormat, description.get("file_format", {})),
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(
-                f"description is not one that TableEncoding.to_json wrote: {error!r}"
-            ) from error
+            raise ValueError(f"description is not of TableEncoding.to_json: {error!r}") from error
 
     def save(self, file: str | Path) -> None:
         """Write the description to a JSON file with a checksum, aside and then renamed."""

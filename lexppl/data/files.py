@@ -66,19 +66,14 @@ class FileFormat:
     def __post_init__(self) -> None:
         separator, decimal = self.separator, self.decimal
         if isinstance(self.missing, str):
-            raise ValueError(
-                f"missing must be a sequence of cells, as in ('?',); it is {self.missing!r}"
-            )
+            raise ValueError(f"missing must be a sequence such as ('?',); it is {self.missing!r}")
         object.__setattr__(self, "missing", tuple(self.missing))
         if separator is not None and len(separator) != 1 and separator != ANY_SPACE:
             raise ValueError(
-                "separator must be one character, or r'\\s+' for any white space; it is "
-                f"{separator!r}"
+                f"separator must be one character, or r'\\s+' for white space; it is {separator!r}"
             )
         if decimal not in (None, ".", ",") or (decimal is not None and decimal == separator):
-            raise ValueError(
-                f"decimal must be ',' or '.', and not the separator; it is {decimal!r}"
-            )
+            raise ValueError(f"decimal must be ',' or '.' and not the separator; it is {decimal!r}")
         try:
             codecs.lookup(self.text_encoding or "utf-8")
         except LookupError as error:
@@ -159,11 +154,8 @@ def _read_typed(
             "pip install 'lexppl[excel]', or save it as .csv"
         )
     try:
-        if what == "Excel":
-            read: Any = partial(pd.read_excel, file)
-            frame = _cells_of(read, form.missing)
-        else:
-            frame = pd.read_parquet(file)
+        excel: Any = partial(pd.read_excel, file)
+        frame = _cells_of(excel, form.missing) if what == "Excel" else pd.read_parquet(file)
         if any(frame.index.names):
             # pandas writes a named index as a column.
             frame = frame.reset_index()
@@ -214,15 +206,9 @@ def _read_text(
     with warnings.catch_warnings():
         # Of rows with more cells than there are names.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        how: dict[str, Any] = {
-            "sep": separator,
-            "header": 0 if column_names is None else None,
-            "names": names,
-            "decimal": form.decimal or ".",
-            "skipinitialspace": True,
-            "index_col": False,
-            "encoding": letters,
-        }
+        how: dict[str, Any] = {"sep": separator, "decimal": form.decimal or ".", "names": names}
+        how |= {"header": 0 if column_names is None else None, "index_col": False}
+        how |= {"skipinitialspace": True, "encoding": letters}
         read: Any = partial(pd.read_csv, file, low_memory=False, **how)
         frame = _cells_of(read, form.missing, words)
         digits = read(nrows=MOST_CELLS, dtype=str)
@@ -381,9 +367,7 @@ def check_columns(names: list[str]) -> None:
     try:
         refuse_repeated("columns' names", names)
     except ValueError as error:
-        raise ValueError(
-            f"{error} (if the file's first line is data already, give column_names)"
-        ) from error
+        raise ValueError(f"{error} (if the first line is data, give column_names)") from error
     if "" in names:
         raise ValueError(f"column {names.index('') + 1} has no name")
 

@@ -142,13 +142,9 @@ def _check_pixels(data: ImageDataset) -> None:
         )
     rows, _, height, width = pixels.shape
     if data.y.shape != (rows,):
-        raise ValueError(
-            f"y must have shape ({rows},), one label an image; it has {tuple(data.y.shape)}"
-        )
+        raise ValueError(f"y must have shape ({rows},), a label each; it has {tuple(data.y.shape)}")
     if data.row_names is not None and len(data.row_names) != rows:
-        raise ValueError(
-            f"row_names must have {rows} names, one an image; it has {len(data.row_names)}"
-        )
+        raise ValueError(f"row_names must have {rows} names; it has {len(data.row_names)}")
     if truth is not None and (truth.dtype != torch.bool or truth.shape != (rows, height, width)):
         raise ValueError(
             f"truth must be torch.bool of shape {(rows, height, width)}; it is {truth.dtype} of "
@@ -189,9 +185,7 @@ class DividedImages(Summarised):
             for what in () if part is None else ("class_names", "event_shape"):
                 here, there = getattr(self.train, what), getattr(part, what)
                 if here != there:
-                    raise ValueError(
-                        f"{name} must have the {what} of train, {here}; it has {there}"
-                    )
+                    raise ValueError(f"{name} must have train's {what}, {here}; it has {there}")
 
     def summarised(self) -> Summary:
         """The images to fit on, and how many there are of each part."""
@@ -347,8 +341,7 @@ def divided_folder(
         others = sorted(set(_subfolders(folder / below)) - set(names))
         if others:
             raise ValueError(
-                f"{str(folder / below)!r} has the class {others[0]!r}, which {parts['train']!r} "
-                "has not"
+                f"{str(folder / below)!r} has the class {others[0]!r}, not in {parts['train']!r}"
             )
         images = image_folder(
             folder / below,

@@ -291,9 +291,7 @@ def image_set(
         ValueError: another name, a file that is not there or cannot be read.
     """
     if name not in image_names():
-        raise ValueError(
-            f"there is no set of images {name!r}; there are {quoted(image_names(), most=20)}"
-        )
+        raise ValueError(f"there is no image set {name!r}; there are {quoted(image_names(), 20)}")
     most = None if rows is None else int_at_least("rows", rows)
     reading: dict[str, Any] = {"root": root, "download": download}
     if name.startswith("panels_"):

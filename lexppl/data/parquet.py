@@ -67,9 +67,7 @@ class ParquetTable:
             self.columns = list(columns) if columns is not None else getattr(self, "columns", names)
             lacking = [name for name in self.columns if name not in names]
             if lacking:
-                raise ValueError(
-                    f"{file} lacks {quoted(lacking)}; its columns are {quoted(names, 20)}"
-                )
+                raise ValueError(f"{file} lacks {quoted(lacking)}; it has {quoted(names, 20)}")
             for place in range(opened.num_row_groups):
                 rows = opened.metadata.row_group(place).num_rows
                 if rows:

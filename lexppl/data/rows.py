@@ -55,10 +55,7 @@ class Divisible:
                 f"it holds {low} to {high}"
             )
         if low == high and not self.is_part:
-            raise ValueError(
-                f"target {target!r} has one class only: every row is {names[low]!r}; at least two "
-                "are needed"
-            )
+            raise ValueError(f"target {target!r} has one class only: every row is {names[low]!r}")
 
     def _label_counts(self) -> str:
         """How many rows each class has, in words."""

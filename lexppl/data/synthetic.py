@@ -112,8 +112,7 @@ class SyntheticSet:
     def _check(self, x: Tensor) -> None:
         if x.ndim == 0 or x.shape[-1] != self.n_features:
             raise ValueError(
-                f"x must have {self.n_features} features in its last dimension; "
-                f"it has shape {tuple(x.shape)}"
+                f"x must have {self.n_features} features last; it has shape {tuple(x.shape)}"
             )
 
 

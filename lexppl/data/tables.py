@@ -72,9 +72,7 @@ class TableReading:
                 "them; give one of the two"
             )
         if self.missing_indicator and not self.hide_missing:
-            raise ValueError(
-                "missing_indicator=True is for hide_missing=True; give both, or neither"
-            )
+            raise ValueError("missing_indicator=True is for hide_missing=True; give both or none")
         if self.rare is not None:
             int_at_least("rare", self.rare)
         checked_order(self.dates)
@@ -125,9 +123,7 @@ class TableReading:
 
     def _columns(self, columns: Sequence[str], target: str | None) -> tuple[list[str], str]:
         if len(columns) < 2:
-            raise ValueError(
-                f"a table needs a target and at least one other column; it has {quoted(columns)}"
-            )
+            raise ValueError(f"a table needs a target and another column; it has {quoted(columns)}")
         problems = [
             Problem(f"{option} names {name!r}, and there is no such column; {near(name, columns)}")
             for option in ("drop", "keep", "categorical", "include")
@@ -283,9 +279,7 @@ def dataset_from_frame(
     used = how.read(cells, target)
     if how.hide_missing and len(used) < len(cells):
         gaps = counted(len(cells) - len(used), "row")
-        warnings.warn(
-            f"target {used.columns[-1]!r} is missing in {gaps}: they are left out", stacklevel=2
-        )
+        warnings.warn(f"target {used.columns[-1]!r} is missing in {gaps}: left out", stacklevel=2)
     rows = _statistics_places(statistics_rows, len(used))
     refuse(table_problems(used, how, rows))
     kept, labels = used.iloc[:, :-1], used.iloc[:, -1]

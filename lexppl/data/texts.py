@@ -124,9 +124,7 @@ class Vocabulary:
     def word(self, number: float) -> str:
         """The word of a number; "" of padding and "?" of an unknown word."""
         if number != int(number) or not 0 <= number < len(self):
-            raise ValueError(
-                f"numbers of a vocabulary are whole and from 0 to {len(self) - 1}; it is {number}"
-            )
+            raise ValueError(f"a word's number is whole, from 0 to {len(self) - 1}; it is {number}")
         return ("", "?", *self.words)[int(number)]
 
     def save(self, file: str | Path) -> None:
@@ -362,9 +360,7 @@ def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[
 def _check(data: TextDataset) -> None:
     x, y = data.x, data.y
     if x.dim() != 2 or x.numel() == 0 or not x.is_floating_point():
-        raise ValueError(
-            f"x must be floating, of shape (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
-        )
+        raise ValueError(f"x must be floating (N, T); it is {x.dtype} of shape {tuple(x.shape)}")
     if y.shape != (len(x),) or y.dtype != torch.long or len(data.words) != len(x):
         raise ValueError(
             f"y and words must have one entry for each of the {len(x)} rows, y of torch.long; y is "

@@ -312,8 +312,7 @@ class KSubset(MaskDistribution):
             and not bool(((k >= 1) & (k <= max_k)).all())
         ):
             raise ValueError(
-                f"k must lie between 1 and {max_k} in every row; it runs from {int(k.min())} to "
-                f"{int(k.max())}"
+                f"k must be 1 to {max_k} in every row; it is {int(k.min())} to {int(k.max())}"
             )
 
     @property
@@ -401,9 +400,7 @@ class KSubset(MaskDistribution):
         if isinstance(k, Tensor):
             first = int(k.flatten()[0])
             if bool((k != first).any()):
-                raise NotImplementedError(
-                    "enumerate_support needs the same k in every row; k differs by row"
-                )
+                raise NotImplementedError("enumerate_support needs the same k in every row")
             k = first
         return self._listed(all_k_hot("KSubset", size, k, like=self._rows.logits), expand)
 

@@ -241,9 +241,7 @@ class RandomSizeSubset(MaskDistribution):
         super().__init__(batch, torch.Size((entries,)), validate_args=validate_args)
         self._refuse_infinite("logits")
         if self._validate_args and bool(self._sizes.isnan().any()):
-            raise ValueError(
-                "size_logits must be numbers or −∞, with a size that can be in every row"
-            )
+            raise ValueError("size_logits must be numbers or −∞, with a possible size in every row")
 
     @property
     def logits(self) -> Tensor:

@@ -379,9 +379,7 @@ class KSubsetRelaxation(_OfKeys):
 
     def __init__(self, distribution: KSubset) -> None:
         if isinstance(distribution.k, Tensor):
-            raise TypeError(
-                "the relaxation of KSubset needs an int k; this distribution's k is a tensor"
-            )
+            raise TypeError("the relaxation of KSubset needs an int k; its k is a tensor")
         super().__init__(distribution)
 
     def draw(self, noise: Tensor) -> Tensor:

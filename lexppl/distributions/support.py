@@ -49,9 +49,7 @@ def mask_support(distribution: Any, limit: int = DEFAULT_LIMIT) -> Tensor:
 
 @mask_support.register
 def _(distribution: OrderedTopK, limit: int = DEFAULT_LIMIT) -> Tensor:
-    raise ValueError(
-        "OrderedTopK draws ordered indices, not masks; use TopKMask, whose draws are their masks"
-    )
+    raise ValueError("OrderedTopK draws ordered indices, not masks; use TopKMask")
 
 
 @mask_support.register

@@ -221,9 +221,7 @@ def _of_transformers(
     output it is a regression, as it is in that library."""
     name, config = type(model).__name__, model.config
     if config.problem_type == "multi_label_classification":
-        raise ValueError(
-            f"{name} has labels that do not exclude each other; give a function of one"
-        )
+        raise ValueError(f"{name}'s labels do not exclude each other; give a function of one")
 
     def logits(**given: Any) -> NDArray[np.float64]:
         device = next(model.parameters()).device

@@ -127,9 +127,7 @@ class BlackBox:
             answered = {keys[place] for place in chosen} | self.answers.held.keys()
             places = [place for place, key in enumerate(keys) if key in answered]
             if not places:
-                raise ValueError(
-                    f"max_calls={self.max_calls} is used up, and no row of x has an answer"
-                )
+                raise ValueError(f"max_calls={self.max_calls} is used up; no row of x is answered")
             self.calls.left_out = len(x) - len(places)
             return torch.tensor(places)
         return torch.arange(len(x))
@@ -188,9 +186,7 @@ class BlackBox:
         the row that it fails on."""
         if len(batch) > self._left:
             places = f"rows {int(batch[0])} to {int(batch[-1])}, and max_calls={self.max_calls}"
-            raise ValueError(
-                f"{self.name} fails on one of {places} allows no call that shows which"
-            )
+            raise ValueError(f"{self.name} fails on one of {places} allows no call to show which")
         self.calls.rows, self.calls.calls = self.calls.rows + len(batch), self.calls.calls + 1
         raw, failure, start = None, None, perf_counter()
         try:
@@ -242,13 +238,10 @@ class BlackBox:
         if not bool(finite.all()):
             broken = f"{int((~given.isfinite()).sum())} of its {given.numel()} values"
             return good, f"finite values; {broken} are NaN or infinite{first}"
-        low, high = float(given.min()), float(given.max())
         if not bool(inside.all()):
+            gave = f"it gave {float(given.min()):.4g} to {float(given.max()):.4g}{first}"
             advice = "For logits give output='logits', for responses task='regression'"
-            return (
-                good,
-                f"probabilities in [0, 1]; it gave {low:.4g} to {high:.4g}{first}. {advice}",
-            )
+            return good, f"probabilities in [0, 1]; {gave}. {advice}"
         sums = f"they sum to {float(total.min()):.4g} to {float(total.max()):.4g}"
         return good, f"probabilities that sum to 1 in each row, of one output; {sums}{first}"
 
@@ -468,9 +461,8 @@ def _places(
     own = [label.item() if isinstance(label, np.generic) else label for label in own_labels]
     count = len(own) if classes is None else classes
     whole = all(isinstance(label, int | float) and float(label).is_integer() for label in own)
-    by_number = [int(label) for label in own] if whole else None
-    if by_number is not None and not all(0 <= number < count for number in by_number):
-        by_number = None
+    are_places = whole and all(0 <= label < count for label in own)
+    by_number = [int(label) for label in own] if are_places else None
     by_name = None
     if labels is not None and all(str(label) in labels for label in own):
         by_name = [labels.index(str(label)) for label in own]
@@ -500,9 +492,7 @@ def _class_count(
         return int_at_least("classes", classes, 2), None
     labels = () if isinstance(classes, str) else tuple(str(label) for label in classes)
     if len(labels) < 2 or len(set(labels)) != len(labels):
-        raise ValueError(
-            f"classes must be a number, or two or more different labels; they are {classes!r}"
-        )
+        raise ValueError(f"classes must be a number or several different labels; it is {classes!r}")
     return len(labels), labels
 
 

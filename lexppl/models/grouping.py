@@ -277,8 +277,7 @@ def slic_segments(image: Tensor, count: int, compactness: float = 0.1) -> Tensor
     image_shape(image.shape)
     if not bool(((image >= 0) & (image <= 1)).all()):
         raise ValueError(
-            f"image must have values in [0, 1]; they are {float(image.min()):g} to "
-            f"{float(image.max()):g}"
+            f"image must be in [0, 1]; it is {float(image.min()):g} to {float(image.max()):g}"
         )
     slic = extra_library("skimage.segmentation", "images").slic
     made = slic(

@@ -316,9 +316,7 @@ class CountLikelihood(Likelihood):
     def check_responses(self, y: Tensor) -> None:
         """Refuse what is no count."""
         if y.dim() != 1:
-            raise ValueError(
-                f"y must hold a count for each row, shape (N,); it has shape {tuple(y.shape)}"
-            )
+            raise ValueError(f"y must hold counts, shape (N,); it has shape {tuple(y.shape)}")
         wrong = (y < 0) | (y != y.round()) | ~y.isfinite()
         refuse_values(f"{type(self).__name__} is of counts, whole numbers from 0", y, wrong)
 

@@ -76,9 +76,7 @@ class MLP(Configured, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:
-            raise ValueError(
-                f"the network takes rows of {self.inputs} features; it is given {x.shape[-1]}"
-            )
+            raise ValueError(f"the network takes {self.inputs} features; it is given {x.shape[-1]}")
         learns = torch.is_grad_enabled() or self.training
         if x.dim() == 2 and len(x) > BLOCK and x.device.type == "cpu" and not learns:
             return torch.cat([self._outputs(rows) for rows in x.split(BLOCK)])

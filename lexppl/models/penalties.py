@@ -92,9 +92,7 @@ class CostPenalty(Penalty):
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         kept = _kept(distribution, mask)
         if kept.shape[-1] != len(self.costs):
-            raise ValueError(
-                f"there are {len(self.costs)} costs, and masks have {kept.shape[-1]} entries"
-            )
+            raise ValueError(f"costs has {len(self.costs)} entries, masks have {kept.shape[-1]}")
         return self.weight * (kept * self._kept.like(kept, self.costs, torch.tensor)).sum(-1)
 
 
@@ -172,9 +170,7 @@ class _GridPenalty(Penalty):
     def __init__(self, weight: float, shape: Sequence[int], neighbours: int = 4) -> None:
         super().__init__(weight)
         if len(shape) != 2:
-            raise ValueError(
-                f"shape must be rows and columns of the grid, two numbers; it is {shape}"
-            )
+            raise ValueError(f"shape must be two numbers, rows and columns; it is {shape}")
         self.shape = tuple(int_at_least("shape", size) for size in shape)
         if neighbours not in (4, 8):
             raise ValueError(f"neighbours must be 4 or 8; they are {neighbours!r}")

@@ -88,9 +88,7 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
     """Refuse a likelihood of labels without their number, or of responses with one."""
     if not isinstance(likelihood, Likelihood):
         named = getattr(likelihood, "__name__", type(likelihood).__name__)
-        raise TypeError(
-            f"likelihood must be a Likelihood, such as NormalLikelihood(); it is {named}"
-        )
+        raise TypeError(f"likelihood must be a Likelihood, as NormalLikelihood(); it is {named}")
     name = type(likelihood).__name__
     if likelihood.discrete and classes is None:
         raise ValueError(f"{name} is of labels: give classes=, how many there are")

@@ -87,14 +87,11 @@ def prior_from(description: Any) -> Distribution:
     """A distribution from what :meth:`WeightPrior.json` returned."""
     family = description.get("distribution") if isinstance(description, Mapping) else None
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ValueError(
-            f"the file describes a prior {family!r}, which is none of {sorted(FAMILIES)}"
-        )
+        raise ValueError(f"the file describes a prior {family!r}, none of {sorted(FAMILIES)}")
     config = description.get("config", {})
     if set(config) != set(arguments_of(family)):
         raise ValueError(
-            f"the file describes a {family} with {sorted(config)}; it has "
-            f"{list(arguments_of(family))}"
+            f"the file has a {family} with {sorted(config)}; it has {list(arguments_of(family))}"
         )
     values = {name: torch.as_tensor(value) for name, value in config.items()}
     return FAMILIES[family](**values)
@@ -288,9 +285,7 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
             if not isinstance(drawn, DrawnWeight):
                 if written_class(part) is type(part):
                     continue
-                raise TypeError(
-                    f"the prior of {name!r} was given by hand (PyroSample) and cannot be described"
-                )
+                raise TypeError(f"the prior of {name!r} is a PyroSample and cannot be described")
             found[name] = WeightPrior(drawn.family, drawn.arguments(part)).json()
     return found
 
@@ -378,8 +373,7 @@ def explainer_with_prior(
         others = sorted(name for name in prior if name.split(".")[0] not in parts)
         if others:
             raise ValueError(
-                f"prior names {others}; the weights here that can have priors are those of "
-                f"{list(parts)}"
+                f"prior names {others}; weights that can have priors are those of {list(parts)}"
             )
     else:
         own = {name: getattr(program, name).parameters() for name in parts}

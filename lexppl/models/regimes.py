@@ -160,11 +160,7 @@ def adapted_normalisation(module: nn.Module) -> AdaptedNormalisation:
         ['1.weight', '1.bias']
     """
     if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"adapted_normalisation takes an nn.Module; it is given {type(module).__name__}"
-        )
+        raise TypeError(f"adapted_normalisation takes an nn.Module, not {type(module).__name__}")
     if not any(isinstance(part, _BatchNorm) for part in module.modules()):
-        raise ValueError(
-            f"{type(module).__name__} has no batch norm that could adapt: leave it frozen"
-        )
+        raise ValueError(f"{type(module).__name__} has no batch norm to adapt: leave it frozen")
     return AdaptedNormalisation(copy.deepcopy(module))

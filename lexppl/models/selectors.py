@@ -380,9 +380,7 @@ class SequentialSelector(Configured, nn.Module):
     def forward(self, x: Tensor) -> SequentialMask:
         wanted = None if self.grouping is None else self.grouping.features
         if wanted is not None and x[0].numel() != wanted:
-            raise ValueError(
-                f"the grouping carries masks to {wanted} features; x has rows of {x[0].numel()}"
-            )
+            raise ValueError(f"the grouping is of {wanted} features; x has rows of {x[0].numel()}")
         return SequentialMask(
             self.policy,
             x,

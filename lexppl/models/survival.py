@@ -599,6 +599,4 @@ class CoxLikelihood(Likelihood):
                 unknown = ~self.baseline.knows(stratum)
                 refuse_values("strata of y must be those of the baseline", stratum, unknown)
         if self.baseline is None and not bool((event == 1).any()):
-            raise ValueError(
-                f"y has no event: all {len(y)} rows are censored, and no hazard can be compared"
-            )
+            raise ValueError(f"y has no event: all {len(y)} rows are censored")

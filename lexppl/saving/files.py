@@ -20,12 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lexppl import __version__
 from lexppl.inference import FitResult
 from lexppl.inference.posterior.global_draws import SampledGuide
-from lexppl.inference.pyro_parameters import (
-    ProgramFunction,
-    hold_saved,
-    is_program,
-    with_module,
-)
+from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program, with_module
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.saving.description import (

@@ -76,8 +76,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     columns = len(known)
     if isinstance(groups, str) or not hasattr(groups, "__len__") or len(groups) != columns:
         raise ValueError(
-            f"groups must give each of the {columns} columns of X the name of its group; it is "
-            f"{groups!r}"
+            f"groups must give each of the {columns} columns of X a group's name; it is {groups!r}"
         )
     given = dict(zip(known, map(level_of, groups), strict=True))
     # An indicator of what is missing is an entry of its own.

@@ -555,9 +555,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only, {str(self.classes_[0])!r}; a classifier needs at least two"
-            )
+            raise ValueError(f"y has one class only, {str(self.classes_[0])!r}; two are needed")
         targets = labels.astype(np.int64)
         return targets, targets
 

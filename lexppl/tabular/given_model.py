@@ -344,21 +344,20 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    units: list[tuple[NumericColumn, int]] = []
+    columns, places = list[NumericColumn](), list[int]()
     for column in encoding.columns:
-        first = encoding.feature_names.index(column.feature_names[0])
-        if isinstance(column, NumericColumn):
-            units.append((column, first))
-        elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
+        place = encoding.feature_names.index(column.feature_names[0])
+        if isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
             # A boolean is 0 or 1 to the module, which is its indicator of True.
-            first += column.levels.index("True")
-            units.append((NumericColumn(column.name, 0.0, 1.0), first))
-        else:
+            place += column.levels.index("True")
+            column = NumericColumn(column.name, 0.0, 1.0)
+        if not isinstance(column, NumericColumn):
             raise TypeError(
                 "model is a torch predictor, which takes numbers, and column "
                 f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
             )
-    columns, places = [column for column, _ in units], [place for _, place in units]
+        columns.append(column)
+        places.append(place)
     target = encoding.target
     read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is None:
@@ -367,9 +366,7 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
             middle = [float(column.original(np.zeros(1))[0]) for column in columns]
             distribution = predictor(given.new_tensor([middle]))
         if not isinstance(distribution, dist.Normal):
-            raise TypeError(
-                f"model must have a normal distribution of the response; it has {distribution}"
-            )
+            raise TypeError(f"model must have a normal distribution of y; it has {distribution}")
     mean, scale = [column.mean for column in columns], [column.scale for column in columns]
     tails = [column.asinh or (0.0, 0.0) for column in columns]
     asinh = tails if any(column.asinh for column in columns) else None

@@ -108,9 +108,7 @@ def with_missing(system: System, markers: Sequence[int]) -> System:
         seen: set[int] = set()
         for term in (term for stage in stages for term in stage.terms):
             if not isinstance(term.model, LEX):
-                raise TypeError(
-                    f"missing values are known to LEX programs; this is {type(term.model).__name__}"
-                )
+                raise TypeError(f"missing values need LEX, not {type(term.model).__name__}")
             if id(term.model) in seen:
                 continue
             seen.add(id(term.model))

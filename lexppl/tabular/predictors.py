@@ -21,11 +21,7 @@ from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.gains import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.evaluation.prediction import (
-    more_by_an_error,
-    predictive,
-    predictive_log_likelihood,
-)
+from lexppl.evaluation.prediction import more_by_an_error, predictive, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.cross_fitting import CrossFitted

@@ -37,12 +37,7 @@ from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
-from lexppl.tabular.predictors import (
-    WORDS,
-    fit_full_predictor,
-    rescale_logits,
-    trees_where_better,
-)
+from lexppl.tabular.predictors import WORDS, fit_full_predictor, rescale_logits, trees_where_better
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {

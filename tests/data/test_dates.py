@@ -100,13 +100,13 @@ def test_orders_are_told_by_the_dates_or_by_the_user():
     for dates, options, words in (
         (["03/04/2026", "05/06/2026"], {}, "give dates='dayfirst' or dates='monthfirst'"),
         (["13/04/2026", "05/16/2026"], {}, "of both orders"),
-        (["13/04/2026", "05/06/2026"], {"dates": "monthfirst"}, "dates='monthfirst' was given"),
+        (["13/04/2026", "05/06/2026"], {"dates": "monthfirst"}, "dates='monthfirst', and"),
         (["2026-02-30", "2026-02-01"], {}, "must hold dates; 9 cells do not, such as '2026-02-30'"),
         ([*(f"2026-01-{d}" for d in range(10, 28)), "unknown"], {}, "cells do not, such as 'unk"),
     ):
         every = dates * 9 if len(dates) == 2 else dates
         refused(words, dataset_from_frame, table(every), "y", error=TableError, **options)
-    with pytest.raises(ValueError, match="dates must be 'dayfirst' or 'monthfirst'"):
+    with pytest.raises(ValueError, match=r"dates must be one of .*'dayfirst', 'monthfirst'"):
         dataset_from_frame(table(["2026-01-01", "2026-01-02"]), "y", dates="first")
 
 

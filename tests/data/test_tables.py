@@ -214,15 +214,15 @@ def test_constant_columns(tmp_path):
 
 REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"a": [], "y": []}, {}, "the table is empty: it has no rows"),
-    ({"y": [0, 1]}, {}, "a target and at least one other column; it has 'y'"),
+    ({"y": [0, 1]}, {}, "a target and another column; it has 'y'"),
     ({"a": [1, 2], "y": ["u", "u"]}, {}, "target 'y' has one class only: every row is 'u'"),
     ({"a": [1, 2], "y": [2, 2]}, {}, "target 'y' has one class only: every row is '2'"),
     ({"a": [1, 2], "y": [2.5, 2.5]}, {}, "target 'y' is constant: 2.5"),
     ({"a": [1, 2], "y": [0, 1]}, {"task": "ranking"}, "task must be.*it is 'ranking'"),
     ({"a": [1, 2], "y": ["u", "v"]}, {"task": "regression"}, "'y' must hold numbers; 2 .*'u'"),
     ({"a": [1, 2], "y": [0, 1]}, {"standardise_target": True}, "standardise_target is for regr"),
-    ({"a": [1.0, np.inf], "y": [0, 1]}, {}, "'a' must be finite; it has 1 infinite"),
-    ({"a": [1.0, 2.0], "y": [0.5, -np.inf]}, {}, "'y' must be finite; it has 1 infinite"),
+    ({"a": [1.0, np.inf], "y": [0, 1]}, {}, "'a' must be finite; 1 are infinite"),
+    ({"a": [1.0, 2.0], "y": [0.5, -np.inf]}, {}, "'y' must be finite; 1 are infinite"),
     ({"a": [1, 2], "y": [1e20, 1.5]}, {}, r"'y' has values up to 1e\+20, .*float32.*rescale it"),
     ({"a": [1, 2], "y": [1e-21, 0.0]}, {}, "'y' has values up to 1e-21, .*float32.*rescale it"),
     ({"a": [1j, 2j], "y": [0, 1]}, {}, "'a' holds values of kind 'complex'"),

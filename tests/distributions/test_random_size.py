@@ -98,7 +98,7 @@ def test_the_beta_binomial_against_quadrature(a, b):
         (lambda: RandomSizeSubset(LOGITS, torch.zeros(())), "in their last dimension"),
         (
             lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
-            "a size that can be",
+            "a possible size in",
         ),
         (
             lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True),

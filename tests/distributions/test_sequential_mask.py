@@ -341,7 +341,7 @@ def test_rows_of_other_features_are_refused():
     with pytest.raises(ValueError, match="x must have 4 features"):
         SequentialMask(policy(), torch.zeros(2, 3), G)
     selector = SequentialSelector(policy(features=3, entries=2), 2, grouping=Grouping([0, 0, 1]))
-    with pytest.raises(ValueError, match="masks to 3 features"):
+    with pytest.raises(ValueError, match="is of 3 features"):
         selector(torch.zeros(2, 4))
 
 

@@ -33,7 +33,7 @@ def test_bernoulli_lists_every_mask_once() -> None:
         (KSubset(torch.zeros(40), 20), 2**16, "KSubset with G = 40.* has 137846528820 masks"),
         (TopKMask(torch.zeros(10), 5), 100, "TopKMask with G = 10 has 252 masks.*limit = 100"),
         (dist.OneHotCategorical(logits=torch.zeros(9)), 8, "9 masks, more than limit = 8"),
-        (KSubset(torch.zeros(2, 4), torch.tensor([1, 2])), 100, "k differs by row"),
+        (KSubset(torch.zeros(2, 4), torch.tensor([1, 2])), 100, "the same k in every row"),
         (OrderedTopK(torch.zeros(4), 2), 100, "use TopKMask"),
         (MaxConcrete(0.5, torch.zeros(4), 2), 100, "MaxConcrete cannot list its masks"),
     ],

@@ -107,7 +107,7 @@ def test_training_normalises_by_all_draws_together_and_prediction_by_what_was_se
 def test_what_cannot_adapt_is_refused(given):
     with pytest.raises(ValueError, match="adapt must be None or 'normalisation'; it is 'all'"):
         q_fit(3, given, adapt="all")
-    with pytest.raises(ValueError, match="no batch norm that could adapt: leave it frozen"):
+    with pytest.raises(ValueError, match="no batch norm to adapt: leave it frozen"):
         q_fit(3, table_predictor(3, 2, (4,)), adapt="normalisation")
-    with pytest.raises(TypeError, match=r"takes an nn\.Module; it is given function"):
+    with pytest.raises(TypeError, match=r"takes an nn\.Module, not function"):
         adapted_normalisation(lambda x: x)

@@ -81,7 +81,7 @@ def test_of_a_chain_on_a_line_the_expectation_is_exact(shape):
 def test_bad_input(kind):
     with pytest.raises(ValueError, match=r"grid of 2 × 3 = 6 entries, and masks have 5"):
         kind(1.0, (2, 3))(None, torch.zeros(1, 1, 5))
-    with pytest.raises(ValueError, match="rows and columns of the grid, two numbers"):
+    with pytest.raises(ValueError, match="two numbers, rows and columns"):
         kind(1.0, (2, 3, 4))
     with pytest.raises(ValueError, match="shape must be"):
         kind(1.0, (0, 3))

@@ -119,7 +119,7 @@ def test_bad_data_is_refused_before_any_step(name, bad):
 BAD_SETTINGS = {
     "classes": ({"classes": 1}, "classes|labels of at least 2|explains"),
     "features": ({"features": 0}, "features must be a whole number of at least 1"),
-    "grouping": ({"grouping": Grouping([0, 1, 1])}, "carries masks to 3 features; there are 4"),
+    "grouping": ({"grouping": Grouping([0, 1, 1])}, "is of 3 features; there are 4"),
 }
 
 

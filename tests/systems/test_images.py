@@ -82,7 +82,7 @@ def test_cxplain_explains_images(make):
     assert list(posterior["sample_stats"]["feature"].values) == NAMES
     with pytest.raises(ValueError, match="need grouping="):
         cxplain_targets(black_box(architecture), X, Y)
-    with pytest.raises(ValueError, match="the grouping is of rows"):
+    with pytest.raises(ValueError, match="grouping is of"):
         cxplain_targets(black_box(architecture), X, Y, grouping=Grouping(range(64)))
 
 

@@ -139,9 +139,7 @@ class TableArchitecture(Architecture):
     ) -> None:
         self.features = int_at_least("features", features)
         if grouping is not None and grouping.features != self.features:
-            raise ValueError(
-                f"the grouping carries masks to {grouping.features} features; there are {features}"
-            )
+            raise ValueError(f"grouping is of {grouping.features} features; there are {features}")
         self.hidden, self.predictor_hidden = hidden, predictor_hidden
         self.activation, self.batch_norm = activation, batch_norm
         self._grouping = grouping

@@ -126,8 +126,7 @@ def check_images(x: Tensor, shape: tuple[int, ...]) -> None:
     """
     if x.dim() != 1 + len(shape) or x.shape[1:] != shape:
         raise ValueError(
-            f"the network takes images (N, {', '.join(map(str, shape))}); it is given "
-            f"{tuple(x.shape)}"
+            f"the network takes images (N, {', '.join(map(str, shape))}); x is {tuple(x.shape)}"
         )
 
 
@@ -161,9 +160,7 @@ class UNet(Configured, nn.Module):
         channels, height, across = self.shape
         entries = height * across if grouping is None else grouping.entries
         if self.outputs % entries:
-            raise ValueError(
-                f"outputs must be a multiple of the {entries} mask entries; it is {outputs}"
-            )
+            raise ValueError(f"outputs must be a multiple of {entries} entries; it is {outputs}")
         filters = [self.width * 2**level for level in range(self.levels + 1)]
         self.down = nn.ModuleList(
             ConvolutionBlock(a, b, 2, self.batch_norm, activation)
@@ -207,9 +204,7 @@ class EntryMeans(nn.Module):
         self.entries = height * width if grouping is None else grouping.entries
         groups = tuple(range(height * width)) if grouping is None else grouping.groups
         if grouping is not None and grouping.event_shape != tuple(shape):
-            raise ValueError(
-                f"the grouping is of rows {grouping.event_shape}; the images are {tuple(shape)}"
-            )
+            raise ValueError(f"grouping is of {grouping.event_shape}; images are {tuple(shape)}")
         if len(groups) != height * width:
             raise ValueError(
                 "a U-Net has one number for each pixel, and the grouping gives the channels of a "
@@ -264,8 +259,7 @@ class TorchvisionNetwork(Configured, nn.Module):
         self.outputs = int_at_least("outputs", outputs)
         if self.shape[0] not in (1, 3):
             raise ValueError(
-                f"{name} takes images of 3 channels, or of 1, which is repeated; they have "
-                f"{self.shape[0]}"
+                f"{name} takes images of 3 channels, or 1, repeated; they have {self.shape[0]}"
             )
         # Loaded where it is used: it takes seconds.
         models = import_module("torchvision.models")

@@ -133,9 +133,7 @@ class TextSelector(Configured, nn.Module):
         self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
         self.outputs = int_at_least("outputs", outputs)
         if self.outputs % self.length:
-            raise ValueError(
-                f"outputs must be a multiple of the text's {self.length} words; it is {outputs}"
-            )
+            raise ValueError(f"outputs must be a multiple of {self.length} words; it is {outputs}")
         self.embedding = self.words.width
         self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
         self.shown = int_at_least("shown", shown, 0)
@@ -165,8 +163,7 @@ class TextSelector(Configured, nn.Module):
         """Refuse rows that are no texts `(N, T)`, or a text of padding alone."""
         if x.dim() != 2 or x.shape[-1] != self.length:
             raise ValueError(
-                f"the selector takes texts (N, {self.length}) of word numbers; it is given "
-                f"{tuple(x.shape)}"
+                f"the selector takes word numbers (N, {self.length}); it is given {tuple(x.shape)}"
             )
         check_words(x, self.vocabulary_size)
         empty = (x == PADDING).all(-1)

@@ -125,9 +125,7 @@ class KMeansDataImputer(Imputer):
         super().__init__()
         self._register("centres", centres)
         if self.centres.ndim < 2 or self.centres.numel() == 0:
-            raise ValueError(
-                f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
-            )
+            raise ValueError(f"centres must be (C, *event); they are {tuple(self.centres.shape)}")
         self.event_shape = self.centres.shape[1:]
         given = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")

@@ -230,8 +230,7 @@ def check_texts(x: Tensor, vocabulary_size: int) -> None:
     int_at_least("vocabulary_size", vocabulary_size, 2)
     if x.dim() != 2 or not x.is_floating_point():
         raise ValueError(
-            f"x must be texts (N, T) of word numbers, floating; it is {x.dtype} of shape "
-            f"{tuple(x.shape)}"
+            f"x must be floating word numbers (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
         )
     check_words(x, vocabulary_size)
     if not bool((x != PADDING).any()):
@@ -272,9 +271,7 @@ class UnigramImputer(WordImputer):
         super().__init__()
         loaded = self._register("frequency", frequency)
         if self.frequency.dim() != 1 or len(self.frequency) < 2:
-            raise ValueError(
-                f"frequency must have shape (V,), V >= 2; it has {tuple(self.frequency.shape)}"
-            )
+            raise ValueError(f"frequency must be (V,), V >= 2; it is {tuple(self.frequency.shape)}")
         if loaded:
             check_probabilities("frequency", self.frequency, of_words=True)
 

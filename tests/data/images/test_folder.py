@@ -197,7 +197,7 @@ def test_parts_that_are_refused(tmp_path):
     fill(tmp_path / "test")
     refused("has 'test' and no folder 'train'", divided_folder, tmp_path)
     fill(tmp_path / "train", classes=("a", "b"))
-    refused(r"test' has the class 'ill', which 'train' has not", divided_folder, tmp_path)
+    refused(r"test' has the class 'ill', not in 'train'", divided_folder, tmp_path)
     for name in ("val", "valid"):
         fill(tmp_path / name)
     refused("which are not one for each part", divided_folder, tmp_path)

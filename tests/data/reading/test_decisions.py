@@ -120,7 +120,7 @@ def test_rows_without_a_target_are_left_out_and_counted():
     assert len(data) == ROWS - 50 and data.entry_names == ("a", "b")
     assert "target 'y' is missing in 50 rows: left out; without decisions" in decisions[1]
     # Rows that are dropped at once hide neither their number nor a column that numbers the rows.
-    with pytest.warns(UserWarning, match="target 'y' is missing in 50 rows: they are left out"):
+    with pytest.warns(UserWarning, match="target 'y' is missing in 50 rows: left out"):
         data, decisions = with_decisions(dataset_from_frame, frame, "y", hide_missing=True)
     assert len(data) == ROWS - 50 and decisions[0].startswith("column 'id' numbers the rows")
 

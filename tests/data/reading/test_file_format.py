@@ -63,7 +63,7 @@ def test_what_contradicts_itself_is_refused():
     for wrong, words in (
         ({"separator": "ab"}, "separator must be one character"),
         ({"decimal": ":"}, "decimal must be ',' or '.'"),
-        ({"decimal": ",", "separator": ","}, "decimal must be ',' or '.', and not the separator"),
+        ({"decimal": ",", "separator": ","}, "decimal must be ',' or '.' and not the separator"),
         ({"text_encoding": "utf-9"}, "text_encoding must be one that Python knows"),
     ):
         refused(words, FileFormat, **wrong)

@@ -42,7 +42,7 @@ def test_a_class_of_such_a_name_stays_with_its_rows(tmp_path, word):
         warnings.simplefilter("error")
         assert len(read_table(file, "grade", missing=("",))) == 60
     refused("'grade' is missing in 20 rows", read_table, file, "grade", missing=(word,))
-    with pytest.warns(UserWarning, match="target 'grade' is missing in 20 rows: they are left out"):
+    with pytest.warns(UserWarning, match="target 'grade' is missing in 20 rows: left out"):
         assert len(read_table(file, "grade", missing=(word,), hide_missing=True)) == 40
 
 

@@ -74,7 +74,7 @@ def test_missing_labels_are_not_to_be_filled_in():
     error = problems_of(frame)
     assert str(error).startswith("target 'y' is missing in 50 rows; give drop_missing=True or")
     assert "fill them in" not in str(error) and error.mends == {"hide_missing": True}
-    with pytest.warns(UserWarning, match="target 'y' is missing in 50 rows: they are left out"):
+    with pytest.warns(UserWarning, match="target 'y' is missing in 50 rows: left out"):
         assert len(dataset_from_frame(frame, "y", **error.mends)) == 100
     frame.loc[1:2, "a"] = np.nan
     first, second = problems_of(frame).problems

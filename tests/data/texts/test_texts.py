@@ -124,7 +124,7 @@ def test_vocabulary_is_saved(tmp_path):
         (lambda: Vocabulary([]), "a vocabulary needs at least one word"),
         (lambda: Vocabulary(["a", "b", "a"]), "repeated: 'a'"),
         (lambda: Vocabulary.of([GOOD], size=0), "size must be a whole number of at least 1"),
-        (lambda: Vocabulary(["a"]).word(3), "whole and from 0 to 2; it is 3"),
+        (lambda: Vocabulary(["a"]).word(3), "whole, from 0 to 2; it is 3"),
     ],
 )
 def test_wrong_vocabularies(call, message):

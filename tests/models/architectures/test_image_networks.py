@@ -129,7 +129,7 @@ def test_torchvision_networks_take_small_images_of_one_channel(name):
 )
 def test_images_of_another_size_are_refused_in_a_line(make, given):
     network = make()
-    with pytest.raises(ValueError, match=r"takes images \(N, 1, 4, 4\); it is given"):
+    with pytest.raises(ValueError, match=r"takes images \(N, 1, 4, 4\); x is"):
         network(torch.zeros(given))
 
 
@@ -137,8 +137,8 @@ def test_images_of_another_size_are_refused_in_a_line(make, given):
     ("make", "message"),
     [
         (lambda: UNet((4, 4), 16), r"must be \(C, H, W\), channels first; it is \(4, 4\)"),
-        (lambda: UNet((1, 4, 4), 17), "multiple of the 16 mask entries; it is 17"),
-        (lambda: UNet((1, 4, 4), 1, Grouping.patches((1, 4, 5), 5)), "grouping is of rows"),
+        (lambda: UNet((1, 4, 4), 17), "multiple of 16 entries; it is 17"),
+        (lambda: UNet((1, 4, 4), 1, Grouping.patches((1, 4, 5), 5)), "grouping is of"),
         (
             lambda: UNet((2, 1, 2), 4, Grouping(range(4), event_shape=(2, 1, 2))),
             "gives the channels of a pixel different entries",
@@ -147,7 +147,7 @@ def test_images_of_another_size_are_refused_in_a_line(make, given):
         (lambda: UNet((1, 4, 4), 16, activation="sine"), "activation must be one of"),
         (lambda: ConvolutionalNetwork((1, 4, 4), 2, (0,)), "a number of filters of blocks"),
         (lambda: images((1, 4, 4), 2, grouping=Grouping.patches((1, 4, 4), 2)), "either patches"),
-        (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of rows"),
+        (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of"),
         (lambda: images((1, 4, 4), predictor="vgg"), "predictor must be one of"),
         (lambda: images((1, 4, 4), weights="DEFAULT"), "weights= are torchvision's"),
         (lambda: images((1, 4, 4), 0), "patches must be a whole number of at least 1"),

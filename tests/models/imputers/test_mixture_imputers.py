@@ -407,7 +407,7 @@ TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
         ),
         (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
         (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
-        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"shape \(C, \*event\)"),
+        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"must be \(C, \*event\)"),
         (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
         (
             lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]),

@@ -254,7 +254,7 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
         (lambda: CostPenalty([-1.0]), "a cost"),
         (
             lambda: CostPenalty([1.0])(dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1), None),
-            "1 costs, and masks have 2",
+            "costs has 1 entries, masks have 2",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_the_divergence_from_uniform_words_counts_words():
         (lambda: NETWORKS["cnn"]()(X * 0.5), r"there is 3\.5\. A word has no half"),
         (lambda: selector()(X[:, :4]), r"the selector takes texts \(N, 6\)"),
         (lambda: selector(shown=2)(X), "and 2 numbers behind them"),
-        (lambda: TextSelector(V, T, 7), "a multiple of the text's 6 words; it is 7"),
+        (lambda: TextSelector(V, T, 7), "a multiple of 6 words; it is 7"),
         (lambda: TextCNN(1, T, 2), "vocabulary_size must be a whole number of at least 2"),
         (lambda: TextCNN(V, T, 2, dropout=1.0), "dropout must"),
         (lambda: PaddingImputer()(X[None], torch.ones(1, 3, T)), r"x must be texts \(B, T\)"),
