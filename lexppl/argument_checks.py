@@ -60,7 +60,7 @@ def refuse_not_finite(name: str, values: Any, note: str = "") -> None:
         what = f"{values.dtype}, {values.layout}: of a sparse tensor give to_dense()"
         raise ValueError(f"{name} must hold real numbers and be dense; it is {what}")
     if len(broken := (~values.isfinite()).nonzero()):
-        what = f"{len(broken)} of its values are NaN or infinite, the first at"
+        what = f"{len(broken)} of its {values.numel()} values are NaN or infinite, the first at"
         raise ValueError(f"{name} must be finite; {what} {tuple(broken[0].tolist())}{note}")
 
 

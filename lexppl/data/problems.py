@@ -129,7 +129,7 @@ def with_decisions(
         >>> print(data.entry_names, *decisions, sep="\\n")
         ('dose',)
         constant columns explain nothing: 'site': left out; without decisions the table is refused
-        missing values in 1 of 2 columns: 'dose' (1): hidden; drop_missing=True drops their rows
+        missing values in 1 of 1 columns: 'dose' (1): hidden; drop_missing=True drops their rows
     """
     reading["include"] = reading.get("include") or ()
     hide = not reading.pop("drop_missing", False) and hide  # Rows are dropped last.

@@ -274,9 +274,9 @@ def test_what_has_no_finite_likelihood_has_no_gain(value):
 P = torch.as_tensor(Y["probabilities"])
 REFUSED = {
     "groups of other entries": ({"groups": FeatureGroups(("a",), ((0, 1, 2),))}, "be of 4 entries"),
-    "no probabilities": ({"y": P[:, :2]}, "sum to 1"),
-    "classes": ({"y": P[:, :2] / P[:, :2].sum(-1, keepdim=True)}, "the judge's classes"),
-    "one class": ({"y": torch.ones(N, 1).double()}, "the judge's classes"),
+    "no probabilities": ({"y": P[:, :2]}, r"shape \(N, 3\) for classes=3"),
+    "classes": ({"y": P[:, :2] / P[:, :2].sum(-1, keepdim=True)}, r"shape \(N, 3\) for classes=3"),
+    "one class": ({"y": torch.ones(N, 1).double()}, r"give y\[:, 0\]"),
     "names": ({"entry_names": ["a"]}, "entry_names must be 4 names"),
 }
 

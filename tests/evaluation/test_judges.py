@@ -262,7 +262,7 @@ JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
         ({"masks": MASKS[:0]}, r"is \(0, 40, 3\)"),
         ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
         ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
-        ({"y": Y + 1}, r"labels \[2\] that were not seen"),
+        ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2"),
         ({"y": Y[1:]}, "x has 40 rows and y has 39"),
         ({"y": torch.eye(40)}, r"labels or responses, shape \(40,\); it has \(40, 40\)"),
         ({"imputations": 0}, "at least 1"),

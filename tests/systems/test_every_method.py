@@ -100,7 +100,7 @@ BAD_DATA = {
     "one class": (lambda: (X, 0 * LABELS), "one class only"),
     "text": (lambda: (np.array([["a"] * 4] * ROWS), LABELS), "must hold numbers"),
     "features": (lambda: (X[:, :3], LABELS), "features|must"),
-    "label": (lambda: (X, LABELS + 5), "to be within the support"),
+    "label": (lambda: (X, LABELS + 5), "labels must be 0 …"),
 }
 
 

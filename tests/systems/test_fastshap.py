@@ -295,9 +295,9 @@ def of_classes(classes):
             X[:, 0].float(),
             "has 2 classes, and classes is None",
         ),
-        ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "support|within"),
+        ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
         ({"classes": 3, "black_box": of_classes(3)}, X[:, :2].float(), "what the model says"),
-        ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "support|within"),
+        ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
     ],
 )
 def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, message):
