@@ -146,7 +146,7 @@ def test_groups_by_name_and_alone():
         *[({"a": wrong}, "must be a list of columns") for wrong in ("age", [], 3, None, {"b": 1})],
         ((("a", "b"), ((0,), (0, 1))), "each of 0 to 2 once, not [0, 0, 1]"),
         ((("a",), ((1,),)), "each of 0 to 0 once, not [1]"),
-        ((("a", "b"), ((0,), ())), "each entry"),
+        ((("a", "b"), ((0,), ())), "each of 0 to"),
         ((("a",), ((0,), (1,))), "2 groups need as many different names"),
         ((("a", "a"), ((0,), (1,))), "2 groups need as many different names"),
     ],
