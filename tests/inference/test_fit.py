@@ -379,7 +379,7 @@ def test_reset_is_needed_for_replicates_of_a_given_module():
         ("unread option", "infer options .'baseline'. that this objective does not read"),
         ("no rows", "shared by several logs"),
         ("global", "no guide draws"),
-        ("nothing observed", "observes nothing in mask_particles"),
+        ("nothing observed", "observes nothing inside mask_particles"),
         ("two names", "two sites named 'mask'"),
     ],
 )
