@@ -87,7 +87,7 @@ def test_slic_finds_segments_that_are_alike():
         assert len(image[0][segments == s].unique()) == 1
     grouping = Grouping.superpixels(segments, channels=3)
     assert grouping.event_shape == (3, 12, 12)
-    with pytest.raises(ValueError, match=r"values in \[0, 1\]; they are 0 to 255"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\]; it is 0 to 255"):
         slic_segments(image * 255.0, 9)
     with pytest.raises(ValueError, match="channels first"):
         slic_segments(image[0], 9)
