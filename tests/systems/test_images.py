@@ -80,7 +80,7 @@ def test_cxplain_explains_images(make):
     assert (shares[0, 0] > 0) == (dearer[0] > dearer[1]) or math.isclose(shares[0, 0], 0.25)
     posterior = explain(fit(cxplain(architecture), (X, shares), **FIT), X[:5], draws=0)
     assert list(posterior["sample_stats"]["feature"].values) == NAMES
-    with pytest.raises(ValueError, match="need grouping="):
+    with pytest.raises(ValueError, match="need a grouping="):
         cxplain_targets(black_box(architecture), X, Y)
     with pytest.raises(ValueError, match="grouping is of"):
         cxplain_targets(black_box(architecture), X, Y, grouping=Grouping(range(64)))
