@@ -156,7 +156,7 @@ def ended(child: int, within: float | None = None) -> int | None:
 
 def is_writing(folder: Path) -> bool:
     """Whether a state is being written."""
-    return (folder / f"{STATE}.partial").exists()
+    return any(folder.glob(f".{STATE}-*.partial"))
 
 
 def epochs_kept(folder: Path) -> int:

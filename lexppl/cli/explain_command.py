@@ -258,7 +258,8 @@ class ExplainRun(ABC):
         gain, sampled = self.learned(), self.result.sampler is not None
         self.sections.warn(self._worded(learned_messages(gain, self.result.steps, sampled)))
         judgement, judge = self.judged()
-        as_good = judgement.as_good_as_all(gain.margin)
+        # Another kind of predictor may be better by its shape, with the same features.
+        as_good = bool(judgement.other_kind) or judgement.as_good_as_all(gain.margin)
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
         show_progress("drawing the posterior", self.options.quiet)

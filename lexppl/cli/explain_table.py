@@ -221,7 +221,9 @@ class TableRun(ExplainRun):
         source, sections = self.source, self.sections
         if self.plan.regime is Regime.FREE_IN_SITU:
             own, full = (judgement.log_likelihood(who) for who in (scores.EXPLAINER, scores.FULL))
-            sections.warn(fit_warnings.behind_message(own, full, gain), first=True)
+            sections.warn(
+                fit_warnings.behind_message(own, full, gain, judgement.other_kind), first=True
+            )
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
         posterior = self.posterior(

@@ -650,7 +650,7 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
 
     Example:
         >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})
-        >>> given = posterior_of({"posterior_predictive": drawn}, {})
+        >>> given = xr.DataTree(children={"posterior_predictive": xr.DataTree(drawn)})
         >>> in_units = in_response_units(given, TargetColumn("y", None, 10.0, 2.0))
         >>> in_units["posterior_predictive"]["y"].values
         array([10., 12.])

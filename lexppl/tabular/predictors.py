@@ -283,7 +283,8 @@ def _counts(rows: EncodedRows) -> list[Tensor | None]:
 
 
 LOGIT_STEP, MOST_LOGIT_STEPS = math.sqrt(2.0), 4
-"""Between the factors of logits that are tried, and steps either way."""
+"""Between the factors of logits that are tried, and steps either way. Of scales too: under narrower
+ones few draws of what is hidden reach y, and gains are too large."""
 
 
 def rescale_logits(

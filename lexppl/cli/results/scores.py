@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
@@ -25,6 +26,7 @@ from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
 from lexppl.summary import number_text
+from lexppl.tabular.predictors import WORDS
 
 FIGURE_NAMES: Mapping[str, str] = {
     "agreement": "agrees with the black box",
@@ -105,6 +107,12 @@ class Judgement:
         """Whether the explainer's log-likelihood reaches that of all features, by a margin."""
         own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
         return own is not None and full is not None and own > full - margin
+
+    @property
+    def other_kind(self) -> str:
+        """What the predictor of all features is, where it is no network; empty otherwise."""
+        kind = next((row.kind for row in self.scores if row.who == FULL), "")
+        return "" if WORDS[NETWORK] in kind else kind
 
     def log_likelihood(self, who: str) -> float | None:
         """Mean log-likelihood of held-out rows, nats; None if not known."""

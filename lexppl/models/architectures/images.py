@@ -122,7 +122,7 @@ def check_images(x: Tensor, shape: tuple[int, ...]) -> None:
     Example:
         >>> check_images(torch.zeros(2, 1, 8, 8), (1, 28, 28))
         Traceback (most recent call last):
-        ValueError: the network takes images (N, 1, 28, 28); it is given (2, 1, 8, 8)
+        ValueError: the network takes images (N, 1, 28, 28); x is (2, 1, 8, 8)
     """
     if x.dim() != 1 + len(shape) or x.shape[1:] != shape:
         raise ValueError(
