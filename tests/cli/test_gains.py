@@ -196,8 +196,8 @@ def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tm
 @pytest.mark.complete
 def test_the_rate_is_the_one_typed(tmp_path, capsys):
     path = written(people(), tmp_path)
-    strict, _ = ran(tmp_path / "r", path, *LONGER, "--fdr", "0.001")
-    assert "false discovery rate of 0.001" in flat(capsys)
+    strict, _ = ran(tmp_path / "r", path, *LONGER, "--fdr", "1e-30")
+    assert "false discovery rate of 1e-30" in flat(capsys)
     loose, _ = ran(tmp_path / "r", path, *LONGER, "--fdr", "0.99")
     assert "false discovery rate of 0.99" in flat(capsys)
     assert list(strict["p"]) == list(loose["p"])
@@ -265,7 +265,10 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(judged, tmp_path, ca
     assert list(source.data.class_names) == list(model.classes_)
     torch.testing.assert_close(judged["targets"], outputs)
     found = gain_table(again(judged, tmp_path / "r"))
-    np.testing.assert_allclose(table["gain"], found["gain"][table.index], rtol=6e-4, atol=1e-6)
+    known = table["gain"].dropna()
+    # EVAL-X, after ten epochs, does not judge members of a group.
+    assert len(known) == len(table) or "what members of groups gain is not known" in page
+    np.testing.assert_allclose(known, found["gain"][known.index], rtol=6e-4, atol=1e-6)
 
 
 @pytest.mark.complete(but=1)
@@ -408,9 +411,9 @@ def test_a_family_wise_error_rate_in_its_place(tmp_path, capsys):
     path = written(people(), tmp_path)
     loose, _ = ran(tmp_path / "r", path, *LONGER, "--fdr", "0.99")
     capsys.readouterr()
-    strict, page = ran(tmp_path / "r", path, *LONGER, "--fwer", "1e-6")
+    strict, page = ran(tmp_path / "r", path, *LONGER, "--fwer", "1e-30")
     for said in (flat(capsys), page):
-        assert "a family-wise error of 1e-06" in said and "false discovery" not in said
+        assert "a family-wise error of 1e-30" in said and "false discovery" not in said
     assert strict["p"].tolist() == loose["p"].tolist()
     assert strict["found"].sum() < loose["found"].sum()
     assert (strict["gain_lower"] < loose["gain_lower"]).all()

@@ -258,9 +258,11 @@ def history_chart(history: History) -> Markup:
     return Chart(lines, "epoch", "loss in nats a row", name, y_span=span).svg()
 
 
-def _swarm(report: TableReport) -> Markup:
+def _swarm(report: TableReport) -> Markup | None:
     known = report.ranking if report.gains is None else report.ranking.dropna(subset="gain")
     names = [str(name) for name in known.index]
+    if not names:
+        return None
     swarm = swarm_of(report.posterior, names[:SWARM_FEATURES], SWARM_ROWS)
     count = len(swarm.names)
     down = -np.arange(count) - swarm.offsets
