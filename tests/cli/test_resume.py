@@ -76,10 +76,10 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
     out, states = str(tmp_path / "out"), str(tmp_path / "states")
     calls, given = iter(range(2)), TrainingLoop._validate
 
-    def interrupted(loop, term):
+    def interrupted(*arguments):
         if next(calls, None) is None:
             raise KeyboardInterrupt
-        return given(loop, term)
+        return given(*arguments)
 
     with monkeypatch.context() as context:
         context.setattr(TrainingLoop, "_validate", interrupted)
