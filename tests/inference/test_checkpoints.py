@@ -1,6 +1,7 @@
 """A fit that is stopped and goes on is, to the bit, one that was never stopped."""
 
 import errno
+import os
 import pickle
 import re
 import signal
@@ -507,7 +508,7 @@ def fit_killed(place, folder):
     elif place == "before a file is written":
         MODULE.write_through = killed_after(2, MODULE.write_through)
     else:
-        MODULE.os.replace = killed_after(2, MODULE.os.replace)
+        os.replace = killed_after(2, os.replace)
     fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 0), **KILLED)
 
 
