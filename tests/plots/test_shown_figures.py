@@ -4,14 +4,15 @@ import io
 import warnings
 
 import matplotlib.pyplot as plt
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 
 from lexppl.plots import plot_history, plot_importance
 from tests.plots import windows
 from tests.plots.test_plots import history_of, random_posterior
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
 
 
 @pytest.fixture(params=["agg", "module://tests.plots.windows"], ids=["agg", "windows"])
@@ -81,7 +82,7 @@ def test_a_notebook_shows_it_once():
         nbformat.v4.new_code_cell(code) for code in (first, *CELLS.values(), "plt.get_fignums()")
     ]
     book = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
     for name, cell in zip(CELLS, book.cells[1:-1], strict=True):
         images = [o for o in cell.outputs if "image/png" in o.get("data", {})]
         assert len(images) == (2 if name == "two" else 1), name
