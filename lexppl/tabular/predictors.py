@@ -105,12 +105,16 @@ def own_judge(
     than a predictor of every mask; where a feature depends on kept ones in other ways than the
     imputer knows, as within groups, it is not.
     """
+
+    def imputer_of(model: LEX) -> nn.Module:
+        # That of rows with missing values holds another.
+        return getattr(model.imputer, "imputer", model.imputer) if of_any else model.imputer
+
     kinds = MarginalImputer | CopulaImputer | (GapImputer if of_any else CopulaImputer)
     own = all(
         isinstance(model, LEX)
         and (of_any or isinstance(model.predictor, CrossFitted))
-        # That of rows with missing values holds another.
-        and isinstance(getattr(model.imputer, "imputer" * of_any, model.imputer), kinds)
+        and isinstance(imputer_of(model), kinds)
         for model in result.models
     )
     return EvalX(result, entries, name) if own else None
