@@ -93,7 +93,7 @@ def nan_rows():
 
 
 BAD_DATA = {
-    "NaN": (lambda: (nan_rows(), LABELS), "must be finite; 1 of its values"),
+    "NaN": (lambda: (nan_rows(), LABELS), r"must be finite; 1 of its \d+ values"),
     "infinite": (lambda: (X / 0.0, LABELS), "must be finite"),
     "empty": (lambda: (X[:0], LABELS[:0]), "has no rows"),
     "lengths": (lambda: (X, LABELS[:5]), "as many rows each"),
