@@ -313,10 +313,11 @@ def predicted(
     imputations: int,
     masks: int,
     again: Again | None,
-    above: Mapping[str | None, Tensor] | None = None,
+    above: Sequence[Tensor],
+    tree: MaskTree,
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
-    their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
+    their mean probabilities `(B, C)`; of levels above the last one the pairs `(D, E)` are given."""
     site = run.sites.get(RESPONSE)
     if site is None or site.has_own_plates or isinstance(site.distribution, Unit):
         return None, None
@@ -324,12 +325,13 @@ def predicted(
     if probability is None:
         if again is None:
             return None, None
+        pairs = [*above, pair]
         latents = {
-            name: _chosen(one, (above or {}).get(plate_of(one), pair), imputations, masks)
-            if one.in_particles
-            else value_of(one)
-            for name, one in run.sites.items()
-            if not one.observed
+            name: _chosen(site, pairs[tree.level_of(site)], imputations, masks)
+            if site.in_particles
+            else value_of(site)
+            for name, site in run.sites.items()
+            if not site.observed
         }
         new = again(latents, len(pair)).get(RESPONSE)
         if new is None:  # Without y it is not drawn.
@@ -372,7 +374,7 @@ def posterior_draws(
     last = len(weights) - 1
     observed = [site for site, _ in run.weighted if site.observed]
     in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
-    above_rows: dict[str | None, Tensor] = {}
+    above_last: list[Tensor] = []
     masks: dict[str, Tensor] = {}
     means: dict[str, Tensor] = {}
     ess = pareto = evidence = None
@@ -399,7 +401,7 @@ def posterior_draws(
         below = math.prod(counts[level + 1 :])
         which = at.div(repeats, rounding_mode="floor") * below
         if level < last:
-            above_rows[tree.plates[level]] = which
+            above_last.append(which)
         by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
         for name in (name for name in names if tree.levels[name] == level):
             value = value_of(run.sites[name])
@@ -409,7 +411,7 @@ def posterior_draws(
         if listed is None and level == at_level:
             ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
     pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
-    y, probability = predicted(run, pair, imputations, particles, again, above_rows)
+    y, probability = predicted(run, pair, imputations, particles, again, above_last, tree)
     return RowDraws(masks, means, y, probability, evidence, ess, pareto)
 
 

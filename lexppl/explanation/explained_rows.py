@@ -51,6 +51,7 @@ from lexppl.explanation.row_plan import (
 )
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.dependence import match_program, refuse_batch_dependence
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows, sample_nodes
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.result import FitResult
@@ -206,7 +207,7 @@ def _prepared(
             if not is_checked:
                 with suppress(torch.linalg.LinAlgError):  # So few rows may have no distribution.
                     few = (rows.x[:LEAST], None)
-                    ParticleProgram(result.model, None, few).refuse_batch_dependence()
+                    refuse_batch_dependence(ParticleProgram(result.model, None, few))
             known = KnownProgram.of(result, rows.x)
         with drawing(how.seed, device):
             if how.samples is not None:
@@ -283,7 +284,7 @@ def _observed(
     few = slice(0, None if sites.are_together else FEW)
     args = tuple(None if values is None else values[few] for values in first)
     program = ParticleProgram(result.models[0], result.guides[0], args)
-    program.match()
+    match_program(program)
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
     if not any(
@@ -302,7 +303,7 @@ def _observed(
         try:
             if shared and not sites.are_together:
                 raise ValueError("all rows are observed in one, with masks of their own each")
-            listed = MaskList(run, tree, SHARED)
+            listed = MaskList(run, tree, SHARED, exact=True)
         except ValueError as error:
             if proposals is not None:
                 raise ValueError(

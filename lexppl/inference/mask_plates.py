@@ -5,7 +5,7 @@ p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from torch import Tensor
 from lexppl.distributions import uniform_masks
 from lexppl.effects import LABEL_PLATE, MASK_DIM
 from lexppl.inference.batches import Columns
+from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.listed_latents import (
+    MOST_JOINT,
     ListedLatents,
     draw_log_prob,
     is_point,
@@ -24,10 +26,11 @@ from lexppl.inference.objective.listed_latents import (
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
-PAIRS = 32  # Pairs of masks that are exchanged to see on which group's a row depends
-SAME = 1e-3  # Of a change, what rounding may make of it
+MOST_CHECKED = 4_096  # Joint values with which a tree is checked, and all that are listed for it
+FEW_VALUES, FEW_SHIFTS = 5, 2  # Values of each latent, and shifts of them, where values are drawn
 
 Again = Callable[[int, Draw], ParticleTrace]  # Another run with so many masks, and these values
+Index = list[Tensor]  # By plate the place of a value in the list of each entry, `(M, E or 1)`
 
 
 def plate_of(site: Site) -> str | None:
@@ -70,26 +73,42 @@ class MaskTree:
 
     @classmethod
     def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str] = ()) -> "MaskTree":
-        """The tree of a program's random latents in the mask plate."""
+        """The tree of a program's random latents in the mask plate: masks of groups and rows have
+        weights of their own where :func:`_confirmed` shows that no term depends on those of other
+        entries; else all groups' are summed as one, or all together."""
         others = [site.name for site in run.mask_sites if is_random(site)]
         masks = list(dict.fromkeys([*masks, *others]))
-        own = {plate_of(run.sites[name]) for name in masks}
+        plates = {name: plate_of(run.sites[name]) for name in masks}
         observed = {plate_of(site) for site, _ in run.weighted if site.observed}
         imputed = {plate_of(s) for s in run.drawn if s.in_imputations and is_random(s)}
-        rows, groups = observed - {None}, own - observed - {None}
-        one_each = len(rows) <= 1 and len(groups) <= 1
-        coupled = (None in observed and own != {None}) or not imputed <= rows
-        if not one_each or coupled:
-            return cls((None,), (), dict.fromkeys(masks, 0))
-        plates = (None, *groups, *rows)
-        levels = {name: plates.index(plate_of(run.sites[name])) for name in masks}
-        sizes = {p.name: p.size for s in run.sites.values() for p in s.plates}
-        device = run.arguments[0].device
-        above = [torch.zeros(sizes[str(p)], dtype=torch.long, device=device) for p in plates[1:2]]
-        if len(plates) == 3:
-            of_groups = [name for name, level in levels.items() if level == 1]
-            above.append(_groups_of_rows(run, again, of_groups, plates[2], sizes[str(plates[1])]))
-        return cls(plates, tuple(above), levels)
+        rows = observed - {None}
+        events = [name for name in masks if run.sites[name].distribution.event_shape]
+        groups = {plates[name] for name in events} - observed - {None}
+        trees = [(None, *rows)] if len(rows) <= 1 and imputed <= rows else []
+        if trees and rows and len(groups) == 1:
+            trees.insert(0, (None, *groups, *rows))
+        for names in [*trees, (None,)]:
+            levels = {n: names.index(p) if p in names else 0 for n, p in plates.items()}
+            tree = _confirmed(cls(names, _under_all(run, names), levels), run, again)
+            if tree is not None:
+                break
+        found = tree or cls((None,), (), dict.fromkeys(masks, 0))
+        if len(trees) > 1 and len(found.plates) < 3:
+            try:
+                MaskList(run, found, MOST_JOINT)
+            except ValueError as error:
+                names = [name for name in events if plates[name] in groups]
+                raise ValueError(
+                    f"some rows depend on the masks {names} of several groups, which have no "
+                    "posterior group by group: give each row one group, such as mask[..., group, "
+                    f":] with the numbers of groups in a column of x. Jointly, {error}"
+                ) from None
+        return found
+
+    def level_of(self, site: Site) -> int:
+        """The place in `plates` of a site's plate, or of all rows."""
+        plate = plate_of(site)
+        return self.plates.index(plate) if plate in self.plates else 0
 
     def above_of(self, level: int, run: ParticleTrace) -> Tensor:
         if level and not self.is_of_rows:
@@ -105,6 +124,23 @@ class MaskTree:
         """Whether every mask is one of a row."""
         return len(self.plates) == 2 and set(self.levels.values()) == {1}
 
+    def terms(self, run: ParticleTrace, priors: Collection[str] = ()) -> list[Tensor]:
+        """By plate the log-densities of what is weighed in its entries, `(…, K, M, E or 1)`, with
+        the priors of listed latents."""
+        terms: list[Tensor] = [run.arguments[0].new_zeros(1, 1, 1) for _ in self.plates]
+        for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
+            value = sign * entry_log_prob(site, site.name in priors)
+            if value.dim() > 3 and not (self.is_of_rows and LABEL_PLATE in site.plate_names):
+                raise ValueError(
+                    f"site {site.name!r} has plates of its own outside mask_particles(), "
+                    f"{[n for n, _ in site.outer]}, and no masks there: enter them inside it. "
+                    "Where rows share masks y must hold labels, and no probabilities of them"
+                )
+            level = self.level_of(site)
+            summed = value if level or value.shape[-1] == 1 else value.sum(-1, keepdim=True)
+            terms[level] = terms[level] + summed
+        return terms
+
     def log_weights(
         self,
         run: ParticleTrace,
@@ -114,19 +150,7 @@ class MaskTree:
     ) -> list[Tensor]:
         """By plate the log-weights of its masks given those above, lower plates summed out,
         `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation."""
-        last = len(self.plates) - 1
-        terms: list[Any] = [0.0] * (last + 1)
-        for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
-            value = sign * entry_log_prob(site, site.name in priors)
-            if value.dim() > 3 and not (self.is_of_rows and LABEL_PLATE in site.plate_names):
-                raise ValueError(
-                    f"site {site.name!r} has plates of its own outside mask_particles(), "
-                    f"{[n for n, _ in site.outer]}, and no masks there: enter them inside it. "
-                    "Where rows share masks y must hold labels, and no probabilities of them"
-                )
-            level = self.plates.index(plate_of(site)) if last else 0
-            summed = value if level or value.shape[-1] == 1 else value.sum(-1, keepdim=True)
-            terms[level] = terms[level] + summed
+        last, terms = len(self.plates) - 1, self.terms(run, priors)
         found: list[Tensor] = []
         below: Tensor | float = 0.0
         for level in range(last, -1, -1):
@@ -158,63 +182,209 @@ def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
     return (weight * share).sum(0).log() + torch.where(weight > 0, weight * evidence, 0.0).sum(0)
 
 
-def _groups_of_rows(
-    run: ParticleTrace, again: Again, masks: Sequence[str], rows: str | None, groups: int
-) -> Tensor:
-    """For each row the group whose mask its likelihood depends on, `(B,)`, by masks that differ
-    between groups in one binary digit of their number at a time."""
-    digits = max(1, (groups - 1).bit_length())
-    number = torch.arange(groups)
-    second = torch.zeros(2 + digits, groups, dtype=torch.bool)
-    second[1] = True
-    second[2:] = (number >> torch.arange(digits)[:, None]) % 2 == 1
+def _under_all(run: ParticleTrace, plates: Sequence[str | None]) -> Columns:
+    """The entry above each of further plates, 0 for all."""
+    sizes = {p.name: p.size for s in run.sites.values() for p in s.plates}
+    device = run.arguments[0].device
+    return tuple(torch.zeros(sizes[str(p)], dtype=torch.long, device=device) for p in plates[1:])
 
-    def draw(site: Site) -> Tensor | None:
-        if not site.in_particles:
-            return None
-        event = len(site.distribution.event_shape)
-        if site.name not in masks:
-            # The same in all particles of this run.
-            value = site.distribution.sample()
-            first = value.select(MASK_DIM - event, 0).unsqueeze(MASK_DIM - event)
-            return first.expand_as(value)
+
+def _confirmed(tree: MaskTree, run: ParticleTrace, again: Again) -> MaskTree | None:
+    """The tree with the group of each row, where every term of an entry depends on the latents of
+    its entry and of those above alone; else None.
+
+    The terms of a run in which all entries have the same place in their list of values are compared
+    with those of runs in which entries with a 1 in a binary digit of their number are shifted by s
+    places, for each digit and each s, so that every two entries take every two values; and of a run
+    of all joint values, where these are few enough. −∞ equals −∞.
+    """
+    below = {level for level in tree.levels.values() if level}
+    outer = {name for site, _ in run.weighted for name, _ in site.outer}
+    if not below or (tree.is_of_rows and tree.plates[-1] in outer):
+        return tree
+    check = _TreeCheck(tree, run, again)
+    if len(tree.plates) == 3:
+        tree = check.with_groups()
+    return tree if check.holds(tree) else None
+
+
+class _TreeCheck:
+    """Terms of a program by plate, at any values of the latents of each entry."""
+
+    def __init__(self, tree: MaskTree, run: ParticleTrace, again: Again) -> None:
+        self.tree, self._again = tree, again
+        random = [s for s in run.drawn if is_random(s)]
+        self.exact = all(site.name in tree.levels for site in random)
+        self._sites = [s for s in random if s.name in tree.levels]
         try:
-            pair = uniform_masks(site.distribution).sample((2,))
-        except TypeError:
-            pair = site.distribution.sample((2,))
-        one, other = (each[:: 2 + digits, :1].repeat_interleave(2 + digits, 0) for each in pair)
-        chosen = second.repeat(PAIRS, 1).unsqueeze(-1).to(one.device)
-        return torch.where(chosen, other, one)
+            listed = MaskList(run, tree, MOST_CHECKED)
+            self._values, self.counts = dict(listed.values), list(listed.counts)
+            self._steps = [math.prod(self.counts[i + 1 :]) for i in range(len(tree.plates))]
+        except ValueError:
+            self.exact = False
+        if not self.exact:
+            # Values that are drawn, or those of few, of each entry by itself.
+            with seeded(0, run.arguments[0].device):
+                drawn = again(FEW_VALUES, _alike)
+            self._values = {s.name: _full(drawn.sites[s.name]) for s in self._sites}
+            used = {tree.levels[s.name] for s in self._sites}
+            self.counts = [FEW_VALUES if i in used else 1 for i in range(len(tree.plates))]
+            self._steps = [1] * len(tree.plates)
+        count = math.prod(self.counts)
+        places = torch.arange(count, device=run.arguments[0].device).unsqueeze(-1)
+        self.base = []
+        for size in self.counts:
+            count //= size
+            self.base.append(places // count % size)
+        self._table = [self._by_entry(value) for value in self.terms(self.base)]
 
-    changed = again(PAIRS * (2 + digits), draw)
-    values = [entry_log_prob(s) for s, _ in changed.weighted if plate_of(s) == rows]
-    value = sum(values[1:], values[0]).mean(tuple(range(values[0].dim() - 2)))
-    value = value.double().unflatten(0, (PAIRS, 2 + digits))
-    first, other, mixed = value[:, :1], value[:, 1:2], value[:, 2:]
-    change = (other - first).abs().sum((0, 1))
-    nearer = ((mixed - first).abs() - (mixed - other).abs()).sum(0)
-    if bool((nearer.abs() < (1 - SAME) * change - 1e-9).any()):
-        raise ValueError(
-            f"some rows depend on the masks {list(masks)} of several groups, which have no "
-            "posterior group by group: give each row one group, such as mask[..., group, :] with "
-            "the numbers of groups in a column of x"
-        )
-    power = 2 ** torch.arange(digits, device=nearer.device)
-    return ((nearer > 0).long() * power[:, None]).sum(0)
+    def _by_entry(self, terms: Tensor) -> Tensor:
+        return terms.reshape(*self.counts, terms.shape[-1])
+
+    def terms(self, index: Index) -> list[Tensor]:
+        """By plate the terms at the values of these places, `(M, E)`."""
+        values = {}
+        for site in self._sites:
+            level = self.tree.levels[site.name]
+            places = index[level] * self._steps[level]
+            values[site.name] = _gathered(self._values[site.name], places, site)
+
+        def run_at(chosen: slice) -> list[Tensor]:
+            def draw(site: Site) -> Tensor | None:
+                value = values.get(site.name)
+                if value is None:
+                    return None
+                place = MASK_DIM - len(site.distribution.event_shape)
+                value = value[(..., chosen, *[slice(None)] * (-place - 1))]
+                return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
+
+            run = self._again(len(places[chosen]), draw)
+            listed = [s.name for s in self._sites] if self.exact else ()
+            terms = self.tree.terms(run, listed)
+            above = [self.tree.above_of(level, run) for level in range(len(terms))]
+            return [
+                value.flatten(0, -3).sum(0).expand(len(places[chosen]), len(entries))
+                for value, entries in zip(terms, above, strict=True)
+            ]
+
+        # What is drawn beside them has the same random numbers in all runs.
+        count = len(index[0])
+        runs = []
+        for place in range(1 if self.exact else count):
+            with seeded(0, index[0].device):
+                runs.append(run_at(slice(0, None) if self.exact else slice(place, place + 1)))
+        return [torch.cat(values) for values in zip(*runs, strict=True)]
+
+    def shifted(self, digit: int, shift: int, level: int | None = None) -> Index:
+        """Places in which entries with a 1 in a binary digit of their number are moved on."""
+        found = []
+        for i, (places, size) in enumerate(zip(self.base, self.counts, strict=True)):
+            entries = self._table[i].shape[-1]
+            bits = (torch.arange(entries, device=places.device) >> digit) % 2
+            moved = i > 0 and level in (None, i)
+            found.append((places + shift * bits) % size if moved else places)
+        return found
+
+    @property
+    def digits(self) -> int:
+        below = [self._table[i].shape[-1] for i in {*self.tree.levels.values()} - {0}]
+        return max(1, *((entries - 1).bit_length() for entries in below))
+
+    def with_groups(self) -> MaskTree:
+        """The tree in which each row stands below the group whose mask its terms follow."""
+        rows = self._table[2]
+        group = torch.zeros(rows.shape[-1], dtype=torch.long, device=rows.device)
+        every = torch.arange(len(group), device=group.device)
+        for digit in range((self._table[1].shape[-1] - 1).bit_length()):
+            own = self.terms(self.shifted(digit, 1, level=1))[2]
+            first, second, third = self.base
+            moved = rows[first, (second + 1) % self.counts[1], third, every]
+            follows = _same(own, moved).all(0) & ~_same(own, rows[first, second, third, every]).all(
+                0
+            )
+            group = group + (follows.long() << digit)
+        most = self._table[1].shape[-1] - 1
+        return replace(self.tree, above=(self.tree.above[0], group.clamp(max=most)))
+
+    def holds(self, tree: MaskTree) -> bool:
+        """Whether no term depends on the latents of other entries."""
+        shifts = range(1, max(self.counts[1:]))
+        if not self.exact:
+            shifts = shifts[:FEW_SHIFTS]
+        each = max(1, MOST_CHECKED * 16 // (len(self.base[0]) * self.digits))
+        designs = [self.base]
+        designs += [self.shifted(d, s) for s in shifts[:each] for d in range(self.digits)]
+        if (joint := self._jointly(tree)) is not None:
+            designs.append(joint)
+        return all(self._is_as_known(tree, index) for index in designs)
+
+    def _jointly(self, tree: MaskTree) -> Index | None:
+        """Places of all joint values of all entries, if few enough."""
+        entries = [1, *(len(above) for above in tree.above)]
+        counts = [
+            c for c, n in zip(self.counts, entries, strict=True) for _ in range(n if c > 1 else 1)
+        ]
+        if not self.exact or math.prod(counts) > MOST_CHECKED:
+            return None
+        grid = torch.cartesian_prod(*(torch.arange(c, device=self.base[0].device) for c in counts))
+        sizes = [n if c > 1 else 1 for c, n in zip(self.counts, entries, strict=True)]
+        return list(grid.reshape(len(grid), -1).split(sizes, -1))
+
+    def _is_as_known(self, tree: MaskTree, index: Index) -> bool:
+        for level, own in enumerate(self.terms(index)):
+            entry = torch.arange(own.shape[-1], device=own.device)
+            places: list[Tensor] = []
+            at = entry
+            for i in range(level, -1, -1):
+                place = index[i].expand(len(own), -1)
+                places.insert(0, place[:, at if place.shape[-1] > 1 else at * 0])
+                at = tree.above[i - 1][at] if i else at
+            places += [place[:, :1] * 0 for place in index[level + 1 :]]
+            known = self._table[level][(*places, entry)]
+            if not bool(_same(own, known).all()):
+                return False
+        return True
+
+
+def _same(own: Tensor, known: Tensor) -> Tensor:
+    """Whether numbers are equal but for rounding; −∞ is equal to −∞."""
+    close = torch.finfo(own.dtype).eps ** 0.55
+    return torch.isclose(own, known, close, close, equal_nan=True)
+
+
+def _alike(site: Site) -> Tensor | None:
+    """A draw of a mask's uniform law, under which no value is rare."""
+    if not site.in_particles or site.in_imputations:
+        return None
+    try:
+        draw: Tensor = uniform_masks(site.distribution).sample()
+    except TypeError:
+        return None
+    return draw
+
+
+def _full(site: Site) -> Tensor:
+    """A latent's values in all entries of its batch."""
+    law = site.distribution
+    value: Tensor = torch.as_tensor(site.value).expand(*law.batch_shape, *law.event_shape)
+    return value
+
+
+def _gathered(values: Tensor, places: Tensor, site: Site) -> Tensor:
+    """The values `(…, M, E, *event)` of some places `(M, E)` in a list `(…, C, E or 1, *event)`."""
+    first = values.dim() - len(site.distribution.event_shape) - 2
+    listed = values.movedim((first, first + 1), (0, 1))
+    entries = torch.arange(listed.shape[1], device=places.device)
+    return listed[places, entries].movedim((0, 1), (first, first + 1))
 
 
 class MaskList(ListedLatents):
-    """Every joint value of a program's discrete latents, those of the last plate side by side."""
+    """Every joint value of a program's discrete latents, those of plates below all rows side by
+    side."""
 
-    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = True) -> None:
-        others = [
-            site.name
-            for site in run.drawn
-            if is_random(site)
-            and site.name not in tree.levels
-            and (exact or not site.in_imputations)
-        ]
-        if others:
+    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = False) -> None:
+        others = [s.name for s in run.drawn if is_random(s) and s.name not in tree.levels]
+        if exact and others:
             raise ValueError(
                 f"{others} are random given the masks {list(tree.levels)}: p(y | x, z) would be "
                 "approximated by K imputations, and not exact; impute by a function of the mask, "
@@ -224,15 +394,13 @@ class MaskList(ListedLatents):
         sites.sort(key=lambda site: tree.levels[site.name])
         if not sites:
             raise ValueError(f"the masks {list(tree.levels)} are not random")
-        # Without a tree every entry has a mask beside those of the others.
-        super().__init__(
-            run, sites, most=most, instead="draw them", apart={-1} if tree.above else ()
-        )
+        apart = {site.name: {-1} if tree.levels[site.name] else set() for site in sites}
+        super().__init__(run, sites, most=most, instead="draw them", apart=apart)
         by_level = [1] * len(tree.plates)
         for site in sites:
-            shape = site.distribution.batch_shape
-            entries = math.prod(shape[:-1] if tree.above else shape)
-            by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
+            level, shape = tree.levels[site.name], site.distribution.batch_shape
+            entries = math.prod(shape[:-1] if level else shape)
+            by_level[level] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:

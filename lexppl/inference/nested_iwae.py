@@ -2,10 +2,13 @@
 
 import copy
 import math
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
@@ -13,6 +16,7 @@ from lexppl.effects import Progress
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.score_function import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
+from lexppl.inference.objective.dependence import refuse_dependent_rows
 from lexppl.inference.objective.objective import Linear, Moving, Objective, Schedule, at, settles
 from lexppl.inference.objective.program import ParticleProgram, Program
 
@@ -108,9 +112,10 @@ class NestedIWAE(Objective):
         self.copies = None if copies is None else int_at_least("copies", copies)
         self.progress = 1.0
         self._numbers: Mapping[str, Tensor] = {}
+        self._matched: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 
     def at(self, progress: float) -> "NestedIWAE":
-        other = copy.copy(self)
+        other = self._copied()
         other.progress = float(progress)
         return other
 
@@ -124,8 +129,13 @@ class NestedIWAE(Objective):
         return Moving((self.progress < self.random_masks, *numbers), numbers)
 
     def with_numbers(self, numbers: Mapping[str, Tensor]) -> "NestedIWAE":
-        other = copy.copy(self)
+        other = self._copied()
         other._numbers = dict(numbers)
+        return other
+
+    def _copied(self) -> "NestedIWAE":
+        other = copy.copy(self)
+        other._matched = self._matched
         return other
 
     @property
@@ -173,8 +183,23 @@ class NestedIWAE(Objective):
         Raises:
             ValueError: the program holds what the objective has no meaning for, by the site's name.
         """
+        program = ParticleProgram(model, guide, args, kwargs)
+        if is_validation_enabled():
+            self._match_once(program)
         with Progress(self.progress):
-            return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)
+            return -self.estimator.estimate(program, self.spec)
+
+    def _match_once(self, program: ParticleProgram) -> None:
+        """Refuse rows that depend on other rows' latents, at the first loss of a model."""
+        with suppress(TypeError):  # Of some models no weak reference can be had.
+            if program.model in self._matched:
+                return
+        refuse_dependent_rows(program)
+        with suppress(TypeError):
+            self._matched[program.model] = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_matched": weakref.WeakKeyDictionary()}
 
     def loss(self, model: Program, guide: Program | None, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, as a number."""

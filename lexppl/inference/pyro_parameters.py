@@ -21,7 +21,11 @@ from lexppl.effects import ParticleCounts, weights_first
 from lexppl.fingerprint import KNOWN, is_of
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.program import beneath_handlers, copied_rows
+from lexppl.inference.objective.program import (
+    RefuseImproper,
+    beneath_handlers,
+    copied_rows,
+)
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 from lexppl.threads import evaluating
 
@@ -260,7 +264,7 @@ def _state(program: nn.Module, holders: Sequence[PyroParams], batch: Columns) ->
     with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
         for one in holders:
             stating.enter_context(one.stating())
-        with refusing_hidden(), copied_rows(batch) as own:
+        with refusing_hidden(), RefuseImproper(), copied_rows(batch) as own:
             pyro.poutine.trace(weights_first(program)).get_trace(*own)
 
 

@@ -301,18 +301,36 @@ def test_as_many_groups_as_rows_are_groups():
     assert group_of(posterior, "prior")["mask"].dims == ("chain", "draw", "group", "feature")
 
 
-def test_a_row_of_two_groups_is_refused():
+def of_two_groups(groups):
+    """Each row depends on the masks of the first two groups."""
+
     def program(x, y=None):
         with mask_particles():
-            with pyro.plate("group", 2, dim=-1):
+            with pyro.plate("group", groups, dim=-1):
                 z = pyro.sample("mask", coins(x, 3))
             with pyro.plate("data", len(x), dim=-1):
-                mean = (x[:, :3] * z[..., :1, :]).sum(-1) + (x[:, :3] * z[..., 1:, :]).sum(-1)
+                mean = (x[:, :3] * (z[..., :1, :] + z[..., 1:2, :])).sum(-1)
                 pyro.sample("y", dist.Normal(mean, NOISE), obs=y)
 
+    return program
+
+
+def test_masks_of_two_groups_of_a_row_are_weighed_together():
     x, y = grouped(10)
-    with pytest.raises(ValueError, match=r"depend on the masks \['mask'\] of several groups"):
-        explain(program, torch.tensor(x), torch.tensor(y))
+    masks = every_mask(6).reshape(-1, 2, 3)
+    mean = (x[:, :3] * masks.sum(1)[:, None]).sum(-1)
+    joint = norm.logpdf(y, mean, NOISE).sum(-1) + log_prior(masks).sum(-1)
+    rows = torch.tensor(x), torch.tensor(y)
+    expected = np.einsum("m,mjg->jg", softmax(joint), masks)
+    np.testing.assert_allclose(given_y(explain(of_two_groups(2), *rows)), expected, atol=1e-9)
+    evidence = log_marginal_likelihood(of_two_groups(2), *rows)
+    assert evidence.log == pytest.approx(logsumexp(joint), abs=1e-9)
+
+
+def test_many_groups_of_a_row_are_refused():
+    x, y = grouped(10)
+    with pytest.raises(ValueError, match=r"depend on the masks \['mask'\] of several groups.* 8\^9"):
+        explain(of_two_groups(9), torch.tensor(x), torch.tensor(y))
 
 
 # Several at once

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from lexppl.evaluation.bayes.simulated import (
 )
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
@@ -103,30 +104,51 @@ def mask_table(
         >>> table.masks.shape, table.posterior.sum(0)
         (torch.Size([3, 3]), tensor([1., 1., 1., 1., 1.]))
     """
-    match_program(model, x, y, shared)
+    beside = _matched(model, x, y, shared)
     program, first, latents = _first_run(model, x, y, shared)
     if not latents:
-        likelihood = _row_likelihood(program.run(1, imputations), imputations, len(x))
+        likelihood = _row_likelihood(program.run(1, imputations), beside, imputations, len(x))
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1:
         raise ValueError(f"several latents are in mask_particles(), {latents}; one can be listed")
-    tree, listed, weights, run = _listed(program, first, imputations)
+    tree = _tree(program, first)
+    listed, run = _listed(program, first, tree, imputations)
     level = max(tree.levels.values())
-    likelihood = weights[level].reshape(-1, weights[level].shape[-1])
-    if level == len(weights) - 1:
-        likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
+
+    def by_mask(of: ParticleTrace) -> Tensor:
+        weight = tree.log_weights(of, listed.counts, imputations)[level]
+        weight = weight.reshape(-1, weight.shape[-1])
+        last = level == len(tree.plates) - 1
+        return weight.unflatten(0, (-1, imputations)).logsumexp(1) if last else weight
+
     (values,) = listed.values.values()
     if values.shape[1] > 1:
         raise ValueError("the entries of a plate have no own likelihood: all are observed in one")
-    return MaskTable(values[:, 0], listed.log_prior(run).expand_as(likelihood), likelihood)
+    likelihood = by_mask(run)
+    prior = listed.log_prior(run).expand_as(likelihood)
+    if beside:
+        given = by_mask(_without_responses(run, beside))
+        prior = (prior + given).log_softmax(0)
+        likelihood = torch.where(given.isneginf(), 0.0, likelihood - given)
+    return MaskTable(values[:, 0], prior, likelihood)
 
 
-def match_program(
+def _matched(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
-) -> None:
-    """Match a program with the grammar, once before it is run at any latents."""
+) -> frozenset[str]:
+    """What a program observes beside y, matched with the grammar once before any run."""
     keep_parameters_local(model)
-    ParticleProgram(model, _point(shared), (x, y)).match()
+    program = ParticleProgram(model, _point(shared), (x, y))
+    match_program(program)
+    beside = observed_without_y(program)
+    _refuse_unobserved(program.run(), beside)
+    return beside
+
+
+def _without_responses(run: ParticleTrace, beside: Collection[str]) -> ParticleTrace:
+    """A run whose weights have what it observes beside y alone."""
+    observed = [site.name for site, _ in run.weighted if site.observed]
+    return replace(run, unweighted=[*run.unweighted, *(n for n in observed if n not in beside)])
 
 
 def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
@@ -145,15 +167,11 @@ def _first_run(
 
 
 def _listed(
-    program: ParticleProgram, first: ParticleTrace, imputations: int, priors: bool = False
-) -> tuple[MaskTree, MaskList, list[Tensor], ParticleTrace]:
-    """All masks, their weights by plate, with or without the masks' own prior, and their run."""
-    _responses(first)
-    tree = _tree(program, first)
-    listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
-    run = program.run(len(listed), imputations, listed.give)
-    names = listed.names if priors else ()
-    return tree, listed, tree.log_weights(run, listed.counts, imputations, names), run
+    program: ParticleProgram, first: ParticleTrace, tree: MaskTree, imputations: int
+) -> tuple[MaskList, ParticleTrace]:
+    """All masks, and a run of them."""
+    listed = MaskList(first, tree, DEFAULT_LIMIT)
+    return listed, program.run(len(listed), imputations, listed.give)
 
 
 def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
@@ -167,29 +185,39 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _responses(run: ParticleTrace) -> list[Site]:
-    """The responses `y` or `y_…`; refused where there are none, or what is observed is scaled."""
+def _refuse_unobserved(run: ParticleTrace, beside: Collection[str]) -> None:
+    """Refuse a program that observes no y, or whose terms are scaled or expect over labels."""
     observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
-    responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
-    if not responses:
-        raise ValueError(f"the program must observe 'y' or sites 'y_…'; it has {list(run.sites)}")
+    if not [s for s in observed if not (s.is_penalty or s.name in beside)]:
+        raise ValueError(f"the program must observe y, as at a site 'y'; it has {list(run.sites)}")
     weighted = [site for site, _ in run.weighted]
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
     _refuse_scaled(weighted)
-    return responses
 
 
-def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
-    responses = _responses(run)
-    inside = any(site.in_particles for site in responses)
-    weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
-    if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
-        raise ValueError("the rows have no likelihood of their own: observe labels y row by row")
-    if weight.dim() == 3:
-        weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
-    return weight.expand(1, rows)
+def _row_likelihood(
+    run: ParticleTrace, beside: Collection[str], imputations: int, rows: int
+) -> Tensor:
+    """log p(y | x), `(1, B)`, of a program without masks."""
+
+    def by_row(weight: Tensor | None) -> Tensor:
+        if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
+            raise ValueError(
+                "the rows have no likelihood of their own: observe labels y row by row"
+            )
+        if weight.dim() == 3:
+            weight = weight.expand(imputations, -1, -1)
+            weight = torch.logsumexp(weight, 0) - math.log(imputations)
+        return weight.expand(1, rows)
+
+    if not run.weighted:
+        sites = [s for s in run.sites.values() if s.observed and s.name not in beside]
+        terms = [(s, 1.0) for s in sites if not (s.is_penalty or s.is_deterministic)]
+        return by_row(log_weight_of(terms))
+    given = _without_responses(run, beside).log_weight
+    return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
 
 
 def _refuse_scaled(sites: Iterable[Site]) -> None:
@@ -212,33 +240,66 @@ def row_log_likelihood(
     B)`, or where rows share a mask of all rows together, `(S, 1)`; with L masks drawn from p(z | x)
     the bound `log 1/L Σ_l p(y | x, z_l)`, lower by about `Var(w) / (2 L E[w]²)`."""
 
-    def one(shared: Mapping[str, Tensor]) -> Tensor:
+    def tree_at(shared: Mapping[str, Tensor]) -> MaskTree | None:
         program, first, latents = _first_run(model, x, y, shared)
         if not latents:
-            return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
+            return None
+        tree = _tree(program, first)
+        several = len(set(tree.levels.values())) > 1
+        return tree.of_one_weight() if several and masks != math.inf else tree
+
+    def at_draw(shared: Mapping[str, Tensor]) -> Tensor:
+        program, first, _ = _first_run(model, x, y, shared)
+        if tree is None:
+            return _row_likelihood(program.run(1, imputations), beside, imputations, len(x))[0]
         if masks == math.inf:
-            tree, _, weights, _ = _listed(program, first, imputations, priors=True)
+            listed, run = _listed(program, first, tree, imputations)
+            counts, names = list(listed.counts), listed.names
         else:
-            _responses(first)
-            tree = _tree(program, first)
-            if len(set(tree.levels.values())) > 1:
-                tree = tree.of_one_weight()
-            count = int_at_least("masks", masks)
+            run, names = program.run(count, imputations), []
             counts = [1] * len(tree.plates)
             counts[max(tree.levels.values())] = count
-            run = program.run(count, imputations)
-            weights = [w - math.log(count) for w in tree.log_weights(run, counts, imputations)]
-        return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+
+        def summed(of: ParticleTrace) -> Tensor:
+            weights = tree.log_weights(of, counts, imputations, names)
+            return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+
+        if not beside:
+            return summed(run) - (0.0 if names else math.log(count))
+        return summed(run) - summed(_without_responses(run, beside))
 
     with drawing(seed, x.device):
         at = {name: values[0] for name, values in samples.items()}
-        match_program(model, x, y, at)
-        count = 1 if masks == math.inf else int(masks)
-        if masks == math.inf:
-            program, first, latents = _first_run(model, x, y, at)
-            if latents:
-                count = len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
-        return _at_all(one, samples, len(x) * imputations * count)
+        beside = _matched(model, x, y, at)
+        tree = _same_tree(tree_at, samples)
+        count = 1 if masks == math.inf else int_at_least("masks", masks)
+        particles = count
+        if masks == math.inf and tree is not None:
+            _, first, _ = _first_run(model, x, y, at)
+            particles = len(MaskList(first, tree, DEFAULT_LIMIT))
+        return _at_all(at_draw, samples, len(x) * imputations * particles)
+
+
+TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
+
+
+def _same_tree(
+    tree_at: Callable[[Mapping[str, Tensor]], MaskTree | None], samples: Samples
+) -> MaskTree | None:
+    """The tree that holds at all of up to 64 evenly spaced draws."""
+    draws = len(next(iter(samples.values()))) if samples else 1
+    found = None
+    for place in sorted({draws * i // TREES for i in range(TREES)}):
+        tree = tree_at({name: values[place] for name, values in samples.items()})
+        if tree is None or tree.is_of_rows or not any(tree.levels.values()):
+            return tree
+        if found is None or len(tree.plates) < len(found.plates):
+            found = tree
+        elif len(tree.plates) == len(found.plates) and not all(
+            map(torch.equal, tree.above, found.above)
+        ):
+            return tree.of_one_weight()
+    return found
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:

@@ -1,7 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -43,7 +43,8 @@ class ListedLatents:
         most: joint values at most.
         copies: how often each is given, one behind the other.
         instead: the end of the refusal where there are more.
-        apart: the dimensions whose entries are listed side by side; None for shared plates'.
+        apart: by site the dimensions whose entries are listed side by side; None for those of
+            shared plates.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ListedLatents:
         most: int = MOST_JOINT,
         copies: int = 1,
         instead: str = FEWER,
-        apart: Collection[int | None] | None = None,
+        apart: Mapping[str, Collection[int | None]] | None = None,
     ) -> None:
         sites = [site for site in sites if not is_point(site.distribution)]
         judged = [site for site, _ in run.weighted]
@@ -62,8 +63,8 @@ class ListedLatents:
         if apart is None:
             outer = [set(site.outer.items()) for site in (*sites, *judged)]
             shared = set.intersection(*outer) if sites else set()
-            apart = {dim for _, dim in shared}
-        self._apart = set(apart)
+            apart = {site.name: {dim for _, dim in shared} for site in sites}
+        self._apart = apart
         values = joint_values(sites, most, apart=self._apart, instead=instead)
         self._count = len(next(iter(values.values()))) if sites else 1
         self.values: dict[str, Tensor] = {}
@@ -96,7 +97,7 @@ class ListedLatents:
             if site.name not in self.values:
                 continue
             value = draw_log_prob(site)
-            jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
+            jointly = {*range(-value.dim(), 0)} - {MASK_DIM, *self._apart[site.name]}
             total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
         return torch.as_tensor(total)
 
@@ -114,14 +115,18 @@ def draw_log_prob(site: Site) -> Tensor:
 
 
 def joint_values(
-    sites: Sequence[Site], most: int, *, apart: Collection[int | None] = (), instead: str = FEWER
+    sites: Sequence[Site],
+    most: int,
+    *,
+    apart: Mapping[str, Collection[int | None]] | None = None,
+    instead: str = FEWER,
 ) -> dict[str, Tensor]:
     """Every joint value of some latents, `(M, *batch, *event)`; the last one's change fastest."""
     supports = [support_of(site, most, instead) for site in sites]
-    shapes = [
-        [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
-        for shape in (site.distribution.batch_shape for site in sites)
-    ]
+    shapes = []
+    for site in sites:
+        shape, side_by_side = site.distribution.batch_shape, (apart or {}).get(site.name, ())
+        shapes.append([1 if d - len(shape) in side_by_side else n for d, n in enumerate(shape)])
     entries = [math.prod(shape) for shape in shapes]
     counts = [len(support) ** n for support, n in zip(supports, entries, strict=True)]
     if not 0 < (count := math.prod(counts)) <= most:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pyro
 import torch
-from pyro.distributions import Unit
+from pyro.distributions import ImproperUniform, Unit
 from pyro.infer.util import is_validation_enabled
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import Answers, ParticleCounts, weights_first
-from lexppl.inference.contexts import plate_errors_explained, seeded
+from lexppl.inference.contexts import plate_errors_explained
 from lexppl.inference.objective.grammar import (
     DRAW,
     ELSEWHERE,
@@ -73,7 +73,19 @@ Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own distribution."""
 
 
-class _Recorder(Messenger):
+class RefuseImproper(Messenger):
+    """Refuse a prior that nothing can be drawn from, by the site's name."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        known = msg["is_observed"] or msg["value"] is not None
+        if isinstance(msg["fn"], ImproperUniform) and not known:
+            raise ValueError(
+                f"the prior of {msg['name']!r} is improper: nothing can be drawn from it, and it "
+                "may leave no posterior; give a proper one, such as Normal(0., 10.)"
+            )
+
+
+class _Recorder(RefuseImproper):
     """Record the sites of a run; give sites the guide's values, and let the estimator draw."""
 
     def __init__(
@@ -105,6 +117,7 @@ class _Recorder(Messenger):
         if value is not None:
             msg["value"], msg["done"] = value, True
             return
+        super()._pyro_sample(msg)
         site = Site.of(msg)
         if self._random_masks and site.is_mask:
             msg["fn"] = site.distribution = uniform_masks(site.distribution)
@@ -197,7 +210,8 @@ def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dic
         ValueError: the program changes its rows in place, which would change the data; its plates
             are not those of the rows.
     """
-    with plate_errors_explained(), copied_rows(args) as own, ParticleCounts(masks, 1):
+    particles = ParticleCounts(masks, 1)
+    with plate_errors_explained(), copied_rows(args) as own, particles, RefuseImproper():
         nodes = pyro.poutine.trace(program).get_trace(*own).nodes
     return {
         name: node
@@ -215,74 +229,6 @@ def steady_nodes(program: Program, args: tuple[Any, ...]) -> dict[str, Any]:
             "sites, by the same names, at each call"
         )
     return nodes
-
-
-def refuse_outside_rows(
-    nodes: Mapping[str, Any], program: Program | None, rows: Any, plate: str | None, instead: str
-) -> None:
-    """Refuse a program with a site outside the plate over rows that is another, or none, on other
-    rows: without the first, or on one twice; and one in which rows depend on each other."""
-    if program is None:
-        return
-    fewer = tuple(c[1:] if len(c) > 1 else c.repeat_interleave(2, 0) for c in rows)
-    with torch.no_grad():
-        others = sample_nodes(as_called(program), fewer)
-    for name, node in {**others, **nodes}.items():
-        shapes = {found[name]["fn"].shape() for found in (nodes, others) if name in found}
-        is_apart = len(shapes) > 1 or not (name in nodes and name in others)
-        if is_apart and all(frame.name != plate for frame in node["cond_indep_stack"]):
-            raise ValueError(
-                f"site {name!r} has an entry for each row and stands outside the plate over rows, "
-                f"at dim -1, so that no part of rows stands for all: put it in, or give {instead}"
-            )
-    run = ParticleProgram(program, None, rows)
-    with run.evaluating():  # Batch norm is of the batch in training alone.
-        run.refuse_batch_dependence(f", or give {instead}")
-
-
-def refuse_masks_of_y(model: Program, drawn: Mapping[str, Any], args: tuple[Any, ...]) -> None:
-    """Refuse a latent of a row, among the nodes of a run, whose distribution depends on y before
-    anything is observed."""
-    x, *others = args
-    if not others or others[0] is None:
-        return
-    changes = _changes(model, drawn, args, (x, *(column.roll(1, 0) for column in others)))
-    for site in map(Site.of, drawn.values()):
-        if site.observed and not (site.is_deterministic or site.is_penalty):
-            return
-        if site.is_mask and changes(site.name):
-            raise ValueError(
-                f"the distribution of site {site.name!r} depends on y, which is to be predicted "
-                "from it: draw it given x alone, and let a guide see y (guide=)"
-            )
-
-
-def _changes(
-    program: Program, drawn: Mapping[str, Any], args: tuple[Any, ...], others: tuple[Any, ...]
-) -> Callable[..., bool]:
-    """Whether a site's density in the first rows is another with other arguments, given the
-    latents of a run."""
-    given = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
-    held = pyro.poutine.condition(program, data=given)
-
-    @cache
-    def run(columns: tuple[Any, ...]) -> Mapping[str, Any]:
-        with torch.no_grad(), seeded(0, args[0].device):
-            return sample_nodes(held, columns)
-
-    def is_other(node: Any, rows: int | None) -> bool:
-        laws = (node, run(others)[node["name"]])
-        one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
-        return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
-
-    def changes(name: str, rows: int | None = None) -> bool:
-        # A law may state no density, or none of these values; copied rows may have no law.
-        with suppress(NotImplementedError, ValueError, LookupError, RuntimeError):
-            # The same arguments are run again only for random numbers that are the program's own.
-            return is_other(drawn[name], rows) and is_other(run(args)[name], rows)
-        return False
-
-    return changes
 
 
 def _refuse_other_shape(site: Site, value: Tensor) -> None:
@@ -343,9 +289,9 @@ class ParticleProgram:
     ) -> None:
         self.model, self.guide = model, guide
         self._modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-        self._model = as_called(model)
+        self.called = as_called(model)
         self._guide = None if guide is None else as_called(guide)
-        self._args = args
+        self.args = args
         self._kwargs = dict(kwargs or {})
 
     def run(
@@ -364,9 +310,9 @@ class ParticleProgram:
         ) -> dict[str, Site]:
             recorder = _Recorder(given, rows, draw, random_masks)
             with ParticleCounts(masks, imputations), recorder:
-                called(*self._args, **self._kwargs)
+                called(*self.args, **self._kwargs)
             if is_validation_enabled():
-                _refuse_hidden(program, self._args, self._kwargs, recorder.sites)
+                _refuse_hidden(program, self.args, self._kwargs, recorder.sites)
             rows.update(recorder.subsamples)
             return recorder.sites
 
@@ -376,42 +322,14 @@ class ParticleProgram:
             found = recorded(self.guide, self._guide, {})
             guided = {name: site for name, site in found.items() if not site.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
-        sites = recorded(self.model, self._model, values)
+        sites = recorded(self.model, self.called, values)
         if is_validation_enabled():
             match(sites, guided)
-        return ParticleTrace(sites, guided, unweighted, self._args, rows)
+        return ParticleTrace(sites, guided, unweighted, self.args, rows)
 
-    def match(self) -> None:
-        """Match a run of two masks with the grammar, whether or not Pyro validates."""
-        device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
-        with seeded(0, device), copied_rows(self._args) as own:
-            refuse_masks_of_y(self._model, sample_nodes(self._model, own), own)
-            run = ParticleProgram(self.model, self.guide, own, self._kwargs).run(2)
-        match(run.sites, run.guide_sites)
-
-    def refuse_batch_dependence(self, instead: str = "") -> None:
-        """Refuse masks of rows, and what is drawn or observed beside them, whose density in a row
-        is another where the second half of the rows is the first half again."""
-        args, program, size = self._args, self._model, len(self._args[0])
-        if size < 2:
-            return
-        with torch.no_grad(), seeded(0, args[0].device):
-            drawn = sample_nodes(program, args)
-        sites = [Site.of(node) for node in drawn.values()]
-        sites = [s for s in sites if (-1, size) in {(p.dim, p.size) for p in s.plates}]
-        if not any(site.is_mask for site in sites):
-            return
-        place = torch.arange(size, device=args[0].device) % (size // 2)
-        changes = _changes(program, drawn, args, tuple(c if c is None else c[place] for c in args))
-        again = tuple(c if c is None else c.clone() for c in args)
-        by_itself = _changes(program, drawn, args, again)
-        for site in sites:
-            apart = site.is_penalty or getattr(site.distribution, "couples_rows", False)
-            if not apart and changes(site.name, size // 2) and not by_itself(site.name):
-                raise ValueError(
-                    f"the distribution of site {site.name!r} in a row depends on the other rows of "
-                    f"its batch, such as on their mean: take it from all rows before{instead}"
-                )
+    def on(self, args: tuple[Any, ...]) -> "ParticleProgram":
+        """The same programs with other arguments."""
+        return ParticleProgram(self.model, self.guide, args, self._kwargs)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyro.distributions as dist
 import torch
-from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 from torch.distributions import Transform, biject_to
 
@@ -68,7 +66,7 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
 def sites_of_run(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
     """The sample sites of one run of a program with one particle, by name."""
     module = program if isinstance(program, nn.Module) else nn.Module()
-    with evaluating(module), _RefuseImproper():
+    with evaluating(module):
         nodes = sample_nodes(weights_first(program), rows)
     sites = {name: Site.of(node) for name, node in nodes.items()}
     return {name: site for name, site in sites.items() if not site.is_deterministic}
@@ -201,14 +199,3 @@ def _transform(site: Site) -> Transform:
         return biject_to(site.distribution.support)
     except NotImplementedError as error:
         raise ValueError(f"the support of {site.name!r} has no map from numbers") from error
-
-
-class _RefuseImproper(Messenger):
-    """Refuse a prior that nothing can be drawn from, by the site's name."""
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if isinstance(msg["fn"], dist.ImproperUniform) and not msg["is_observed"]:
-            raise ValueError(
-                f"the prior of {msg['name']!r} is improper: nothing can be drawn from it, and it "
-                "may leave no posterior; give a proper one, such as Normal(0., 10.)"
-            )

@@ -33,8 +33,9 @@ from lexppl.inference.contexts import (
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.objective.dependence import refuse_outside_rows
 from lexppl.inference.objective.listed_latents import is_point, support_of
-from lexppl.inference.objective.program import Program, refuse_outside_rows, sample_nodes
+from lexppl.inference.objective.program import Program, sample_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, Latents, values_of

@@ -15,13 +15,12 @@ from lexppl.effects import MASK_PLATE
 from lexppl.inference.batches import Columns, Rows, of_replicate
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.mixed_precision import refuse_rounded_away
+from lexppl.inference.objective.dependence import refuse_masks_of_y, refuse_outside_rows
 from lexppl.inference.objective.program import (
     PlainCalls,
     Program,
     as_called,
     can_be_called_plainly,
-    refuse_masks_of_y,
-    refuse_outside_rows,
     steady_nodes,
 )
 from lexppl.inference.pyro_parameters import PyroParams, refuse_unheld, refusing_hidden

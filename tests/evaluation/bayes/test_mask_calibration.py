@@ -151,7 +151,7 @@ def test_what_has_no_table_is_refused():
     with drawing(seed=0):
         with pytest.raises(ValueError, match="several latents"):
             mask_table(TwoMasks(), X, Y)
-        with pytest.raises(ValueError, match="observe 'y' or sites"):
+        with pytest.raises(ValueError, match="must observe y"):
             mask_table(lambda x, y: None, X, Y)
         with pytest.raises(ValueError, match="scaled site 'y' has no posterior"):
             mask_table(pyro.poutine.scale(Masked(), scale=0.5), X, Y)
